@@ -1,0 +1,1 @@
+"""The agent: skills, the gate that they pass, and what it remembers."""

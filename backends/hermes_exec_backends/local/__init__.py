@@ -1,0 +1,5 @@
+"""This machine: the reference for every other place."""
+
+from hermes_exec_backends.local.backend import LocalBackend
+
+__all__ = ["LocalBackend"]

@@ -1,0 +1,98 @@
+"""Run commands on this machine, as this user.
+
+What a command sees is an environment of its own: names that say where and who we are, and what the
+profile adds. The rest of the orchestrator's environment, with its secrets, is not passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.errors import PlaceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+
+INHERITED = frozenset(
+    "HOME USER LOGNAME SHELL PATH LANG LANGUAGE TZ TERM TERMINFO TMPDIR XDG_RUNTIME_DIR".split()
+)
+"""Variables, besides ``LC_*``, that commands get from the orchestrator."""
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The part of an environment that a command may see."""
+    env = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
+    env.setdefault("PATH", _PATH)
+    env.setdefault("HOME", os.path.expanduser("~"))  # noqa: PTH111  text in, text out
+    return env
+
+
+class LocalBackend(Backend):
+    """The backend without a set-up."""
+
+    type: ClassVar[str] = "local"
+
+    @property
+    def target(self) -> str:
+        """``local``."""
+        return "local"
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """This very interpreter, so nothing is looked up and compiled code can be sent."""
+        return (sys.executable,) if sys.executable else ("/usr/bin/python3", "python3")
+
+    @property
+    def same_python(self) -> bool:
+        """True: see ``pythons``."""
+        return bool(sys.executable)
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> LocalBackend:
+        """A local place has no options of its own beside those of every profile."""
+        return cls()
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for what live shells and limits need."""
+        if sys.platform == "win32":
+            return [Check("system", "missing", "Windows is not supported", "use WSL2")]
+        checks = [
+            Check("system", "ok", f"Linux {os.uname().release}")
+            if sys.platform == "linux"
+            else Check("system", "warning", f"{sys.platform} is not tested", "use Linux where it matters")
+        ]
+        bash = shutil.which("bash")
+        checks.append(
+            Check("bash", "ok", bash)
+            if bash
+            else Check("bash", "warning", "sessions use sh, which keeps no functions", "install bash")
+        )
+        return checks
+
+    async def open(self) -> None:
+        """Nothing to do, but Windows has no such place."""
+        if sys.platform == "win32":
+            raise PlaceUnavailable("Windows cannot be a local place", remedy="run hermes_exec inside WSL2")
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start a child process of ours."""
+        from hermes_exec_backends.local.channel import ProcessChannel  # noqa: PLC0415  asyncio is slow to import
+
+        try:
+            return ProcessChannel(argv, receiver, {**clean_environment(os.environ), **(env or {})})
+        except OSError as error:
+            name = cast("str", os.fsdecode(argv[0]))
+            raise PlaceUnavailable(f"cannot start {name}: {error.strerror}") from error
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Nothing was created."""

@@ -1,0 +1,211 @@
+"""A child process of ours as a channel: three pipes on the event loop, and its end.
+
+The end is told once both outputs are at their end *and* the process is reaped; a pidfd (Linux 5.3) tells
+of it without a thread, a waiting thread does elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hermes_exec.backend import Channel, Exit, Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_READ = 1 << 20
+_LOW = 1 << 20
+_BATCH = 64
+_F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+
+
+class ProcessChannel(Channel):
+    """The streams of one child process, which leads a session of its own."""
+
+    def __init__(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> None:
+        """Start ``argv``; raises OSError when it cannot be started."""
+        self._loop = asyncio.get_running_loop()
+        self._receiver = receiver
+        self._process = subprocess.Popen(  # noqa: S603  argv is words, never a shell
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(env),
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert self._process.stdin and self._process.stdout and self._process.stderr
+        self._in = self._process.stdin.fileno()
+        self._readers: dict[int, Callable[[bytes], None]] = {
+            self._process.stdout.fileno(): receiver.received,
+            self._process.stderr.fileno(): receiver.stderr_received,
+        }
+        self._queue: deque[bytes | memoryview] = deque()
+        self._unsent = 0
+        self._eof = False
+        self._writing = False
+        self._paused = False
+        self._drained: asyncio.Future[None] | None = None
+        self._told = False
+        for fd in (self._in, *self._readers):
+            os.set_blocking(fd, False)
+            with contextlib.suppress(OSError):  # over the user's pipe limit: it stays as it is
+                fcntl.fcntl(fd, _F_SETPIPE_SZ, _READ)
+        self.resume()
+        self._watch_exit()
+
+    def _watch_exit(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):
+            self._pidfd = -1
+            waiting = self._loop.run_in_executor(None, self._process.wait)
+            waiting.add_done_callback(lambda _: self._check_end())
+        else:
+            self._loop.add_reader(self._pidfd, self._exited)
+
+    def _exited(self) -> None:
+        self._process.wait()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if self._readers or self._process.returncode is None or self._told:
+            return
+        code = self._process.returncode
+        self._close_stdin()
+        self._tell(Exit(code=code) if code >= 0 else Exit(signal=-code))
+
+    def _tell(self, exit: Exit) -> None:
+        if not self._told:
+            self._told = True
+            self._wake()
+            self._receiver.closed(exit)
+
+    def _readable(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return
+        if data:
+            self._readers[fd](data)
+        else:
+            self._close_reader(fd)
+            self._check_end()
+
+    def _close_reader(self, fd: int) -> None:
+        self._loop.remove_reader(fd)
+        del self._readers[fd]
+        stream = self._process.stdout if fd == self._stdout_fd else self._process.stderr
+        if stream is not None:
+            stream.close()
+
+    @property
+    def _stdout_fd(self) -> int:
+        stream = self._process.stdout
+        return -1 if stream is None or stream.closed else stream.fileno()
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Queue bytes for standard input, and write what it takes at once."""
+        if self._in < 0 or self._eof:
+            return
+        self._queue.extend(parts)
+        self._unsent += sum(map(len, parts))
+        if not self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._queue:
+            parts = [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
+            try:
+                done = os.writev(self._in, parts)
+            except BlockingIOError:
+                done = 0
+            except OSError:
+                self._close_stdin()
+                return
+            self._unsent -= done
+            while parts and done >= len(parts[0]):
+                done -= len(parts.pop(0))
+            if parts:
+                parts[0] = memoryview(parts[0])[done:]
+                self._queue.extendleft(reversed(parts))
+                if not self._writing:
+                    self._writing = True
+                    self._loop.add_writer(self._in, self._flush)
+                break
+        if self._unsent <= _LOW:
+            self._wake()
+        if not self._queue:
+            if self._writing:
+                self._writing = False
+                self._loop.remove_writer(self._in)
+            if self._eof:
+                self._close_stdin()
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    def _close_stdin(self) -> None:
+        if self._in >= 0:
+            self._loop.remove_writer(self._in)
+            self._in = -1
+            self._queue.clear()
+            self._unsent = 0
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._wake()
+
+    def write_eof(self) -> None:
+        """Close standard input after what is queued."""
+        self._eof = True
+        if not self._queue:
+            self._close_stdin()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the process has not taken."""
+        return self._unsent
+
+    async def drained(self) -> None:
+        """Return when at most 1 MiB is queued, or the process takes no more."""
+        if self._unsent > _LOW:
+            self._drained = self._drained or self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def pause(self) -> None:
+        """Stop reading; the pipes hold the process."""
+        self._paused = True
+        for fd in self._readers:
+            self._loop.remove_reader(fd)
+
+    def resume(self) -> None:
+        """Read on."""
+        self._paused = False
+        for fd in self._readers:
+            self._loop.add_reader(fd, self._readable, fd)
+
+    def abandon(self) -> None:
+        """Close our ends at once; the process is reaped when it ends."""
+        self._close_stdin()
+        for fd in list(self._readers):
+            self._close_reader(fd)
+        self._tell(Exit(lost="the channel was closed here"))
+
+    def kill(self) -> None:
+        """SIGKILL to the process group, and let go."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self.abandon()

@@ -1,0 +1,143 @@
+"""The narrow waist: what a backend must do, and nothing else.
+
+A backend answers one question: "start this argv in your place and give me its byte streams". Sessions,
+timeouts, files, jobs, PTYs and reconnection are written once, above it (``hermes_exec.terminal``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    from hermes_exec.config.profile import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a channel ended: an exit ``code``, a ``signal`` number, or ``lost`` with the reason why."""
+
+    code: int | None = None
+    signal: int | None = None
+    lost: str = ""
+
+
+class Receiver(Protocol):
+    """Takes what a channel delivers, on the event loop's thread."""
+
+    def received(self, data: bytes, /) -> None:
+        """Bytes of standard output, in order."""
+
+    def stderr_received(self, data: bytes, /) -> None:
+        """Bytes of standard error, in order."""
+
+    def closed(self, exit: Exit, /) -> None:
+        """The last call, made once, after all bytes that the channel will ever give."""
+
+
+class Channel(ABC):
+    """The byte streams of one started argv. Every method is called on the event loop's thread."""
+
+    @abstractmethod
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Queue bytes for standard input; never blocks, never raises: a loss is told by ``closed``."""
+
+    @abstractmethod
+    def write_eof(self) -> None:
+        """Close standard input once everything queued has been written."""
+
+    @property
+    @abstractmethod
+    def unsent(self) -> int:
+        """Bytes queued by ``write`` that the place has not taken yet."""
+
+    @abstractmethod
+    async def drained(self) -> None:
+        """Return when ``unsent`` has fallen low enough to write on, or the channel closed."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Stop delivering output until ``resume``; the place's own buffers then hold the producer."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Deliver output again."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Let go of the streams at once; ``closed`` follows. What was started goes on where it can."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """Stop what was started, as surely as the place allows, and let go of the streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of ``doctor``: what was looked at, whether it is usable, why not, what mends it."""
+
+    name: str
+    status: Literal["ok", "warning", "missing"]
+    detail: str
+    remedy: str = ""
+
+
+class Backend(ABC):
+    """A kind of place. Create one from its profile, ``open`` it, ``spawn`` in it, ``close`` it."""
+
+    type: ClassVar[str]
+    """The name that profiles and targets use."""
+
+    features: ClassVar[frozenset[str]] = frozenset()
+    """Optional capabilities that this kind of place adds, such as ``snapshot``, ``suspend``, ``gpu``."""
+
+    @property
+    @abstractmethod
+    def target(self) -> str:
+        """A one-line target that opens the same place again, without secrets."""
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """Interpreters to try in the place, best first; empty where only the plain carrier serves."""
+        return ("/usr/bin/python3", "python3", "/usr/libexec/platform-python")
+
+    @property
+    def same_python(self) -> bool:
+        """True when the first interpreter is this very one, so that it can be sent compiled code."""
+        return False
+
+    @classmethod
+    @abstractmethod
+    def from_profile(cls, profile: Profile) -> Backend:
+        """Build the backend from a checked profile; touches nothing outside the process."""
+
+    @classmethod
+    @abstractmethod
+    async def doctor(cls) -> list[Check]:
+        """Say what is usable on this machine, what is not, why, and the command that mends it."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Make the place ready.
+
+        Raises:
+            PlaceUnavailable: it cannot be reached or created; nothing is left behind.
+        """
+
+    @abstractmethod
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start ``argv`` in the place, its streams tied to ``receiver``.
+
+        ``env`` is added to the place's own environment.
+
+        Raises:
+            PlaceUnavailable: it could not be started; nothing ran.
+        """
+
+    @abstractmethod
+    async def close(self, *, keep: bool = False) -> None:
+        """Let go of the place, removing what ``open`` created unless ``keep``. Safe to call twice."""

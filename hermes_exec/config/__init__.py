@@ -1,0 +1,1 @@
+"""Configuration: profiles, one-line targets, layered files, trust and secrets."""

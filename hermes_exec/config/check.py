@@ -1,0 +1,133 @@
+"""Turn a table of a configuration file into a model, and whatever is wrong with it into plain lines.
+
+A line never repeats a value, only keys and what was expected: a secret may stand in the wrong place.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from pydantic import BaseModel, ValidationError
+
+from hermes_exec import registry
+from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pydantic_core import ErrorDetails
+
+    from hermes_exec.config.profile import Profile
+
+Model = TypeVar("Model", bound=BaseModel)
+
+_EXPECTED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "is_instance_of": "a path",
+    "path_type": "a path",
+}
+
+
+def checked(model: type[Model], table: Mapping[str, object], where: str, folder: Path | None = None) -> Model:
+    """Build ``model`` from ``table``; ``folder`` is where relative paths of this machine start.
+
+    Raises:
+        ConfigError: one line for each problem, each starting with ``where``.
+    """
+    try:
+        return model.model_validate(dict(table), context={"folder": folder})
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=True, include_context=True)
+        raise ConfigError("\n".join(f"{where}: {_problem(each, model)}" for each in details)) from None
+
+
+def profile_from_table(table: object, where: str, folder: Path | None = None) -> Profile:
+    """Build the profile that ``table`` describes, with the model of its ``type``.
+
+    Raises:
+        ConfigError: a problem of the table or an unknown type, each line starting with ``where``.
+        Unsupported: this version has no such kind of place.
+    """
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: should be a table, not {_kind(table)}")
+    fields = cast("Mapping[str, object]", table)
+    kind = fields.get("type")
+    if kind is None:
+        raise ConfigError(f"{where}: 'type' is missing", remedy='type = "local", or docker, ssh, …')
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where}: 'type' should be text, not {_kind(kind)}")
+    try:
+        model = registry.profile_model(kind)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy) from error
+    return checked(model, fields, where, folder)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that is most like ``word``; empty when there is none at all."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)), "")
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """The complaint about ``key``, with the nearest known one."""
+    return f"unknown key {key!r}; the nearest known one is {nearest(key, known)!r}"
+
+
+def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
+    place = _place(error["loc"])
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        known = model.model_fields if len(error["loc"]) == 1 else ()
+        return unknown_key(str(error["loc"][0]), known) if known else f"unknown key {place!r}"
+    if kind == "missing":
+        return f"{place!r} is missing"
+    if kind == "value_error":
+        said = str(error.get("ctx", {}).get("error", "is wrong"))
+        return (
+            f"{place!r} {said}"
+            if place and said.startswith(("should", "holds", "names"))
+            else _joined(place, said)
+        )
+    expected = _EXPECTED.get(kind)
+    if expected:
+        return f"{place!r} should be {expected}, not {_kind(error['input'])}"
+    return f"{place!r} {error['msg'].removeprefix('Input ')}"
+
+
+def _joined(place: str, said: str) -> str:
+    return f"{place!r}: {said}" if place else said
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    return "".join(parts).removeprefix(".")
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "a table"
+        case _:
+            return f"a {type(value).__name__}"

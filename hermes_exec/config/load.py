@@ -1,0 +1,188 @@
+"""Find the settings of this run.
+
+From the strongest: flags, ``HERMES_EXEC_*``, the project's ``hermes.toml`` once it is trusted, the user's
+own file, the built-in target ``local``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import BaseModel
+
+from hermes_exec.config.files import Contents, parse_file, profiles_from_mapping
+from hermes_exec.config.paths import FILE_NAME, exists, read_regular, shown, user_file
+from hermes_exec.config.settings import (
+    BUILT_IN,
+    AuditSettings,
+    Entry,
+    Limits,
+    LogSettings,
+    Origin,
+    Overrides,
+    Profiles,
+    Settings,
+)
+from hermes_exec.config.spoken import PREFIX, misspelt, spoken_layers
+from hermes_exec.config.starter import write_default
+from hermes_exec.config.targets import Target, parse_target
+from hermes_exec.config.trust import Trust, distrust, is_trusted, trust, trust_of
+from hermes_exec.errors import ConfigError, HermesError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "Overrides",
+    "Settings",
+    "check",
+    "distrust",
+    "find_project_file",
+    "is_trusted",
+    "load_settings",
+    "profiles_from_mapping",
+    "resolve",
+    "trust",
+    "write_default",
+]
+
+Section = TypeVar("Section", bound=BaseModel)
+
+
+def load_settings(
+    *,
+    cwd: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Overrides | None = None,
+) -> Settings:
+    """Read every layer that there is. Nothing outside of the process is changed.
+
+    Raises:
+        ConfigError: a file, a variable or a flag is wrong. A project's file that is not trusted cannot
+            be wrong: it is not looked into.
+    """
+    environ = os.environ if environ is None else environ
+    flags = flags or Overrides()
+    warnings = misspelt(environ)
+    user_path, user = _user(environ, flags, warnings)
+    project_path, project = _project(cwd, user_path, environ, warnings)
+    default, origin = _default(flags, environ, project_path, project, user_path, user)
+    spoken = spoken_layers(environ, flags)
+    return Settings(
+        profiles=_profiles(project, user, warnings),
+        default=default,
+        default_origin=origin,
+        limits=_merged(Limits, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
+        audit=_merged(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
+        log=_merged(LogSettings, [user.log, *(layer.log for layer in spoken)]),
+        files=tuple(path for path in (project_path, user_path) if path),
+        warnings=tuple(warnings),
+    )
+
+
+def resolve(text: str | None, settings: Settings) -> Target:
+    """The place that ``text`` means, or the default one.
+
+    Raises:
+        ConfigError: there is no such place, or its profile is wrong.
+        Unsupported: its type is known, but not part of this version.
+    """
+    if text is not None:
+        return parse_target(text, settings.profiles)
+    try:
+        return parse_target(settings.default, settings.profiles)
+    except ConfigError as error:
+        raise ConfigError(
+            f"default target ({settings.default_origin}): {error.what}", remedy=error.remedy
+        ) from error
+
+
+def check(settings: Settings) -> list[str]:
+    """What is wrong with the profiles and the default target, one line each; empty when nothing is."""
+    problems: list[str] = []
+    for name in [*settings.profiles, None]:
+        try:
+            resolve(name, settings)
+        except HermesError as error:
+            problems += str(error).splitlines()
+    return list(dict.fromkeys(problems))
+
+
+def find_project_file(cwd: Path) -> Path | None:
+    """The nearest ``hermes.toml`` from ``cwd`` up to the root of its repository.
+
+    Outside of a repository only ``cwd`` itself is looked into.
+    """
+    start = cwd.resolve()
+    folders = [start, *start.parents]
+    root = next((position for position, folder in enumerate(folders) if exists(folder / ".git")), 0)
+    return next((path for folder in folders[: root + 1] if exists(path := folder / FILE_NAME)), None)
+
+
+def _user(environ: Mapping[str, str], flags: Overrides, warnings: list[str]) -> tuple[Path | None, Contents]:
+    named = flags.config or (Path(environ[f"{PREFIX}CONFIG"]) if environ.get(f"{PREFIX}CONFIG") else None)
+    path = named.expanduser().absolute() if named else user_file(environ)
+    if named is None and not path.exists():
+        return None, Contents()
+    content = read_regular(path)
+    if path.stat().st_mode & 0o002:
+        warnings.append(
+            f"{shown(path)} can be changed by everybody on this machine. Try: chmod o-w {shlex.quote(str(path))}"
+        )
+    return path, parse_file(content, path, Origin("user", str(path)))
+
+
+def _project(
+    cwd: Path | None, user_path: Path | None, environ: Mapping[str, str], warnings: list[str]
+) -> tuple[Path | None, Contents]:
+    try:
+        path = find_project_file(cwd or Path.cwd())
+    except FileNotFoundError:  # the working directory was removed, and with it any project
+        path = None
+    if path is None or (user_path is not None and path.samefile(user_path)):
+        return None, Contents()
+    try:
+        content = read_regular(path)
+        verdict = trust_of(path, content, environ)
+    except ConfigError as error:
+        warnings.append(f"{shown(path)} is ignored: {error}")
+        return None, Contents()
+    if verdict is not Trust.TRUSTED:
+        command = f"hermes-exec profile trust {shlex.quote(str(path))}"
+        warnings.append(f"{shown(path)} is ignored: {verdict.value}. Try: read it, then {shown(command)}")
+        return None, Contents()
+    return path, parse_file(content, path, Origin("project", str(path)))
+
+
+def _default(
+    flags: Overrides,
+    environ: Mapping[str, str],
+    project_path: Path | None,
+    project: Contents,
+    user_path: Path | None,
+    user: Contents,
+) -> tuple[str, Origin]:
+    layers: Sequence[tuple[str | None, Origin]] = (
+        (flags.on, Origin("flag", "--on")),
+        (environ.get(f"{PREFIX}ON"), Origin("environment", f"{PREFIX}ON")),
+        (project.default, Origin("project", str(project_path))),
+        (user.default, Origin("user", str(user_path))),
+    )
+    return next(((text, origin) for text, origin in layers if text), ("local", BUILT_IN))
+
+
+def _profiles(project: Contents, user: Contents, warnings: list[str]) -> Profiles:
+    entries = {"local": Entry({"type": "local"}, BUILT_IN), **project.entries, **user.entries}
+    for name in sorted(project.entries.keys() & user.entries.keys()):
+        theirs, ours = project.entries[name].origin, user.entries[name].origin
+        warnings.append(f"profile {name!r} of {theirs} is ignored: {ours} has one. Try: rename one of them")
+    return Profiles(entries)
+
+
+def _merged(model: type[Section], layers: Sequence[Section]) -> Section:
+    """The weakest layer first; a layer counts where it says something itself."""
+    values = {key: getattr(layer, key) for layer in layers for key in layer.model_fields_set}
+    return model.model_validate(values)

@@ -1,0 +1,109 @@
+"""Where configuration and state live, after the XDG Base Directory Specification 0.8."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE_NAME = "hermes.toml"
+MAX_FILE = 1 << 20
+"""Bytes of the largest configuration file that is read."""
+
+
+def config_folder(environ: Mapping[str, str]) -> Path:
+    """The folder of the user's own configuration; it need not exist."""
+    return _base(environ, "XDG_CONFIG_HOME", ".config") / "hermes_exec"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """The folder of what we remember between runs (trust, audit); it need not exist."""
+    return _base(environ, "XDG_STATE_HOME", ".local/state") / "hermes_exec"
+
+
+def user_file(environ: Mapping[str, str]) -> Path:
+    """The user's ``hermes.toml``."""
+    return config_folder(environ) / FILE_NAME
+
+
+def trust_file(environ: Mapping[str, str]) -> Path:
+    """The record of the project files that the user trusts."""
+    return state_folder(environ) / "trust.json"
+
+
+def audit_file(environ: Mapping[str, str]) -> Path:
+    """The newest file of the audit."""
+    return state_folder(environ) / "audit.jsonl"
+
+
+def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    chosen = environ.get(variable, "")
+    # "All paths must be absolute; a relative one is to be considered invalid and ignored."
+    if chosen.startswith("/"):
+        return Path(chosen)
+    home = environ.get("HOME", "")
+    return (Path(home) if home.startswith("/") else Path.home()) / default
+
+
+def exists(path: Path) -> bool:
+    """Whether something is there, as far as we are allowed to know; a broken link is something too."""
+    try:
+        path.lstat()
+    except OSError:
+        return False
+    return True
+
+
+def make_private_folder(folder: Path) -> None:
+    """Create ``folder`` for this user alone (0700); one that exists is left as it is."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace ``path`` (0600) in one step: after a crash it holds the old content or the new, whole."""
+    make_private_folder(path.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created 0600
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_regular(path: Path) -> bytes:
+    """Read a configuration file that someone else may have put there.
+
+    A device or a FIFO behind the name never blocks us, and at most ``MAX_FILE`` bytes are read.
+
+    Raises:
+        ConfigError: it is no regular file, is too large, or cannot be read.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        raise ConfigError(f"{shown(path)}: {error.strerror}") from error
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ConfigError(f"{shown(path)}: not a regular file")
+        content = file.read(MAX_FILE + 1)
+    if len(content) > MAX_FILE:
+        raise ConfigError(f"{shown(path)}: larger than {MAX_FILE} bytes")
+    return content
+
+
+def shown(value: object) -> str:
+    """``value`` as it can be put into a line: escaped if it could move a terminal's cursor."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)

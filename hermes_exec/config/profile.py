@@ -1,0 +1,93 @@
+"""What every profile has, whatever its kind of place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from hermes_exec import registry
+from hermes_exec.config.secrets import SecretSource
+from hermes_exec.config.values import Environment, Seconds, Size, Sources, Text, Words
+
+
+class Profile(
+    BaseModel,
+    frozen=True,
+    extra="forbid",
+    strict=True,
+    use_attribute_docstrings=True,
+    hide_input_in_errors=True,
+):
+    """A place and how to work there. Each kind of place has a subclass, found by its ``type``.
+
+    A subclass narrows ``type`` to a literal with a default, and says with the class variables below
+    how its one-line target is spelt.
+    """
+
+    target_field: ClassVar[str | None] = None
+    """The field that ``TYPE:TEXT`` fills."""
+    attach_field: ClassVar[str | None] = None
+    """The field that ``TYPE:@TEXT`` fills: a place that already exists."""
+
+    type: str
+    """The kind of place."""
+    description: str = ""
+    """A line for people, shown by `profile list`."""
+    via: Text | None = None
+    """The place that this one is inside of: a profile's name or a one-line target."""
+    cwd: Text | None = None
+    """The folder that commands start in; the place's own choice when left out."""
+    env: Environment = Field(default_factory=dict[str, str], repr=False)
+    """Variables for every command. Not for secrets: these are shown."""
+    secrets: Sources = Field(default_factory=dict[str, SecretSource])
+    """Variables whose values are looked up when the place is opened: a list of names of environment
+    variables, or a table of name = source."""
+    shell: Text | None = None
+    """The shell of sessions; bash where there is one, else sh, when left out."""
+    login: bool = False
+    """Whether sessions are login shells, with /etc/profile and its `module` command."""
+    setup: Words = ()
+    """Shell lines that run before anything else there, such as `module load python`."""
+    python: Text | None = None
+    """The interpreter to use there; the best of the usual ones when left out."""
+    carrier: Literal["auto", "guest", "plain"] = "auto"
+    """How commands travel: `guest` needs a Python there, `plain` only a sh and promises less."""
+    lease_s: Seconds = 900.0
+    """Seconds that sessions go on after the orchestrator vanished."""
+    job_lease_s: Seconds = 86400.0
+    """Seconds after which a job that still runs is stopped."""
+    max_output: Size = 8 << 20
+    """Bytes of each output stream that a result keeps, half from its head and half from its tail."""
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _canonical(cls, value: object) -> object:
+        return registry.canonical(value) if isinstance(value, str) else value
+
+    @classmethod
+    def kind(cls) -> str:
+        """The type of this class of profiles."""
+        return str(cls.model_fields["type"].default)
+
+    @classmethod
+    def fields_of_target(cls, text: str) -> Mapping[str, object]:
+        """The fields that ``text`` stands for, where ``text`` is what follows ``TYPE:`` in a target.
+
+        Raises:
+            ValueError: this kind of place is not spelt so; says how it is.
+        """
+        if text.startswith("@") and cls.attach_field:
+            return {cls.attach_field: text[1:]}
+        if cls.target_field is None:
+            raise ValueError("nothing may follow it")
+        return {cls.target_field: text}
+
+    def target_text(self) -> str:
+        """The one-line target that opens this place again, without its options and without secrets."""
+        for field, mark in ((self.attach_field, "@"), (self.target_field, "")):
+            value = getattr(self, field) if field else None
+            if value:
+                return f"{self.type}:{mark}{value}"
+        return self.type

@@ -1,0 +1,133 @@
+"""The settings that hold for one run, after every layer was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from hermes_exec.config.check import profile_from_table
+from hermes_exec.config.paths import shown
+from hermes_exec.config.values import Seconds, Size
+
+if TYPE_CHECKING:
+    from hermes_exec.config.profile import Profile
+
+
+class Limits(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What every command is held to unless it is started with other words."""
+
+    timeout_s: Seconds | None = None
+    """Seconds after which a command is stopped; no limit when left out."""
+    max_output: Size | None = None
+    """Bytes of each output stream that a result keeps; the profile's own when left out."""
+
+
+class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """The record of every command."""
+
+    enabled: bool = True
+    """Whether commands are recorded."""
+    max_bytes: Annotated[Size, Field(ge=64 << 10)] = 16 << 20
+    """Size at which a new file is begun."""
+    keep: Annotated[int, Field(ge=0, le=1000)] = 4
+    """Full files that are kept beside the one being written."""
+
+
+class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+    """What the program tells of its own doings, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    """The least important messages that are shown."""
+    format: Literal["text", "json"] = "text"
+    """`text` is key=value for people, `json` is one object a line for programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What was asked for on the command line; None means that nothing was."""
+
+    on: str | None = None
+    """The target."""
+    config: Path | None = None
+    """A file to read instead of the user's own."""
+    timeout_s: float | None = None
+    max_output: int | str | None = None
+    audit: bool | None = None
+    log_level: str | None = None
+    log_format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a setting comes from."""
+
+    layer: Literal["flag", "environment", "project", "user", "built-in"]
+    detail: str = ""
+    """The flag, the variable or the file."""
+
+    def __str__(self) -> str:
+        return shown(self.detail) if self.detail else self.layer
+
+
+BUILT_IN = Origin("built-in")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A profile as it is written, which is checked when it is used."""
+
+    table: object = field(repr=False)
+    origin: Origin
+    folder: Path | None = None
+    """Where its relative paths start."""
+
+
+class Profiles(Mapping[str, "Profile"]):
+    """Profiles by name, each checked when it is asked for.
+
+    So one that is wrong, or whose plugin is not installed here, is in nobody's way.
+    """
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self.entries = dict(entries)
+
+    def __getitem__(self, name: str) -> Profile:
+        """Check the profile and return it.
+
+        Raises:
+            KeyError: there is none of that name.
+            ConfigError: it is wrong; one line for each problem.
+        """
+        entry = self.entries[name]
+        within = f" in {entry.origin}" if entry.origin.detail else ""
+        return profile_from_table(entry.table, f"profile {name!r}{within}", entry.folder)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with where it comes from."""
+
+    profiles: Profiles
+    default: str = "local"
+    """The target that is meant when none is named."""
+    default_origin: Origin = BUILT_IN
+    limits: Limits = field(default_factory=Limits)
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    files: tuple[Path, ...] = ()
+    """The files that were read, the strongest first."""
+    warnings: tuple[str, ...] = ()
+    """Lines to show on standard error before anything else."""

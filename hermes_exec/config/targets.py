@@ -1,0 +1,155 @@
+"""One-line targets: where to run, in words that fit on a command line.
+
+    local                                   a type that needs no more
+    docker:python:3.11                      TYPE:WHAT
+    docker:@web                             TYPE:@NAME, a place that exists already
+    ssh://me@host:2222                      as everywhere
+    sandbox                                 a profile of the configuration
+    docker:python:3.11+ssh://me@host        the first place is inside of the second
+
+A ``+`` or ``%`` that belongs to a name is written ``%2B`` or ``%25``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from hermes_exec import registry
+from hermes_exec.config.check import checked, nearest
+from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hermes_exec.config.profile import Profile
+
+PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+"""What a profile can be called, so that its name is never mistaken for another kind of target."""
+
+DEEPEST = 8
+"""Places inside of each other at most."""
+LONGEST = 4096
+"""Characters of a target at most."""
+
+_NONE: Mapping[str, Profile] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A place, and the places that it is inside of."""
+
+    text: str
+    """The target again, in its shortest spelling and without secrets."""
+    chain: tuple[Profile, ...]
+    """The profiles, innermost first; never empty."""
+
+    @property
+    def profile(self) -> Profile:
+        """The place where commands run."""
+        return self.chain[0]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_target(text: str, profiles: Mapping[str, Profile] = _NONE) -> Target:
+    """Read a target; words without a colon are first looked for among ``profiles``.
+
+    Raises:
+        ConfigError: it is no target, names what does not exist, or ends inside of itself.
+        Unsupported: its type is known, but not part of this version.
+    """
+    return _parse(text, profiles, ())
+
+
+def target_of(profile: Profile) -> str:
+    """The one-line target of a profile, quoted so that it can be a part of a chain."""
+    return _quote(profile.target_text())
+
+
+def _parse(text: str, profiles: Mapping[str, Profile], within: tuple[str, ...]) -> Target:
+    text = text.strip()
+    if not text:
+        raise ConfigError(
+            "the target is empty", remedy="local, ssh://USER@HOST, docker:IMAGE or a profile's name"
+        )
+    if len(text) > LONGEST or not text.isprintable():
+        raise ConfigError(f"a target is one printable line of at most {LONGEST} characters")
+    chain: list[Profile] = []
+    labels: list[str] = []
+    parts = text.split("+")
+    if len(parts) + len(within) > DEEPEST:
+        raise ConfigError(f"more than {DEEPEST} places inside of each other")
+    for position, part in enumerate(parts, 1):
+        label, profile = _part(part, text, profiles)
+        labels.append(label)
+        chain.append(profile)
+        if profile.via is None:
+            continue
+        if position < len(parts):
+            raise ConfigError(
+                f"{label!r} is already inside of {profile.via!r}, so nothing can follow it after a '+'"
+            )
+        if label in within:
+            raise ConfigError(f"{label!r} is inside of itself: {' in '.join([*within, label])}")
+        chain += _parse(profile.via, profiles, (*within, label)).chain
+    return Target("+".join(labels), tuple(chain))
+
+
+def _part(part: str, text: str, profiles: Mapping[str, Profile]) -> tuple[str, Profile]:
+    where = f"target {_masked(text)!r}"
+    try:
+        word = unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{where}: a '%' is followed by something that is not UTF-8; '%' itself is %25"
+        ) from None
+    if not word or not word.isprintable():
+        raise ConfigError(f"{where}: a part of it is empty or not printable")
+    kind, colon, rest = word.partition(":")
+    if not colon:
+        if word in profiles:
+            return word, profiles[word]
+        if not registry.is_ours(word) and word not in registry.known_types():
+            raise _unknown(word, where, profiles)
+    elif not rest:
+        raise ConfigError(f"{where}: nothing follows {kind!r} after its colon")
+    profile = _spelt(kind, rest, where)
+    return target_of(profile), profile
+
+
+def _spelt(kind: str, rest: str, where: str) -> Profile:
+    try:
+        model = registry.profile_model(kind)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy) from error
+    try:
+        fields: Mapping[str, object] = model.fields_of_target(rest) if rest else {}
+    except ValueError as error:
+        raise ConfigError(f"{where}: {kind}: {error}") from None
+    return checked(model, {"type": kind, **fields}, where)
+
+
+def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigError:
+    if not PROFILE_NAME.match(word):
+        # It may be half of something that was cut at a '+', a password even, so it is not repeated.
+        return ConfigError(
+            f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B"
+        )
+    known = [*profiles, *registry.known_types()]
+    return ConfigError(
+        f"no profile and no kind of place is called {word!r}; the nearest is {nearest(word, known)!r}",
+        remedy=", ".join(sorted({*known})),
+    )
+
+
+def _quote(text: str) -> str:
+    return text.replace("%", "%25").replace("+", "%2B")
+
+
+def _masked(text: str) -> str:
+    # Somebody may have put a password before the '@': all between the second colon and the last '@' goes.
+    return re.sub(r"^([^:]*:[^:@]*:).*@", r"\1…@", text)

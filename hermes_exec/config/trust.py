@@ -1,0 +1,111 @@
+"""Which project files the user trusts: by path and by the SHA-256 of their content.
+
+A cloned repository must not choose hosts, binds or commands, so its ``hermes.toml`` is nothing to us
+until its user said so, and again nothing after one byte of it changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec.config.paths import read_regular, shown, trust_file, write_private
+from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Trust(Enum):
+    """What the user said about a file."""
+
+    TRUSTED = "trusted"
+    CHANGED = "changed since it was trusted"
+    UNKNOWN = "not trusted"
+
+
+def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str] | None = None) -> str:
+    """Trust the file as it is, and return the SHA-256 that was noted.
+
+    ``content`` is what the user was shown: when the file holds something else by now, it is refused.
+
+    Raises:
+        ConfigError: the file cannot be read, has changed meanwhile, or our record is damaged.
+    """
+    environ = os.environ if environ is None else environ
+    found = read_regular(path)
+    if content is not None and found != content:
+        raise ConfigError(f"{shown(path)} changed while it was being looked at", remedy="look at it again")
+    record = _read(environ)
+    digest = hashlib.sha256(found).hexdigest()
+    record[_key(path)] = digest
+    _write(record, environ)
+    return digest
+
+
+def distrust(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
+    """Forget that the file was trusted; False when it was not.
+
+    Raises:
+        ConfigError: our record is damaged.
+    """
+    environ = os.environ if environ is None else environ
+    record = _read(environ)
+    if record.pop(_key(path), None) is None:
+        return False
+    _write(record, environ)
+    return True
+
+
+def is_trusted(path: Path, *, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the user trusts the file as it is now.
+
+    Raises:
+        ConfigError: the file cannot be read, or our record is damaged.
+    """
+    environ = os.environ if environ is None else environ
+    return trust_of(path, read_regular(path), environ) is Trust.TRUSTED
+
+
+def trust_of(path: Path, content: bytes, environ: Mapping[str, str]) -> Trust:
+    """What the user said about this content in this place.
+
+    Raises:
+        ConfigError: our record is damaged.
+    """
+    noted = _read(environ).get(_key(path))
+    if noted is None:
+        return Trust.UNKNOWN
+    return Trust.TRUSTED if noted == hashlib.sha256(content).hexdigest() else Trust.CHANGED
+
+
+def _key(path: Path) -> str:
+    return str(path.resolve())
+
+
+def _read(environ: Mapping[str, str]) -> dict[str, str]:
+    path = trust_file(environ)
+    if not path.exists():
+        return {}
+    try:
+        record: object = json.loads(read_regular(path))
+    except ValueError:
+        record = None
+    files = cast("dict[str, object]", record).get("files") if isinstance(record, dict) else None
+    if not isinstance(files, dict):
+        raise ConfigError(
+            f"{shown(path)} is damaged", remedy=f"remove it and trust your projects again: rm {path}"
+        )
+    return {str(key): str(value) for key, value in cast("dict[object, object]", files).items()}
+
+
+def _write(record: dict[str, str], environ: Mapping[str, str]) -> None:
+    path = trust_file(environ)
+    try:
+        write_private(path, json.dumps({"files": record}, indent=1, sort_keys=True).encode() + b"\n")
+    except OSError as error:
+        raise ConfigError(f"{shown(path)} cannot be written: {error.strerror}") from error

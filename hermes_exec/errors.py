@@ -1,0 +1,94 @@
+"""Every error this project raises.
+
+HermesError
+├── UsageError               the caller asked for something impossible; nothing ran (also ValueError)
+│   ├── ConfigError          a profile or a configuration file is wrong; nothing ran
+│   └── Unsupported          this place cannot do that, and says why; nothing ran
+├── PlaceError               the place, or the way to it, failed us
+│   ├── PlaceUnavailable     it could not be reached or opened; nothing ran (also ConnectionError)
+│   ├── OutcomeUnknown       it was lost while this ran: nobody knows how it ended (also ConnectionError)
+│   └── ProtocolError        the other side broke the protocol; the connection was dropped
+├── CommandFailed            ``check=True`` and the command did not succeed; carries its Result
+├── TransferError            a file operation failed in the place (also OSError)
+└── Closed                   the terminal, session or job was already closed; nothing ran
+
+A command that fails is a result; an error means that *we* could not do our part. Every error says
+what failed, why, what to try (``remedy``) and what is true now (``state``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec.result import Result
+
+NOTHING_RAN = "nothing ran"
+
+
+class HermesError(Exception):
+    """The root: ``what`` failed and why, ``remedy`` to try, ``state`` that holds afterwards."""
+
+    state = NOTHING_RAN
+
+    def __init__(self, what: str, *, remedy: str = "", state: str | None = None) -> None:
+        self.what = what
+        self.remedy = remedy
+        if state is not None:
+            self.state = state
+        super().__init__(f"{what}. Try: {remedy}" if remedy else what)
+
+
+class UsageError(HermesError, ValueError):
+    """The request itself is wrong, so nothing was attempted."""
+
+
+class ConfigError(UsageError):
+    """A profile, a target or a configuration file is wrong."""
+
+
+class Unsupported(UsageError):
+    """The place lacks what the call needs; ``Terminal.capabilities`` tells beforehand."""
+
+
+class PlaceError(HermesError):
+    """The place, or the way to it, failed."""
+
+
+class PlaceUnavailable(PlaceError, ConnectionError):
+    """The place could not be opened or reached, so nothing was executed."""
+
+
+class OutcomeUnknown(PlaceError, ConnectionError):
+    """The place was lost after the request was sent; it may have run, wholly or in part, once."""
+
+    state = "unknown: the place was lost"
+
+
+class ProtocolError(PlaceError):
+    """The other side sent what the protocol forbids; the connection was dropped."""
+
+    state = "unknown: the connection was dropped"
+
+
+class CommandFailed(HermesError):
+    """The command ran to its end and failed; ``result`` holds everything it gave."""
+
+    state = "it ran to its end"
+
+    def __init__(self, command: str, result: Result) -> None:
+        self.command = command
+        self.result = result
+        super().__init__(f"{command}: {result.reason}")
+
+
+class TransferError(HermesError, OSError):
+    """A file operation failed in the place; ``errno`` is the place's own number."""
+
+    def __init__(self, what: str, *, code: int = 0, remedy: str = "", state: str = "") -> None:
+        HermesError.__init__(self, what, remedy=remedy, state=state or "nothing was changed")
+        self.errno = code
+
+
+class Closed(HermesError):
+    """The object was closed before the call."""

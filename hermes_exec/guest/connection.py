@@ -1,0 +1,211 @@
+"""One connection to a client: a parser for what comes, and what waits to be written.
+
+Control frames go first, then data of all streams in turns, then each answer once the data that came
+before it has been handed over.
+"""
+
+import os
+from _collections import deque
+
+from . import wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Deque
+
+    from .client import Client, Request
+    from .loop import Loop
+    from .server import Server
+    from .streams import Outlet
+
+_BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
+
+
+class Connection:
+    """Two descriptors to one client: a parser, and what waits to be written."""
+
+    def __init__(self, server: "Server", fd_in: int, fd_out: int) -> None:
+        self._server = server
+        self._loop: "Loop" = server.loop
+        self._in = fd_in
+        self._out = fd_out
+        self._client: "Client | None" = None
+        self._parser = wire.Parser(self._frame, self._data, wire.MAX_REQUEST)
+        self._control: "Deque[bytes]" = deque()
+        self._ready: "Deque[Outlet]" = deque()
+        self._answers: "Deque[Request]" = deque()
+        self._partial: "list[bytes]" = []
+        self._flush_soon = False
+        self._blocked = False
+        self._open = True
+        self.on_closed: "Callable[[], None]" = lambda: None
+        os.set_blocking(fd_in, False)
+        os.set_blocking(fd_out, False)
+        self._loop.on_read(fd_in, self._readable)
+
+    def control(self, header: bytes, payload: bytes) -> None:
+        """Queue a small frame ahead of all data."""
+        self._control.append(header + payload)
+        self._schedule()
+
+    def data(self, outlet: "Outlet") -> None:
+        """Queue an outlet that has something to send."""
+        outlet.queued = True
+        self._ready.append(outlet)
+        self._schedule()
+
+    def answer(self, request: "Request") -> None:
+        """Queue an answer; it leaves once the request's outlets have nothing left to send."""
+        self._answers.append(request)
+        self._schedule()
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.ignore_read(self._in)
+        self._loop.ignore_write(self._out)
+        os.close(self._in)
+        if self._out != self._in:
+            os.close(self._out)
+        self.on_closed()
+
+    def _lost(self) -> None:
+        self.close()
+        client = self._client
+        if client is not None and client.connection is self:
+            client.detached()
+
+    def _readable(self) -> None:
+        try:
+            chunk = os.read(self._in, wire.CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._lost()
+            return
+        try:
+            self._parser.feed(chunk)
+        except (ValueError, KeyError, TypeError, IndexError, wire.struct.error) as error:
+            self._refuse("malformed: {}".format(error))
+
+    def _refuse(self, message: str) -> None:
+        self._control.append(wire.frame(wire.FATAL, 0, 0, wire.pack({"message": message})))
+        self.flush()
+        self._lost()
+
+    def _frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
+        client = self._client
+        if client is None:
+            if kind != wire.ATTACH:
+                raise ValueError("a frame before ATTACH")
+            self._attach(wire.unpack(payload))
+        elif kind == wire.REQUEST:
+            client.request(number, payload)
+        elif kind == wire.CREDIT:
+            request = client.requests.get(number)
+            if request is not None and channel in request.outlets:
+                request.outlets[channel].consumed(wire.OFFSET.unpack(payload)[0])
+        elif kind == wire.FORGET:
+            for (forgotten,) in wire.OFFSET.iter_unpack(payload):
+                client.forget(forgotten)
+        elif kind == wire.EOF:
+            request = client.requests.get(number)
+            if request is not None and request.inlet is not None:
+                request.inlet.end()
+        elif kind == wire.CANCEL:
+            request = client.requests.get(number)
+            if request is not None:
+                request.cancel()
+        elif kind == wire.LOAD:
+            self._server.load(payload)
+        elif kind == wire.BYE:
+            client.close()
+        else:
+            raise ValueError("frame kind {}".format(kind))
+
+    def _data(self, channel: int, number: int, data: bytes) -> None:
+        request = self._client.requests.get(number) if self._client is not None else None
+        if request is not None and request.inlet is not None:
+            request.inlet.feed(data)
+
+    def _attach(self, hello: "dict[str, Any]") -> None:
+        client = self._client = self._server.client(hello)
+        received = {number: offsets for number, *offsets in hello["received"]}
+        welcome = {
+            "version": wire.VERSION,
+            "guest": self._server.identity,
+            "highest": client.highest,
+            "inlets": [
+                [request.number, request.inlet.received]
+                for request in client.requests.values()
+                if request.inlet is not None
+            ],
+            "parts": sorted(self._server.parts),
+        }
+        self._control.append(wire.frame(wire.WELCOME, 0, 0, wire.pack(welcome)))
+        client.attach(self, received)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._flush_soon and not self._blocked:
+            self._flush_soon = True
+            self._loop.call_soon(self.flush)
+
+    def _gather(self) -> "list[bytes]":
+        """The next buffers to write: what was cut, control frames, data in turns, answers."""
+        parts = self._partial
+        self._partial = []
+        while self._control and len(parts) < _BATCH:
+            parts.append(self._control.popleft())
+        room = wire.CHUNK
+        while self._ready and room > 0 and len(parts) < _BATCH:
+            outlet = self._ready.popleft()
+            chunk = outlet.next_chunk()
+            if chunk:
+                parts.append(wire.HEADER.pack(len(chunk), wire.DATA, outlet.channel, outlet.request))
+                parts.append(chunk)
+                room -= len(chunk)
+            outlet.queued = outlet.pending
+            if outlet.queued:
+                self._ready.append(outlet)
+        for _ in range(len(self._answers)):
+            request = self._answers.popleft()
+            if any(outlet.queued for outlet in request.outlets.values()):
+                self._answers.append(request)
+            elif request.answer is not None and request.number in request.client.requests:
+                parts.append(wire.frame(wire.RESULT, 0, request.number, request.answer))
+        return parts
+
+    def flush(self) -> None:
+        """Write until nothing is left or the channel is full."""
+        self._flush_soon = False
+        while self._open and (self._control or self._ready or self._answers or self._partial):
+            parts = self._gather()
+            if not parts:
+                continue
+            try:
+                done = os.writev(self._out, parts)
+            except BlockingIOError:
+                done = 0
+            except OSError:
+                self._lost()
+                return
+            if self._keep_rest(parts, done):
+                self._blocked = True
+                self._loop.on_write(self._out, self.flush)
+                return
+        if self._blocked and self._open:
+            self._blocked = False
+            self._loop.ignore_write(self._out)
+
+    def _keep_rest(self, parts: "list[bytes]", done: int) -> bool:
+        for index, part in enumerate(parts):
+            if done < len(part):
+                self._partial = [part[done:]] + parts[index + 1 :]
+                return True
+            done -= len(part)
+        return False

@@ -1,0 +1,183 @@
+"""One thread, one epoll: file descriptors, timers and ended children."""
+
+import _signal
+import os
+import select
+import time
+from heapq import heapify, heappop, heappush
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+READ = select.POLLIN
+WRITE = select.POLLOUT
+_ENDED = select.POLLHUP | select.POLLERR
+_BOOTTIME = getattr(
+    time, "CLOCK_BOOTTIME", 7
+)  # the constant came with Python 3.7, the clock with Linux 2.6.39
+
+
+def _clock() -> "Callable[[], float]":
+    """A clock that counts the time a machine was suspended, where there is one."""
+    try:
+        time.clock_gettime(_BOOTTIME)
+    except OSError:
+        return time.monotonic
+    return lambda: time.clock_gettime(_BOOTTIME)
+
+
+now = _clock()
+
+
+class Timer:
+    """A call at a time of ``now``; ``cancel`` may be called at any moment."""
+
+    __slots__ = ("call", "when")
+
+    def __init__(self, when: float, call: "Callable[[], None]") -> None:
+        self.when = when
+        self.call: "Callable[[], None] | None" = call
+
+    def __lt__(self, other: "Timer") -> bool:
+        return self.when < other.when
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Loop:
+    """Calls back what was asked for; ``run`` returns after ``stop``."""
+
+    def __init__(self) -> None:
+        self._linux = hasattr(select, "epoll")
+        self._poll = select.epoll() if self._linux else select.poll()
+        self._readers: "dict[int, Callable[[], None]]" = {}
+        self._writers: "dict[int, Callable[[], None]]" = {}
+        self._timers: "list[Timer]" = []
+        self._prune_at = 64  # cancelled timers stay in the heap: clear them out when they are many
+        self._children: "dict[int, Callable[[int], None]]" = {}
+        self._soon: "list[Callable[[], None]]" = []
+        self._running = False
+        self._catch_children()
+
+    def _catch_children(self) -> None:
+        self._woken, wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(wake, False)
+        _signal.signal(_signal.SIGCHLD, lambda signum, stack: None)
+        _signal.set_wakeup_fd(wake)
+        self.on_read(self._woken, self._reap)
+
+    def _reap(self) -> None:
+        try:
+            os.read(self._woken, 4096)
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            ended = self._children.pop(pid, None)  # None: an orphan that was handed to us
+            if ended is not None:
+                ended(status)
+
+    def on_exit(self, pid: int, call: "Callable[[int], None]") -> None:
+        """Call back with the wait status once the child has ended."""
+        self._children[pid] = call
+
+    def own_children(self) -> "set[int]":
+        """The children that somebody waits for."""
+        return set(self._children)
+
+    def on_read(self, fd: int, call: "Callable[[], None]") -> None:
+        """Call back whenever ``fd`` can be read or has ended."""
+        self._readers[fd] = call
+        self._update(fd)
+
+    def on_write(self, fd: int, call: "Callable[[], None]") -> None:
+        """Call back whenever ``fd`` can be written or has ended."""
+        self._writers[fd] = call
+        self._update(fd)
+
+    def ignore_read(self, fd: int) -> None:
+        """Undo ``on_read``; safe when it was not on."""
+        if self._readers.pop(fd, None) is not None:
+            self._update(fd)
+
+    def ignore_write(self, fd: int) -> None:
+        """Undo ``on_write``; safe when it was not on."""
+        if self._writers.pop(fd, None) is not None:
+            self._update(fd)
+
+    def _update(self, fd: int) -> None:
+        mask = (READ if fd in self._readers else 0) | (WRITE if fd in self._writers else 0)
+        if not mask:
+            self._poll.unregister(fd)
+            return
+        try:
+            self._poll.register(fd, mask)
+        except FileExistsError:
+            self._poll.modify(fd, mask)
+
+    def call_later(self, delay_s: float, call: "Callable[[], None]") -> "Timer":
+        """Call back once, after ``delay_s`` seconds."""
+        timer = Timer(now() + delay_s, call)
+        if len(self._timers) > self._prune_at:
+            self._timers = [other for other in self._timers if other.call is not None]
+            heapify(self._timers)
+            self._prune_at = 2 * len(self._timers) + 64
+        heappush(self._timers, timer)
+        return timer
+
+    def call_soon(self, call: "Callable[[], None]") -> None:
+        """Call back at the end of this turn, before waiting again."""
+        self._soon.append(call)
+
+    def stop(self) -> None:
+        """Leave ``run`` at the end of this turn."""
+        self._running = False
+
+    def run(self) -> None:
+        """Wait and call back until ``stop``."""
+        self._running = True
+        poll = self._poll.poll
+        readers = self._readers
+        writers = self._writers
+        while self._running:
+            for fd, mask in poll(self._wait_time()):
+                if mask & (READ | _ENDED):
+                    reader = readers.get(fd)
+                    if reader is not None:
+                        reader()
+                if mask & (WRITE | _ENDED):
+                    writer = writers.get(fd)
+                    if writer is not None:
+                        writer()
+            if self._timers:
+                self._fire()
+            while self._soon:
+                soon = self._soon
+                self._soon = []
+                for call in soon:
+                    call()
+
+    def _wait_time(self) -> float:
+        timers = self._timers
+        while timers and timers[0].call is None:
+            heappop(timers)
+        if not timers:
+            return -1
+        delay = max(0.0, timers[0].when - now())
+        # A suspended machine does not wake for us, and epoll does not count that time: look at least each minute.
+        return min(delay, 60.0) * (1 if self._linux else 1000)
+
+    def _fire(self) -> None:
+        time_now = now()
+        while self._timers and self._timers[0].when <= time_now:
+            call = heappop(self._timers).call
+            if call is not None:
+                call()

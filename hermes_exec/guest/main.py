@@ -1,0 +1,158 @@
+"""The guest's life: a private folder, a socket to come back to, a keeper, and the loop until nobody needs it.
+
+The keeper is the guest's parent and the subreaper of everything. When the guest ends, however it ends,
+the keeper kills what is left and removes the folders.
+"""
+
+import os
+import sys
+import time
+
+import _signal
+import _socket
+
+from . import command, native, session, tree
+from .connection import Connection
+from .loop import Loop
+from .runner import close_above
+from .server import Server
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:  # noqa: PTH123  pathlib is slow to import
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def boot_id() -> str:
+    """Tells this start of this machine from every other one; empty where the kernel does not say."""
+    return _read("/proc/sys/kernel/random/boot_id")
+
+
+def make_folder(name: str) -> str:
+    """A private folder on this very machine, in memory where possible: never a shared home."""
+    runtime = "/run/user/{}".format(os.getuid())
+    for base in (runtime, "/dev/shm", "/tmp", "/var/tmp", os.environ.get("TMPDIR", "")):  # noqa: S108  made private
+        if base and os.path.isdir(base):
+            path = "{}/hx-{}".format(base, name)
+            try:
+                os.mkdir(path, 0o700)
+            except OSError:
+                continue
+            return path
+    raise OSError("no folder to work in: tried /run/user, /dev/shm, /tmp, /var/tmp")
+
+
+def listen(folder: str) -> "_socket.socket":
+    """The socket to which a new connection's descriptors are handed."""
+    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    door.bind(folder + "/door")
+    os.chmod(folder + "/door", 0o600)
+    door.listen(16)
+    door.setblocking(False)
+    return door
+
+
+def keep(guest: int, folders: "list[str]") -> None:
+    """Be the keeper: wait for the guest's end, clean up after it. Does not return."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+    close_above(2)
+    for number in (_signal.SIGHUP, _signal.SIGINT):
+        _signal.signal(number, _signal.SIG_IGN)
+    _signal.signal(_signal.SIGTERM, lambda signum, stack: os.kill(guest, _signal.SIGKILL))
+    native.become_subreaper()
+    status = 0
+    while True:
+        try:
+            pid, ended = os.waitpid(-1, 0)
+        except ChildProcessError:
+            break
+        if pid == guest:
+            status = ended
+            break
+    give_up = time.monotonic() + tree.GIVE_UP_S
+    while True:
+        left = tree.living(tree.descendants([os.getpid()]))
+        if not left or time.monotonic() > give_up:
+            break
+        for process in left:
+            tree.send(process, _signal.SIGKILL)
+        time.sleep(0.002)
+    for folder in folders:
+        session.remove_folder(folder)
+    os._exit(0 if status == 0 else 1)
+
+
+def _accept(server: Server, door: "_socket.socket") -> None:
+    """A bridge hands over the descriptors of a new connection, and waits until it is closed."""
+    number, _ = door._accept()
+    bridge = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)
+    bridge.setblocking(False)
+
+    def handed_over() -> None:
+        server.loop.ignore_read(number)
+        try:
+            _, ancillary, _, _ = bridge.recvmsg(1, _socket.CMSG_SPACE(8), _CLOEXEC)
+        except OSError:
+            ancillary = []
+        if not ancillary:
+            bridge.close()
+            return
+        data = ancillary[0][2]
+        connection = Connection(server, int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[4:8], sys.byteorder))
+        connection.on_closed = bridge.close
+
+    server.loop.on_read(number, handed_over)
+
+
+def main(load_part: "Any", nonce: str) -> None:
+    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is the first thing that it writes."""
+    close_above(2)
+    os.write(1, nonce.encode())
+    name = os.urandom(8).hex()
+    folder = make_folder(name)
+    door = listen(folder)
+    identity = {
+        "id": name,
+        "folder": folder,
+        "host": os.uname().nodename,
+        "boot": boot_id(),
+        "python": "{}.{}.{}".format(*sys.version_info[:3]),
+        "uid": os.getuid(),
+    }
+    os.chdir("/")
+    guest = os.fork()
+    if guest:
+        keep(guest, [folder, "/var/tmp/hx-" + name, "/tmp/hx-" + name])  # noqa: S108  ours, by a random name
+    try:
+        os.setsid()
+        for number in (_signal.SIGHUP, _signal.SIGINT):
+            _signal.signal(number, _signal.SIG_IGN)
+        loop = Loop()
+        server = Server(loop, identity, folder)
+        server.load_part = load_part
+        command.install(server)
+        session.install(server)
+        loop.on_read(door.fileno(), lambda: _accept(server, door))
+        fd_in, fd_out = os.dup(0), os.dup(1)
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.close(null)
+        Connection(server, fd_in, fd_out)
+        loop.run()
+        os._exit(0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)

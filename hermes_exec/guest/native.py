@@ -1,0 +1,76 @@
+"""The few calls that Python has no name for: prctl and inotify, through ctypes, which is loaded on first use."""
+
+import os
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_PR_SET_CHILD_SUBREAPER = 36
+_IN_OPEN = 0x20
+_IN_NONBLOCK_CLOEXEC = 0o2004000
+_EVENT = struct.Struct("iIII")
+
+_libc: "Any" = None
+
+
+def libc() -> "Any":
+    """The C library of this process."""
+    global _libc  # noqa: PLW0603  loaded once, on first use, because ctypes takes 4 ms to import
+    if _libc is None:
+        import ctypes
+
+        _libc = ctypes.CDLL(None, use_errno=True)
+    return _libc
+
+
+def become_subreaper() -> bool:
+    """From now on orphans among our descendants become our children; survives exec. False: not possible here."""
+    try:
+        return bool(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False
+
+
+class Opened:
+    """Tells which files in watched folders, or which watched files, were opened (inotify(7))."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._errno = ctypes.get_errno
+        self.fd: int = libc().inotify_init1(_IN_NONBLOCK_CLOEXEC)
+        if self.fd < 0:
+            raise self._error("inotify_init1")
+
+    def _error(self, what: str) -> OSError:
+        code = self._errno()
+        return OSError(code, "{}: {}".format(what, os.strerror(code)))
+
+    def watch(self, path: str) -> int:
+        """Watch a folder or a file; gives the number that its events carry."""
+        number: int = libc().inotify_add_watch(self.fd, path.encode(), _IN_OPEN)
+        if number < 0:
+            raise self._error("inotify_add_watch " + path)
+        return number
+
+    def unwatch(self, number: int) -> None:
+        """Stop watching."""
+        libc().inotify_rm_watch(self.fd, number)
+
+    def read(self) -> "list[tuple[int, bytes]]":
+        """The events so far: the watch's number, and the file's name inside a watched folder."""
+        try:
+            data = os.read(self.fd, 65536)
+        except BlockingIOError:
+            return []
+        events = []
+        at = 0
+        while at < len(data):
+            number, mask, _, size = _EVENT.unpack_from(data, at)
+            at += 16
+            if mask & _IN_OPEN:
+                events.append((number, data[at : at + size].rstrip(b"\0")))
+            at += size
+        return events

@@ -1,0 +1,113 @@
+"""Programs started from an argv list: the pool of runners, and one running program."""
+
+import os
+
+import _socket
+
+from . import runner, tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .loop import Loop
+
+_SPARE = 4
+"""Idle runners that are kept."""
+
+
+class Runner:
+    """The guest's side of one runner process."""
+
+    def __init__(self, loop: "Loop", pool: "Pool") -> None:
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                runner.serve(theirs.fileno())
+            finally:
+                os._exit(1)
+        theirs.close()
+        self._loop = loop
+        self._pool = pool
+        self._channel = ours
+        self._on_started: "Callable[[int], None] | None" = None
+        self._on_end: "Callable[[int, int], None] | None" = None
+        loop.on_read(ours.fileno(), self._replied)
+        loop.on_exit(self.pid, lambda status: None)
+
+    def start(
+        self,
+        spec: "dict[str, Any]",
+        fds: "list[int]",
+        on_end: "Callable[[int, int], None]",
+        on_started: "Callable[[int], None] | None" = None,
+    ) -> None:
+        """Start a program; ``on_end`` gets the kind of the reply and its value (``runner.REPLY``)."""
+        self._on_end = on_end
+        self._on_started = on_started
+        spec["tell"] = on_started is not None
+        runner.send_spec(self._channel, spec, fds)
+
+    def _replied(self) -> None:
+        data = self._channel.recv(runner.REPLY.size)
+        if not data:
+            kind, left, value = runner.ENDED, 0, 9  # the runner itself was killed
+            self.close()
+        else:
+            kind, left, value = runner.REPLY.unpack(data)
+        if kind == runner.STARTED:
+            if self._on_started is not None:
+                self._on_started(value)
+            return
+        on_end = self._on_end
+        self._on_end = None
+        if data:
+            self._pool.give_back(self, bool(left))
+        if on_end is not None:
+            on_end(kind, value)
+
+    def kill(self, grace_s: float, done: "Callable[[list[int]], None]") -> tree.TreeKill:
+        """End the program and all that came of it."""
+        return tree.TreeKill(self._loop, lambda: tree.descendants([self.pid]), grace_s, done)
+
+    def close(self) -> None:
+        """Let the runner go; what it still watches over becomes the guest's."""
+        self._loop.ignore_read(self._channel.fileno())
+        self._channel.close()
+
+
+class Pool:
+    """The runners of one client: idle ones, and those that watch over something left behind."""
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+        self._idle: "list[Runner]" = []
+        self._left: "list[Runner]" = []
+        self._closed = False
+
+    def take(self) -> Runner:
+        """A runner with nothing below it."""
+        return self._idle.pop() if self._idle else Runner(self._loop, self)
+
+    def give_back(self, used: Runner, left: bool) -> None:
+        """The program of a runner has ended, with or without leaving something behind."""
+        if self._closed:
+            self._end(used)
+        elif left:
+            self._left.append(used)
+        elif len(self._idle) < _SPARE:
+            self._idle.append(used)
+        else:
+            used.close()
+
+    def _end(self, used: Runner) -> None:
+        used.kill(0.2, lambda survivors: used.close())
+
+    def close(self) -> None:
+        """End what programs left behind, and the runners."""
+        self._closed = True
+        for used in self._left + self._idle:
+            self._end(used)
+        self._left = []
+        self._idle = []

@@ -1,0 +1,204 @@
+"""A runner: a small process that starts one program at a time and is the subreaper of all that comes of it.
+
+Forking the guest for each program would cost more than the program (the page tables are copied), so the
+guest keeps a few runners, each forked once, and they start programs by ``posix_spawn``. What a program
+leaves behind becomes the runner's child, and so it is known which program left it.
+"""
+
+import _signal
+import _socket
+import errno
+import os
+import struct
+
+from . import native, wire
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+REPLY = struct.Struct("<BBi")
+"""Kind, whether it left processes behind, and a value: errno, pid or wait status."""
+NO_PROGRAM, NO_FOLDER, STARTED, ENDED = range(4)
+_LENGTH = struct.Struct(">I")
+_CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
+RESET = [_signal.SIGPIPE, _signal.SIGXFSZ] if hasattr(_signal, "SIGXFSZ") else [_signal.SIGPIPE]
+"""Signals that Python ignores and that a program must find at their default."""
+
+
+def send_spec(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]") -> None:
+    """Ask a runner to start a program with these descriptors as 0, 1 and 2."""
+    payload = wire.pack(spec)
+    rights = struct.pack("{}i".format(len(fds)), *fds)
+    sent = channel.sendmsg(
+        [_LENGTH.pack(len(payload)), payload], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
+    )
+    rest = payload[max(0, sent - 4) :]
+    if rest:
+        channel.sendall(rest)
+
+
+_usual_limit: "list[tuple[int, int]]" = []
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many files as it may: a live shell takes three."""
+    import resource  # noqa: PLC0415  a file of its own
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _usual_limit.append((soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def usual_descriptor_limit() -> None:
+    """What we start gets the limit that we got ourselves."""
+    if _usual_limit:
+        import resource  # noqa: PLC0415  loaded already
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, _usual_limit[0])
+
+
+def close_above(last: int) -> None:
+    """Close every descriptor above ``last``."""
+    try:
+        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        numbers = list(range(last + 1, 4096))
+    for number in numbers:
+        if number > last:
+            try:
+                os.close(number)
+            except OSError:
+                pass  # the listing's own descriptor, closed already
+
+
+def serve(fd: int) -> None:
+    """Be a runner until the other end of ``fd`` closes. Does not return."""
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    os.dup2(fd, 3, False)
+    null = os.open("/dev/null", os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    close_above(3)
+    usual_descriptor_limit()
+    native.become_subreaper()
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+    while True:
+        head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
+        if not head:
+            os._exit(0)
+        fds = list(struct.unpack("3i", ancillary[0][2]))
+        spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
+        _run(channel, spec, fds)
+
+
+def _receive(channel: "_socket.socket", size: int) -> bytes:
+    parts = []
+    while size:
+        part = channel.recv(min(size, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]") -> None:
+    env = dict(os.environb)
+    env.update(spec["env"])
+    stage = NO_FOLDER
+    try:
+        os.chdir(spec["cwd"])
+        stage = NO_PROGRAM
+        pid = _start(find_program(spec["argv"][0], env), spec, env, fds)
+    except OSError as error:
+        for fd in fds:
+            os.close(fd)
+        channel.sendall(REPLY.pack(stage, 0, error.errno or 0))
+        return
+    for fd in fds:
+        os.close(fd)
+    if spec.get("tell"):
+        channel.sendall(REPLY.pack(STARTED, 0, pid))
+    status = _wait(pid)
+    channel.sendall(REPLY.pack(ENDED, _left(), status))
+
+
+def find_program(name: bytes, env: "dict[bytes, bytes]") -> bytes:
+    """The program as execvp(3) finds it; raises OSError with its errno."""
+    if b"/" in name:
+        return name
+    code = errno.ENOENT
+    for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
+        path = (folder or b".") + b"/" + name
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+        if os.path.lexists(path):
+            code = errno.EACCES
+    raise OSError(code, os.strerror(code))
+
+
+def _start(program: bytes, spec: "dict[str, Any]", env: "dict[bytes, bytes]", fds: "list[int]") -> int:
+    argv = spec["argv"]
+    tty = spec.get("tty")
+    if not hasattr(os, "posix_spawn"):
+        return fork_exec(program, argv, env, fds, tty)
+    actions: "list[tuple[Any, ...]]"
+    if tty:  # opened by a session leader that has none, it becomes the controlling terminal
+        actions = [(os.POSIX_SPAWN_OPEN, 0, tty, os.O_RDWR, 0)]
+        actions += [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
+    else:
+        actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
+    return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=RESET)
+
+
+def fork_exec(
+    program: bytes, argv: "list[bytes]", env: "dict[bytes, bytes]", fds: "list[int]", tty: "str | None" = None
+) -> int:
+    """Start a program, as its own session and subreaper, by fork and exec; raises OSError when it cannot be run."""
+    told, tell = os.pipe()
+    native.libc()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            _signal.set_wakeup_fd(-1)
+            for number in RESET + [_signal.SIGCHLD]:
+                _signal.signal(number, _signal.SIG_DFL)
+            if tty:
+                fds = [os.open(tty, os.O_RDWR)] * 3
+            for number, fd in enumerate(fds):
+                os.dup2(fd, number)
+            usual_descriptor_limit()
+            native.become_subreaper()
+            os.execve(program, argv, env)
+        except OSError as error:
+            os.write(tell, struct.pack("i", error.errno or 0))
+        finally:
+            os._exit(127)
+    os.close(tell)
+    failure = os.read(told, 4)
+    os.close(told)
+    if failure:
+        os.waitpid(pid, 0)
+        code = struct.unpack("i", failure)[0]
+        raise OSError(code, os.strerror(code))
+    return pid
+
+
+def _wait(pid: int) -> int:
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == pid:
+            return status
+
+
+def _left() -> bool:
+    """Whether anything that the program started is still there."""
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return True
+        except ChildProcessError:
+            return False

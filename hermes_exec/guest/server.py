@@ -1,0 +1,96 @@
+"""What the guest can do, for whom, and when it ends."""
+
+import os
+
+from . import wire
+from .client import Client
+from .tree import TreeKill
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from .client import Request
+    from .connection import Connection
+    from .loop import Loop
+
+
+class Server:
+    """The operations, the clients and the parts that were sent later."""
+
+    def __init__(self, loop: "Loop", identity: "dict[str, Any]", folder: str) -> None:
+        self.loop = loop
+        self.identity = identity
+        self.folder = folder
+        self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {}
+        self.parts: "set[str]" = set()
+        self.load_part: "Callable[[bytes], str]"
+        self.clients: "dict[bytes, Client]" = {}
+        self.keeps_alive: "list[Callable[[], bool]]" = []
+        self.on_idle: "Callable[[], None]" = loop.stop
+        self._spool_folder = ""
+        self._farewells: "list[Connection]" = []
+        TreeKill.on_quiet = self.check_idle
+
+    def client(self, hello: "dict[str, Any]") -> Client:
+        """The client of that name, new or known."""
+        name: bytes = hello["client"]
+        client = self.clients.get(name)
+        if client is None:
+            if hello["known"]:
+                raise ValueError("this guest does not know the client any more")
+            client = self.clients[name] = Client(self, name)
+        client.lease_s = float(hello["lease_s"])
+        client.env = hello["env"]
+        client.cwd = hello.get("cwd") or os.environb.get(b"HOME") or b"/"
+        return client
+
+    def run(self, request: "Request", operation: str, arguments: "dict[str, Any]") -> None:
+        """Start a request; whatever goes wrong in it is the request's own failure."""
+        call = self.operations.get(operation)
+        if call is None:
+            request.fail("unsupported", "no operation " + operation)
+            return
+        try:
+            call(request, arguments)
+        except OSError as error:
+            request.fail("os", error.strerror or str(error), error.errno or 0)
+        except (KeyError, TypeError, ValueError) as error:
+            request.fail("malformed", "{}: {}: {}".format(operation, type(error).__name__, error))
+
+    def load(self, payload: bytes) -> None:
+        """Take a part of the guest that is needed from now on."""
+        self.parts.add(self.load_part(payload))
+
+    def spool_folder(self) -> str:
+        """A private folder on a real disk."""
+        if not self._spool_folder:
+            base = "/var/tmp" if os.path.isdir("/var/tmp") else "/tmp"  # noqa: S108  made private below
+            path = "{}/hx-{}".format(base, self.identity["id"])
+            try:
+                os.mkdir(path, 0o700)
+                self._spool_folder = path
+            except OSError:
+                self._spool_folder = self.folder
+        return self._spool_folder
+
+    def closed(self, client: Client) -> None:
+        """A client is gone; it is told so when what it had running has ended."""
+        self.clients.pop(client.name, None)
+        if client.connection is not None:
+            self._farewells.append(client.connection)
+            client.connection = None
+        self.check_idle()
+
+    def check_idle(self) -> None:
+        """Say farewell to those who left, and end when nobody needs this guest."""
+        if TreeKill.active:
+            return
+        ends = not self.clients and not any(keeps() for keeps in self.keeps_alive)
+        for connection in self._farewells:
+            connection.control(wire.frame(wire.BYE, 0, 0, wire.pack({"ends": ends})), b"")
+            connection.flush()
+            connection.close()
+        self._farewells = []
+        if ends:
+            self.on_idle()

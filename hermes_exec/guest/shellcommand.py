@@ -1,0 +1,108 @@
+"""One command of a session, and the output that outlives it."""
+
+import os
+
+from . import shelltext, wire
+from .command import Command
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .client import Request
+    from .session import Session
+    from .streams import Outlet
+
+
+class ShellCommand(Command):
+    """One command of a session."""
+
+    def __init__(self, session: "Session", request: "Request", arguments: "dict[str, Any]") -> None:
+        super().__init__(request, arguments)
+        self._session = session
+        self.text: bytes = arguments["command"]
+        self.stdin_keeper = -1
+        self.bad_folder = False
+        self.outlets: "list[Outlet]" = []
+        if b"\0" in self.text:
+            raise ValueError("a command cannot hold a NUL byte")
+        session.submit(self)
+
+    def kill(self) -> None:
+        """End what it started; a command that still waits for its turn never runs."""
+        self._session.stop(self)
+
+    @property
+    def stopping(self) -> bool:
+        """True once it timed out or was cancelled."""
+        return "timed_out" in self.answer or "cancelled" in self.answer
+
+    def wrap(self, dialect: shelltext.Dialect) -> bytes:
+        """What stands around the text because of the options of this command."""
+        arguments = self.arguments
+        wrap = dialect.redirect(bool(arguments.get("stdin")), bool(arguments.get("merge")))
+        if arguments.get("cwd") is not None or arguments.get("env") or arguments.get("limits"):
+            limits = arguments.get("limits") or b""
+            wrap = dialect.subshell(wrap, arguments.get("cwd"), arguments.get("env") or {}, limits)
+        return wrap
+
+    def unread(self) -> None:
+        """It has not begun and will be run once more: release what was prepared for it."""
+        for outlet in self.outlets:
+            outlet.release()
+        if self.request.inlet is not None:
+            self.stdin_opened()
+            self.stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def open_stdin(self, folder: str) -> None:
+        """A FIFO that the shell opens by name; ours stays open until it has, or it would wait for a writer."""
+        path = folder + "/fifo"
+        os.mkfifo(path, 0o600)
+        self.stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.request.open_inlet(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
+
+    def stdin_opened(self) -> None:
+        """The shell has opened its standard input."""
+        if self.stdin_keeper >= 0:
+            os.close(self.stdin_keeper)
+            self.stdin_keeper = -1
+
+    def close_stdin(self, folder: str) -> None:
+        """The command has ended."""
+        self.stdin_opened()
+        if self.request.inlet is not None:
+            self.request.inlet.close()
+            try:
+                os.unlink(folder + "/s/stdin")
+            except FileNotFoundError:
+                pass
+
+
+class Background:
+    """Output that earlier commands' children still write: a stream of the session itself."""
+
+    def __init__(self, request: "Request") -> None:
+        self._loop = request.client.server.loop
+        self._outlets = {channel: request.outlet(channel) for channel in (wire.STDOUT, wire.STDERR)}
+
+    def adopt(self, fd: int, channel: int) -> None:
+        """Read ``fd`` to its end, and close it then."""
+        outlet = self._outlets[channel]
+
+        def read() -> None:
+            if outlet.full:
+                self._loop.ignore_read(fd)
+                outlet.on_room = lambda: self._loop.on_read(fd, read)
+                return
+            try:
+                data = os.read(fd, 65536)
+            except BlockingIOError:
+                return
+            if data:
+                outlet.put(data)
+            else:
+                self._loop.ignore_read(fd)
+                os.close(fd)
+
+        self._loop.on_read(fd, read)

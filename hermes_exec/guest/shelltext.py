@@ -1,0 +1,110 @@
+"""The few lines of shell that make a live shell, and nothing of the user's.
+
+A live bash reads each command from a FIFO, evaluates it, and tells its status by *opening a file whose
+name is the status*: a redirect without a command needs no builtin, variable or descriptor that a
+command could have shadowed, unset or closed. The guest sees the opening by inotify. The variable that
+holds the command has an unknowable name and is unset while the command runs.
+
+``until`` rather than ``while``: under ``set -n`` a shell takes each test for true without running it, so
+a ``while`` would spin for ever, and an ``until`` ends the shell, which is noticed. The outer loop is for
+a command that says ``break``. Tracing (``set -x``) is off while the loop itself works.
+"""
+
+_BASH = (
+    r"\unset BASH_EXECUTION_STRING; "
+    r"{ . @DIR@/state; \unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
+    r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
+    r'until ! :; do :; until >|"@DIR@/s/$?"; '
+    r"! { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; "
+    r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; } >/dev/null 2>&1; '
+    r'do \eval "$@VAR@"; done; done'
+)
+_BASH_DUMP = r"""{ {
+\builtin shopt -p
+\builtin declare -p
+\builtin declare -fp
+\builtin alias -p
+\builtin umask -p
+\builtin trap -p
+if (($#)); then \builtin printf 'set --'; \builtin printf ' %q' "$@"; \builtin printf '\n'; fi
+\builtin printf 'builtin cd -- %q || builtin cd /\n' "$PWD"
+\builtin set +o
+\builtin printf '# complete\n'
+} >|@DIR@/state.new; } 2>/dev/null || \builtin :
+"""
+
+# A shell that is not bash reads its commands as a script from the FIFO, each as a file to source.
+_SH = """\
+{ . @DIR@/state; } 2>/dev/null
+trap '{ . @DIR@/dump; } 2>/dev/null' EXIT
+>|"@DIR@/s/0"
+"""
+_SH_DUMP = r"""{ {
+export -p
+set | while IFS= read -r line; do case $line in
+PPID=*|OPTIND=*|IFS=*|_=*|PS[124]=*|LINENO=*) ;; *) printf '%s\n' "$line";; esac; done
+alias | while IFS= read -r line; do printf 'alias %s\n' "${line#alias }"; done
+printf 'umask %s\n' "$(umask)"
+printf 'cd -- "%s" || cd /\n' "$PWD"
+set +o
+printf '# complete\n'
+} >|@DIR@/state.new; } 2>/dev/null || :
+"""
+
+COMPLETE = b"# complete\n"
+"""The last line of a whole dump."""
+
+
+def dump_text(folder: str, bash: bool) -> bytes:
+    """A script that writes the shell's state to ``state.new``; sourced by bash, it forks nothing."""
+    return (_BASH_DUMP if bash else _SH_DUMP).replace("@DIR@", folder).encode()
+
+
+def quote(data: bytes) -> bytes:
+    """One word of shell."""
+    return b"'" + data.replace(b"'", b"'\\''") + b"'"
+
+
+class Dialect:
+    """How one session's shell is told what to do."""
+
+    def __init__(self, folder: str, bash: bool) -> None:
+        self.bash = bash
+        self._folder = folder.encode()
+        self._variable = b"H" + folder[-8:].encode()
+        begun = b">|%b/begun;" % self._folder
+        x = self._variable + b"x"
+        self._head = b"\\unset -v %b;%b${%b:+\\set -x};" % (self._variable, begun, x) if bash else begun
+
+    def loop(self) -> bytes:
+        """What the shell runs for the life of a session: an argument for bash, the start of the script for sh."""
+        text = _BASH if self.bash else _SH
+        return text.encode().replace(b"@DIR@", self._folder).replace(b"@VAR@", self._variable)
+
+    def small(self, command: bytes) -> bytes:
+        """The text for the FIFO that evaluates ``command`` itself."""
+        return self._head + command + b"\0"
+
+    def file(self, command: bytes) -> bytes:
+        """The content of the file ``c`` for a command that goes through a file."""
+        return self._head + command + (b"\0" if self.bash else b"\n")
+
+    def from_file(self, wrap: bytes) -> bytes:
+        """The text for the FIFO that evaluates the file ``c``; ``wrap`` has ``%s`` where it stands."""
+        if self.bash:
+            read = b'IFS= \\builtin read -r -d "" %b <%b/c;' % (self._variable, self._folder)
+            return read + wrap.replace(b"%s", b'\\eval "$%b"' % self._variable) + b"\0"
+        return wrap.replace(b"%s", b". %b/c" % self._folder) + b'\n>|"%b/s/$?"\n' % self._folder
+
+    def redirect(self, stdin: bool, merge: bool) -> bytes:
+        """A wrap that gives the command another standard input, or one stream for both outputs."""
+        return b"%s" + (b" <%b/s/stdin" % self._folder if stdin else b"") + (b" 2>&1" if merge else b"")
+
+    def subshell(self, wrap: bytes, cwd: "bytes | None", env: "dict[bytes, bytes]", limits: bytes) -> bytes:
+        """A wrap that runs in a subshell with its own folder, variables and limits."""
+        text = b""
+        if cwd is not None:
+            text += b"\\cd -- %b 2>/dev/null || { >|%b/s/cwd; \\exit 126; };" % (quote(cwd), self._folder)
+        for name, value in env.items():
+            text += b"\\export %b=%b;" % (name, quote(value))
+        return b"(" + text + limits + wrap + b")"

@@ -1,0 +1,334 @@
+"""Byte streams between a file descriptor here and its reader or writer at the other end of the link.
+
+An ``Outlet`` numbers its bytes from 0 and keeps what the reader has not consumed, so that a new
+connection can go on where the old one broke. The reader says how far it has consumed; no more than
+WINDOW bytes beyond that are ever read from the producer, which waits in its pipe. While nobody is
+connected the rest goes to a file instead, up to SPOOL bytes, so that a command can go on.
+"""
+
+import errno
+import fcntl
+import os
+from _collections import deque  # collections itself is slow to import
+
+from .wire import CHUNK, WINDOW
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Deque
+
+    from .loop import Loop
+
+SPOOL = 256 << 20
+"""Bytes of one stream that are kept on disk while nobody is connected."""
+_F_SETPIPE_SZ = 1031
+_FIONREAD = 0x541B
+_BIG_PIPE = 1 << 20
+
+
+def waiting_bytes(fd: int) -> int:
+    """Bytes that can be read from a pipe without waiting."""
+    return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, b"\0\0\0\0"), "little")
+
+
+def enlarge(fd: int) -> None:
+    """Give a pipe 1 MiB, which doubles its throughput; where that is refused it stays as it is."""
+    try:
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, _BIG_PIPE)
+    except OSError:
+        pass
+
+
+class Spool:
+    """A first-in first-out file of bounded size, without a name on disk."""
+
+    def __init__(self, folder: str) -> None:
+        self._file = nameless_file(folder)
+        self._read = 0
+        self._written = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes that were put and not taken yet."""
+        return self._written - self._read
+
+    def put(self, data: bytes) -> None:
+        """Append; raises OSError when the disk is full, and then nothing was added."""
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._file, data[done:], self._written + done)
+        self._written += done
+
+    def take(self) -> bytes:
+        """The next bytes, at most CHUNK."""
+        data = os.pread(self._file, min(CHUNK, self.size), self._read)
+        self._read += len(data)
+        return data
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        os.close(self._file)
+
+
+def nameless_file(folder: str) -> int:
+    """A new read-write file that has no name any more."""
+    path = "{}/{}".format(folder, os.urandom(8).hex())
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    os.unlink(path)
+    return fd
+
+
+class Outlet:
+    """Bytes on their way to the reader. ``wake`` is called when there is something to send."""
+
+    def __init__(self, loop: "Loop", wake: "Callable[[Outlet], None]", request: int, channel: int) -> None:
+        self.request = request
+        self.channel = channel
+        self.queued = False
+        self._loop = loop
+        self._wake = wake
+        self._chunks: "Deque[bytes]" = deque()
+        self._start = 0  # offset of the first byte in _chunks
+        self._end = 0
+        self._consumed = 0
+        self._unsent = 0  # index in _chunks of the first one not sent on this connection
+        self._skip = 0  # bytes of that chunk which the reader has already
+        self._fd = -1
+        self._spool: "Spool | None" = None
+        self._spool_folder = ""
+        self._watched = False
+        self._on_end: "Callable[[], None] | None" = None
+        self._drain_left = -1
+        self._on_drained: "Callable[[], None] | None" = None
+        self.on_disk_full: "Callable[[], None] | None" = None
+        self.on_room: "Callable[[], None] | None" = None
+
+    def read_from(self, fd: int, on_end: "Callable[[], None] | None" = None) -> None:
+        """Send what ``fd`` gives; the caller keeps ``fd`` and is told when it has ended."""
+        self._fd = fd
+        self._on_end = on_end
+        self._watch(True)
+
+    def release(self) -> None:
+        """Stop reading the descriptor; what was read is still delivered."""
+        self._watch(False)
+        self._fd = -1
+
+    def spool_to(self, folder: str) -> None:
+        """Nobody is connected: keep reading, into a file in ``folder`` once the window is full."""
+        self._spool_folder = folder
+        self._pump_on()
+
+    def drain(self, done: "Callable[[], None]") -> None:
+        """Call ``done`` once everything that is in the pipe at this moment has been read."""
+        self._drain_left = waiting_bytes(self._fd) if self._fd >= 0 else 0
+        self._on_drained = done
+        self._drain_on()
+        self._settle()
+
+    def _drain_on(self) -> None:
+        while self._drain_left > 0 and self._room():
+            left = self._drain_left
+            self._pump()
+            if self._drain_left == left:  # nothing came after all
+                self._drain_left = 0
+
+    def put(self, data: bytes) -> None:
+        """Add bytes that do not come from a descriptor."""
+        self._chunks.append(data)
+        self._end += len(data)
+        self._wake(self)
+
+    @property
+    def full(self) -> bool:
+        """True when the reader has to consume before more is put."""
+        return self._end - self._consumed >= WINDOW
+
+    def consumed(self, offset: int) -> None:
+        """The reader has consumed everything below ``offset``."""
+        if not self._consumed < offset <= self._end:
+            return
+        self._consumed = offset
+        self._drop(offset)
+        if self.on_room is not None and not self.full:
+            call = self.on_room
+            self.on_room = None
+            call()
+        self._pump_on()
+
+    def resume(self, received: int) -> None:
+        """A new connection: go on at the offset up to which the reader has received."""
+        self._spool_folder = ""
+        self._drop(min(received, self._end))
+        self._unsent = 0
+        self._skip = max(0, received - self._start)
+        if self._chunks:
+            self._wake(self)
+        self._pump_on()
+
+    @property
+    def pending(self) -> bool:
+        """True when there is something to send on this connection."""
+        return self._unsent < len(self._chunks)
+
+    def next_chunk(self) -> bytes:
+        """What to send next on this connection, at most CHUNK bytes; empty when there is nothing."""
+        if self._unsent >= len(self._chunks):
+            return b""
+        data = self._chunks[self._unsent]
+        if self._skip:
+            data = data[self._skip :]
+        if len(data) > CHUNK:
+            self._skip += CHUNK
+            return data[:CHUNK]
+        self._unsent += 1
+        self._skip = 0
+        return data
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.release()
+        self._chunks.clear()
+        self._unsent = 0
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def _drop(self, offset: int) -> None:
+        while self._chunks and self._start + len(self._chunks[0]) <= offset:
+            self._start += len(self._chunks.popleft())
+            self._unsent = max(0, self._unsent - 1)
+
+    def _watch(self, on: bool) -> None:
+        if on != self._watched and self._fd >= 0:
+            self._watched = on
+            if on:
+                self._loop.on_read(self._fd, self._pump)
+            else:
+                self._loop.ignore_read(self._fd)
+
+    def _room(self) -> bool:
+        if self._spool_folder:
+            return self._spool is None or self._spool.size < SPOOL
+        return self._spool is None and not self.full
+
+    def _pump_on(self) -> None:
+        while self._spool is not None and not self._spool_folder and not self.full:
+            data = self._spool.take()
+            if data:
+                self.put(data)
+            if not self._spool.size:
+                self._spool.close()
+                self._spool = None
+        if self._fd >= 0:
+            self._drain_on()
+            self._watch(self._room())
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._drain_left == 0 and self._on_drained is not None:
+            done = self._on_drained
+            self._on_drained = None
+            self._drain_left = -1
+            done()
+
+    def _pump(self) -> None:
+        try:
+            data = os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EIO:  # EIO: the other side of a PTY has closed
+                raise
+            data = b""
+        if not data:
+            self._watch(False)
+            self._drain_left = min(self._drain_left, 0)
+            self._settle()
+            if self._on_end is not None:
+                self._on_end()
+            return
+        if len(data) >= 65536:
+            enlarge(self._fd)
+        if self._drain_left > 0:
+            self._drain_left = max(0, self._drain_left - len(data))
+        self._store(data)
+        if not self._room():
+            self._watch(False)
+        self._settle()
+
+    def _store(self, data: bytes) -> None:
+        if self._spool is None and not (self._spool_folder and self.full):
+            self.put(data)
+            return
+        try:
+            if self._spool is None:
+                self._spool = Spool(self._spool_folder)
+            self._spool.put(data)
+        except OSError:
+            self.put(data)  # over the window by one read; the producer waits from now on
+            self._watch(False)
+            if self.on_disk_full is not None:
+                self.on_disk_full()
+
+
+class Inlet:
+    """Bytes on their way from the writer to a descriptor. ``credit`` tells how far they were written."""
+
+    def __init__(self, loop: "Loop", fd: int, credit: "Callable[[int], None]") -> None:
+        self.received = 0
+        self._loop = loop
+        self._fd = fd
+        self._credit = credit
+        self._written = 0
+        self._told = 0
+        self._queue: "Deque[bytes]" = deque()
+        self._ended = False
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that came over the link."""
+        self.received += len(data)
+        if self._fd < 0:
+            return
+        self._queue.append(data)
+        if len(self._queue) == 1:
+            self._write()
+
+    def end(self) -> None:
+        """No more will come: close the descriptor after the last byte."""
+        self._ended = True
+        if not self._queue:
+            self.close()
+
+    def close(self) -> None:
+        """Close the descriptor now, drop what was not written, and let the writer go on."""
+        if self._fd >= 0:
+            self._loop.ignore_write(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self._queue.clear()
+            self._written = 1 << 62  # nobody reads any more: never make the writer wait
+            self._credit(self._written)
+
+    def _write(self) -> None:
+        while self._queue:
+            data = self._queue[0]
+            try:
+                done = os.write(self._fd, data)
+            except BlockingIOError:
+                self._loop.on_write(self._fd, self._write)
+                return
+            except OSError:
+                self.close()
+                return
+            self._written += done
+            if done < len(data):
+                self._queue[0] = data[done:]
+            else:
+                self._queue.popleft()
+        self._loop.ignore_write(self._fd)
+        if self._ended:
+            self.close()
+        elif self._written - self._told >= WINDOW // 4:
+            self._told = self._written
+            self._credit(self._written)

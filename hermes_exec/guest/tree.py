@@ -1,0 +1,156 @@
+"""Process trees: who descends from whom, and ending all of them.
+
+Each shell and each runner is a child subreaper, so whatever its commands start stays below it, also
+after ``setsid`` and a double fork. Processes are told apart by pid and start time, never by name,
+environment or process group, because those are in the processes' own hands.
+"""
+
+import _signal
+import os
+
+from .loop import now
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Iterable
+
+    from .loop import Loop
+
+GIVE_UP_S = 10.0
+"""A process that survives SIGKILL this long hangs in the kernel; nobody waits for it any longer."""
+
+_HAS_CHILDREN_FILES = os.path.exists("/proc/self/task/{}/children".format(os.getpid()))
+
+Process = "tuple[int, int]"
+
+
+def _read(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 1 << 20)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def stat(pid: int) -> "tuple[bytes, int, int]":
+    """State letter, parent and start time (clock ticks since boot); state ``b""`` when it is gone."""
+    fields = _read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
+    if len(fields) < 20:
+        return b"", 0, 0
+    return fields[0], int(fields[1]), int(fields[19])
+
+
+def children(pid: int) -> "list[int]":
+    """The direct children of all threads of a process."""
+    main = "/proc/{}/task/{}/children".format(pid, pid)
+    found = _read(main).split()
+    try:
+        threads = os.listdir("/proc/{}/task".format(pid))
+    except OSError:
+        return []
+    for thread in threads:
+        if thread != str(pid):
+            found += _read("/proc/{}/task/{}/children".format(pid, thread)).split()
+    return [int(child) for child in found]
+
+
+def _scan() -> "dict[int, list[int]]":
+    """Parents and their children from the whole process table, where the kernel has no children files."""
+    table: "dict[int, list[int]]" = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            state, parent, _ = stat(int(name))
+            if state:
+                table.setdefault(parent, []).append(int(name))
+    return table
+
+
+def descendants(roots: "Iterable[int]") -> "list[int]":
+    """Everything below ``roots``, without them."""
+    table = None if _HAS_CHILDREN_FILES else _scan()
+    found: "list[int]" = []
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        below = children(pid) if table is None else table.get(pid, [])
+        found += below
+        waiting += below
+    return found
+
+
+def living(pids: "Iterable[int]") -> "set[Process]":
+    """Those that still run, with their start times; zombies are dead."""
+    alive = set()
+    for pid in pids:
+        state, _, start = stat(pid)
+        if state and state not in b"ZX":
+            alive.add((pid, start))
+    return alive
+
+
+def send(process: "Process", number: int) -> None:
+    """Signal a process unless its pid belongs to another one by now."""
+    pid, start = process
+    if stat(pid)[2] == start:
+        try:
+            os.kill(pid, number)
+        except OSError:
+            pass  # gone, or not ours to signal: the next look tells which
+
+
+class TreeKill:
+    """Ends processes: TERM, then after the grace KILL in rounds until none is left, then ``done``.
+
+    ``targets`` is asked anew in every round, so what is started meanwhile is found too. ``done`` is given
+    the pids that could not be ended (not ours to signal, or hanging in the kernel).
+    """
+
+    active = 0
+    on_quiet: "Callable[[], None]" = staticmethod(lambda: None)
+
+    def __init__(
+        self,
+        loop: "Loop",
+        targets: "Callable[[], Iterable[int]]",
+        grace_s: float,
+        done: "Callable[[list[int]], None]",
+    ) -> None:
+        self._loop = loop
+        self._targets = targets
+        self._kill_at = now() + grace_s
+        self._done = done
+        self._told: "set[Process]" = set()
+        self._pause = 0.002
+        TreeKill.active += 1
+        self._round()
+
+    def hurry(self, grace_s: float) -> None:
+        """Shorten the grace."""
+        self._kill_at = min(self._kill_at, now() + grace_s)
+
+    def _round(self) -> None:
+        alive = living(self._targets())
+        late = now() - self._kill_at
+        if not alive or late > GIVE_UP_S:
+            TreeKill.active -= 1
+            self._done([pid for pid, _ in alive])
+            if not TreeKill.active:
+                self._loop.call_soon(TreeKill.on_quiet)
+            return
+        for process in alive:
+            if late >= 0:
+                send(process, _signal.SIGKILL)
+            elif process not in self._told:
+                send(process, _signal.SIGTERM)
+                send(process, _signal.SIGCONT)
+        self._told |= alive
+        if late < 0:
+            self._pause = min(self._pause * 2, 0.05, -late)
+        else:
+            self._pause = 0.003
+        self._loop.call_later(self._pause, self._round)

@@ -1,0 +1,219 @@
+"""The protocol's bytes, the same file on both sides: frames, and values packed as MessagePack.
+
+A frame is a 14-byte header (payload length, kind, channel, request id; big-endian) and its payload.
+docs/protocol.md says what each kind means. Values use the part of MessagePack that both sides need:
+nil, booleans, integers, float 64, binary, strings, arrays and maps.
+"""
+
+import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+VERSION = 1
+
+ATTACH, REQUEST, DATA, EOF, CREDIT, CANCEL, FORGET, LOAD, BYE = range(1, 10)
+WELCOME, RESULT, EVENT, FATAL = range(16, 20)
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+
+WINDOW = 4 << 20
+"""Bytes of one stream that may be on the way or waiting for their reader."""
+CHUNK = 256 << 10
+"""Bytes of one DATA frame at most, so that a control frame never waits behind much."""
+MAX_REQUEST = 64 << 20
+"""Bytes of one frame towards the guest at most."""
+MAX_REPLY = 8 << 20
+"""Bytes of one frame from the guest at most."""
+MAX_DEPTH = 16
+
+HEADER = struct.Struct(">IBBQ")
+OFFSET = struct.Struct(">Q")
+
+
+class WireError(ValueError):
+    """The other side sent what the protocol forbids."""
+
+
+def frame(kind: int, channel: int, request: int, payload: bytes = b"") -> bytes:
+    """One whole frame."""
+    return HEADER.pack(len(payload), kind, channel, request) + payload
+
+
+class Parser:
+    """Cuts a byte stream into frames; DATA is handed on as it comes, in pieces, without a copy of the rest."""
+
+    def __init__(
+        self,
+        on_frame: "Callable[[int, int, int, bytes], None]",
+        on_data: "Callable[[int, int, bytes], None]",
+        limit: int,
+    ) -> None:
+        self._on_frame = on_frame
+        self._on_data = on_data
+        self._limit = limit
+        self._held = bytearray()
+        self._need = 0
+        self._left = 0
+        self._channel = 0
+        self._request = 0
+
+    def feed(self, chunk: bytes) -> None:
+        """Take bytes as they came; raises WireError on a frame that is larger than allowed."""
+        if self._held:
+            self._held += chunk
+            if len(self._held) < self._need:
+                return
+            chunk = bytes(self._held)
+            self._held = bytearray()
+        at = 0
+        end = len(chunk)
+        if self._left:
+            at = min(self._left, end)
+            self._left -= at
+            self._on_data(self._channel, self._request, chunk if at == end else chunk[:at])
+        while end - at >= 14:
+            size, kind, channel, request = HEADER.unpack_from(chunk, at)
+            start = at + 14
+            if kind == DATA:
+                at = min(start + size, end)
+                self._left = start + size - at
+                self._channel = channel
+                self._request = request
+                if at > start:
+                    self._on_data(channel, request, chunk[start:at])
+                continue
+            if size > self._limit:
+                raise WireError("a frame of {} bytes".format(size))
+            if end - start < size:
+                self._need = 14 + size
+                break
+            at = start + size
+            self._on_frame(kind, channel, request, chunk[start:at])
+        else:
+            self._need = 14
+        if at < end:
+            self._held += chunk[at:]
+
+
+def pack(value: "Any") -> bytes:
+    """Pack a value; raises WireError on a type that the protocol does not know."""
+    out: "list[bytes]" = []
+    _pack(value, out.append)
+    return b"".join(out)
+
+
+def _pack(value: "Any", put: "Callable[[bytes], Any]") -> None:
+    kind = type(value)
+    if kind is int:
+        _pack_int(value, put)
+    elif kind is str:
+        data = value.encode("utf-8", "surrogateescape")
+        size = len(data)
+        put(bytes((0xA0 | size,)) if size < 32 else b"\xdb" + struct.pack(">I", size))
+        put(data)
+    elif kind is bytes:
+        put(b"\xc4" + bytes((len(value),)) if len(value) < 256 else b"\xc6" + struct.pack(">I", len(value)))
+        put(value)
+    elif value is None:
+        put(b"\xc0")
+    elif kind is bool:
+        put(b"\xc3" if value else b"\xc2")
+    elif kind is float:
+        put(b"\xcb" + struct.pack(">d", value))
+    elif kind is list or kind is tuple:
+        put(bytes((0x90 | len(value),)) if len(value) < 16 else b"\xdd" + struct.pack(">I", len(value)))
+        for item in value:
+            _pack(item, put)
+    elif kind is dict:
+        put(bytes((0x80 | len(value),)) if len(value) < 16 else b"\xdf" + struct.pack(">I", len(value)))
+        for key, item in value.items():
+            _pack(key, put)
+            _pack(item, put)
+    else:
+        raise WireError("cannot pack " + kind.__name__)
+
+
+def _pack_int(value: int, put: "Callable[[bytes], Any]") -> None:
+    if 0 <= value < 128:
+        put(bytes((value,)))
+    elif 0 <= value < 1 << 64:
+        put(b"\xcf" + struct.pack(">Q", value))
+    elif -1 << 63 <= value < 0:
+        put(b"\xd3" + struct.pack(">q", value))
+    else:
+        raise WireError("an integer of more than 64 bits")
+
+
+def unpack(data: bytes) -> "Any":
+    """Unpack one value that fills ``data``; raises WireError on anything else, never another error."""
+    try:
+        value, end = _unpack(data, 0, 0)
+    except (IndexError, struct.error, UnicodeError, TypeError):
+        raise WireError("a value that is cut short or malformed")
+    if end != len(data):
+        raise WireError("bytes after the value")
+    return value
+
+
+def _unpack(data: bytes, at: int, depth: int) -> "tuple[Any, int]":
+    tag = data[at]
+    at += 1
+    if tag < 0x80:
+        return tag, at
+    if tag < 0x90:
+        return _unpack_map(data, at, tag & 15, depth)
+    if tag < 0xA0:
+        return _unpack_list(data, at, tag & 15, depth)
+    if tag < 0xC0:
+        return _slice(data, at, tag & 31).decode("utf-8", "surrogateescape"), at + (tag & 31)
+    if tag == 0xC0:
+        return None, at
+    if tag == 0xC2 or tag == 0xC3:
+        return tag == 0xC3, at
+    if tag == 0xC4:
+        return _slice(data, at + 1, data[at]), at + 1 + data[at]
+    if tag == 0xCB:
+        return struct.unpack_from(">d", data, at)[0], at + 8
+    if tag == 0xCF:
+        return struct.unpack_from(">Q", data, at)[0], at + 8
+    if tag == 0xD3:
+        return struct.unpack_from(">q", data, at)[0], at + 8
+    if tag in (0xC6, 0xDB, 0xDD, 0xDF):
+        size = struct.unpack_from(">I", data, at)[0]
+        at += 4
+        if tag == 0xC6:
+            return _slice(data, at, size), at + size
+        if tag == 0xDB:
+            return _slice(data, at, size).decode("utf-8", "surrogateescape"), at + size
+        if size > len(data):
+            raise WireError("a container longer than its frame")
+        return (_unpack_list if tag == 0xDD else _unpack_map)(data, at, size, depth)
+    raise WireError("an unknown tag {:#x}".format(tag))
+
+
+def _slice(data: bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise WireError("a value that is cut short")
+    return data[at : at + size]
+
+
+def _unpack_list(data: bytes, at: int, count: int, depth: int) -> "tuple[list[Any], int]":
+    if depth >= MAX_DEPTH:
+        raise WireError("values nested too deeply")
+    items = []
+    for _ in range(count):
+        item, at = _unpack(data, at, depth + 1)
+        items.append(item)
+    return items, at
+
+
+def _unpack_map(data: bytes, at: int, count: int, depth: int) -> "tuple[dict[Any, Any], int]":
+    if depth >= MAX_DEPTH:
+        raise WireError("values nested too deeply")
+    result = {}
+    for _ in range(count):
+        key, at = _unpack(data, at, depth + 1)
+        result[key], at = _unpack(data, at, depth + 1)
+    return result, at

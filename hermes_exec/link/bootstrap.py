@@ -1,0 +1,75 @@
+"""What is sent to start a guest: one argv, and the guest's modules as the first bytes of its standard input.
+
+The argv is a stub of two lines, so that nothing has to be installed, copied or escaped. Compiled code
+starts faster than source and works only for the very interpreter version that made it; so both are
+sent, unless the place runs our own interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import zlib
+from functools import cache
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+_GUEST = "hermes_exec.guest"
+_CORE = (
+    "wire", "loop", "streams", "native", "tree", "runner", "client", "connection", "server",
+    "process", "command", "shelltext", "shell", "shellcommand", "session", "main",
+)  # fmt: skip
+"""In the order of their imports of each other; the last one is run."""
+
+PARTS: dict[str, tuple[str, ...]] = {}
+"""What is sent on first use: the part's name, and its modules in order; the last one has ``install``."""
+
+_STUB = (
+    "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
+    "exec(b[:%d]);load(b[%d:]).main(load,%r)"
+)
+
+
+def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
+    spec = importlib.util.find_spec(f"{_GUEST}.{name}")
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+        raise ImportError(f"the guest's module {name} is not a source file")
+    code = spec.loader.get_code(spec.name)  # from __pycache__ where that is current
+    source = spec.loader.get_data(spec.loader.get_filename(spec.name)) if with_source else b""
+    return name, marshal.dumps(code), source
+
+
+def _blob(names: tuple[str, ...], *, same_python: bool) -> bytes:
+    modules = tuple(_module(name, with_source=not same_python) for name in names)
+    # Version 2 of the format is read by every Python since 2.5.
+    blob = marshal.dumps((importlib.util.MAGIC_NUMBER, modules), 2)
+    return blob if same_python else b"z" + zlib.compress(blob)
+
+
+@cache
+def _payload(*, same_python: bool) -> tuple[bytes, int]:
+    loader = (Path(__file__).parent.parent / "guest" / "loader.py").read_bytes()
+    return loader + _blob(_CORE, same_python=same_python), len(loader)
+
+
+def guest(nonce: str, *, same_python: bool) -> tuple[list[str], bytes]:
+    """The argv without its interpreter, and the bytes to send first, that start a guest."""
+    payload, loader = _payload(same_python=same_python)
+    size = len(payload)
+    return ["-ISc", _STUB % (size, size, loader, loader, nonce)], payload
+
+
+@cache
+def part(name: str, *, same_python: bool) -> bytes:
+    """The payload of the LOAD frame that adds a part to a guest."""
+    return _blob(PARTS[name], same_python=same_python)
+
+
+@cache
+def _bridge() -> str:
+    return (Path(__file__).parent.parent / "guest" / "bridge.py").read_text()
+
+
+def bridge(folder: str, host: str, boot: str, nonce: str) -> list[str]:
+    """The argv, without its interpreter, that ties a new channel to a guest that is there already."""
+    return ["-ISc", _bridge(), folder, host, boot, nonce]

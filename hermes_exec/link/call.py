@@ -1,0 +1,137 @@
+"""One request to the guest, from the moment it is sent until its answer is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hermes_exec.guest import wire
+
+if TYPE_CHECKING:
+    from hermes_exec.link.link import Link
+
+
+class Sink(Protocol):
+    """Takes the output of a call as it comes, on the event loop's thread."""
+
+    def feed(self, call: Call, channel: int, data: bytes, /) -> None:
+        """Take bytes; whoever has used them up says so by ``Call.consumed``."""
+
+
+class Discard:
+    """A sink for calls that have no output."""
+
+    def feed(self, call: Call, channel: int, data: bytes, /) -> None:
+        """Drop the bytes."""
+        call.consumed(channel, len(data))
+
+
+class Call:
+    """A request: its answer, its output through a sink, its input, and what a new connection needs of it."""
+
+    __slots__ = (
+        "_consumed", "_drained", "_ended", "_link", "_queue", "_sent", "_told", "_written",
+        "answer", "cancelled", "frame", "number", "received", "sink",
+    )  # fmt: skip
+
+    def __init__(self, link: Link, number: int, frame: bytes, sink: Sink) -> None:
+        self.number = number
+        self.frame = frame
+        self.sink = sink
+        self.answer: asyncio.Future[dict[str, Any]] = link.loop.create_future()
+        self.received = [0, 0, 0]
+        self.cancelled = False
+        self._link = link
+        self._consumed = [0, 0, 0]
+        self._told = [0, 0, 0]
+        self._queue: deque[bytes] = deque()  # input that the guest has not taken, from offset _written on
+        self._written = 0
+        self._sent = 0
+        self._ended = False
+        self._drained: asyncio.Future[None] | None = None
+
+    def feed(self, channel: int, data: bytes) -> None:
+        """Bytes of output came."""
+        self.received[channel] += len(data)
+        self.sink.feed(self, channel, data)
+
+    def consumed(self, channel: int, count: int) -> None:
+        """``count`` more bytes of the output are used up; the guest may send as many more."""
+        total = self._consumed[channel] = self._consumed[channel] + count
+        if total - self._told[channel] >= wire.WINDOW // 4:
+            self._told[channel] = total
+            self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
+
+    def cancel(self) -> None:
+        """Ask the guest to end it; the answer follows when it is gone."""
+        if not self.answer.done() and not self.cancelled:
+            self.cancelled = True
+            self._link.send(wire.frame(wire.CANCEL, 0, self.number))
+
+    async def write(self, data: bytes) -> None:
+        """Send input, waiting while the place takes no more; what the command does not read is dropped."""
+        view = memoryview(data)
+        for start in range(0, len(data), wire.CHUNK):
+            while self._sent - self._written >= wire.WINDOW and not self.answer.done():
+                self._drained = self._link.loop.create_future()
+                await self._drained
+            if self.answer.done():
+                return
+            piece = bytes(view[start : start + wire.CHUNK])
+            self._queue.append(piece)
+            self._sent += len(piece)
+            self._link.send(wire.frame(wire.DATA, wire.STDIN, self.number, piece))
+            await self._link.drained()
+
+    def write_eof(self) -> None:
+        """The input ends here."""
+        self._ended = True
+        self._link.send(wire.frame(wire.EOF, wire.STDIN, self.number))
+
+    def credited(self, offset: int) -> None:
+        """The guest has taken the input up to ``offset``."""
+        while self._queue and self._written + len(self._queue[0]) <= offset:
+            self._written += len(self._queue.popleft())
+        if offset > self._sent:  # nobody reads any more
+            self._written = self._sent
+            self._queue.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    def resend(self, known: bool, offset: int) -> list[bytes]:
+        """What a new connection has to send: the request unless it is ``known``, and input from ``offset``."""
+        frames = [] if known else [self.frame]
+        at = self._written
+        for piece in self._queue:
+            if at + len(piece) > offset:
+                rest = piece[max(0, offset - at) :]
+                frames.append(wire.frame(wire.DATA, wire.STDIN, self.number, rest))
+            at += len(piece)
+        if self._ended:
+            frames.append(wire.frame(wire.EOF, wire.STDIN, self.number))
+        if self.cancelled:
+            frames.append(wire.frame(wire.CANCEL, 0, self.number))
+        frames += [
+            wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total))
+            for channel, total in enumerate(self._consumed)
+            if total
+        ]
+        return frames
+
+    def answered(self, answer: dict[str, Any]) -> None:
+        """The outcome is there."""
+        self._wake()
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def failed(self, error: Exception) -> None:
+        """There will be no answer."""
+        self._wake()
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()  # looked at, so that asyncio does not complain when nobody awaits it

@@ -1,0 +1,334 @@
+"""The link: one channel to one guest, and a new channel whenever that one breaks.
+
+Requests carry rising ids. After a break the guest says which ids it has seen and how much of each input;
+what it has not seen is sent again, what it has seen never is. When the guest itself is gone, every
+request that had no answer ends with ``OutcomeUnknown``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.backend import Backend, Channel, Exit
+from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
+from hermes_exec.guest import wire
+from hermes_exec.link import bootstrap
+from hermes_exec.link.call import Call, Discard, Sink
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PREAMBLE = 64 << 10
+"""Bytes that login scripts may print before the guest's first word."""
+_STDERR = 4096
+_WELCOME_S = 60.0
+_BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_FORGET_S = 0.05
+
+
+class Attempt:
+    """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
+
+    def __init__(self, link: Link) -> None:
+        self.nonce = f"<hx {os.urandom(12).hex()}>"
+        self.welcome: asyncio.Future[dict[str, Any]] = link.loop.create_future()
+        self.stderr = b""
+        self.channel: Channel | None = None
+        self._link = link
+        self._before: bytes | None = b""
+        self._parser = wire.Parser(link.on_frame, link.on_data, wire.MAX_REPLY)
+
+    def received(self, data: bytes, /) -> None:
+        """Bytes from the guest."""
+        if self._before is not None:
+            self._before += data
+            noise, found, data = self._before.partition(self.nonce.encode())
+            if not found:
+                if len(self._before) > _PREAMBLE:
+                    self._fail(ProtocolError(f"the place printed {noise[:200]!r} … and no guest answered"))
+                return
+            self._before = None
+        try:
+            self._parser.feed(data)
+        except (wire.WireError, KeyError, TypeError, IndexError, ValueError) as error:
+            self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
+
+    def stderr_received(self, data: bytes, /) -> None:
+        """What interpreters and login scripts complain about."""
+        self.stderr = (self.stderr + data)[-_STDERR:]
+
+    def closed(self, exit: Exit, /) -> None:
+        """The channel is gone."""
+        if not self.welcome.done():
+            self.welcome.set_exception(PlaceUnavailable(self._reason(exit)))
+            self.welcome.exception()
+        self._link.on_closed(self)
+
+    def _reason(self, exit: Exit) -> str:
+        said = (self.stderr or self._before or b"").decode("utf-8", "replace").strip()
+        how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")
+        return f"no guest answered ({how})" + (f": {said[-300:]}" if said else "")
+
+    def _fail(self, error: HermesError) -> None:
+        if not self.welcome.done():
+            self.welcome.set_exception(error)
+            self.welcome.exception()
+        if self.channel is not None:
+            self.channel.abandon()
+
+
+class Link:
+    """Requests to a guest, over channels that may break. Use it on one event loop only."""
+
+    def __init__(
+        self, backend: Backend, *, env: Mapping[str, str], cwd: str | None, lease_s: float = 900.0
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.guest: dict[str, Any] = {}
+        self._backend = backend
+        self._client = os.urandom(16)
+        self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        self._cwd = None if cwd is None else os.fsencode(cwd)
+        self._lease_s = lease_s
+        self._python = ""
+        self._number = 0
+        self._calls: dict[int, Call] = {}
+        self._attempt: Attempt | None = None
+        self._channel: Channel | None = None
+        self._parts: set[str] = set()
+        self._forget: list[int] = []
+        self._forgetting = False
+        self._reconnecting: asyncio.Task[None] | None = None
+        self._lost: HermesError | None = None
+        self._gone = asyncio.Event()
+
+    async def open(self) -> None:
+        """Start a guest in the place.
+
+        Raises:
+            PlaceUnavailable: no interpreter there could run it; nothing is left behind.
+        """
+        reasons: list[str] = []
+        for python in self._backend.pythons:
+            attempt = Attempt(self)
+            argv, payload = bootstrap.guest(attempt.nonce, same_python=self._backend.same_python)
+            self._python = python
+            try:
+                await self._connect(attempt, argv, [payload, self._attach(known=False)])
+            except PlaceUnavailable as error:
+                reasons.append(f"{python}: {error.what}")
+                continue
+            return
+        raise PlaceUnavailable(
+            "; ".join(reasons) or "no interpreter to try",
+            remedy="install Python 3.6 or later in the place, or set carrier = \"plain\"",
+        )
+
+    async def attach(self, guest: Mapping[str, Any], python: str) -> None:
+        """Become another client of a guest that is there already; ``guest`` is its ``identity``."""
+        self.guest = dict(guest)
+        self._python = python
+        await self._bridge(known=False)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What ``attach`` needs to find this guest again."""
+        return {**self.guest, "interpreter": self._python}
+
+    def call(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:
+        """Send a request at once; while the link is down it waits for the next channel."""
+        if self._lost is not None:
+            raise self._lost
+        number = self._number = self._number + 1
+        payload = wire.pack([operation, arguments])
+        if len(payload) > wire.MAX_REQUEST:
+            raise ProtocolError("the request is larger than 64 MiB", remedy="send it as a file")
+        call = Call(self, number, wire.frame(wire.REQUEST, 0, number, payload), sink or Discard())
+        self._calls[number] = call
+        if self._forget:
+            self.send(self._forget_frame() + call.frame)
+        else:
+            self.send(call.frame)
+        return call
+
+    async def request(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> dict[str, Any]:
+        """Send a request and wait for its answer."""
+        return await self.call(operation, arguments, sink).answer
+
+    def need(self, part: str) -> None:
+        """Send a part of the guest that the next request uses, unless it is there."""
+        if part not in self._parts:
+            self._parts.add(part)
+            self.send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._backend.same_python)))
+
+    def send(self, frame: bytes) -> None:
+        """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
+        if self._channel is not None:
+            self._channel.write(frame)
+
+    async def drained(self) -> None:
+        """Return when more may be written."""
+        if self._channel is not None and self._channel.unsent > wire.WINDOW:
+            await self._channel.drained()
+
+    async def close(self) -> None:
+        """End what this client has in the place; its guest ends too unless jobs or others need it."""
+        if self._lost is None:
+            self._lost = Closed("the terminal is closed")
+            if self._reconnecting is not None:
+                self._reconnecting.cancel()
+            if self._channel is not None:
+                self.send(wire.frame(wire.BYE, 0, 0))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._gone.wait(), 15)
+        self._drop_channel()
+        self._fail_all(self._lost)
+
+    def detach(self) -> None:
+        """Let the channel go without a word, as a crash would; the guest goes on until its leases end."""
+        self._lost = Closed("the terminal is detached")
+        self._drop_channel()
+        self._fail_all(self._lost)
+
+    def cut(self) -> None:
+        """Break the channel, as a failing network would; the link reconnects by itself."""
+        if self._channel is not None:
+            self._channel.abandon()
+
+    def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
+        """A whole frame came."""
+        if kind == wire.RESULT:
+            call = self._calls.pop(number, None)
+            if call is not None:
+                self._forget.append(number)
+                if not self._forgetting:
+                    self._forgetting = True
+                    self.loop.call_later(_FORGET_S, self._forget_soon)
+                call.answered(wire.unpack(payload))
+        elif kind == wire.CREDIT:
+            call = self._calls.get(number)
+            if call is not None:
+                call.credited(wire.OFFSET.unpack(payload)[0])
+        elif kind == wire.WELCOME:
+            attempt = self._attempt
+            if attempt is not None and not attempt.welcome.done():
+                attempt.welcome.set_result(wire.unpack(payload))
+        elif kind == wire.BYE:
+            if not wire.unpack(payload)["ends"]:
+                self._drop_channel()
+                self._gone.set()
+        elif kind == wire.EVENT:
+            pass
+        elif kind == wire.FATAL:
+            message = str(wire.unpack(payload)["message"])
+            raise wire.WireError(message)
+        else:
+            raise wire.WireError(f"frame kind {kind}")
+
+    def on_data(self, channel: int, number: int, data: bytes) -> None:
+        """Bytes of a stream came."""
+        call = self._calls.get(number)
+        if call is not None and channel < 3:
+            call.feed(channel, data)
+
+    def on_closed(self, attempt: Attempt) -> None:
+        """A channel is gone: get a new one unless that was wanted."""
+        if attempt is not self._attempt or self._channel is None:
+            return
+        self._channel = None
+        self._gone.set()
+        if self._lost is None:
+            self._reconnecting = self.loop.create_task(self._reconnect())
+
+    async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> dict[str, Any]:
+        self._attempt = attempt
+        channel = await self._backend.spawn([self._python, *argv], attempt)
+        attempt.channel = channel
+        channel.write(*first)
+        try:
+            async with asyncio.timeout(_WELCOME_S):
+                welcome = await asyncio.shield(attempt.welcome)
+        except TimeoutError:
+            channel.kill()
+            raise PlaceUnavailable(f"no guest answered within {_WELCOME_S:g} s") from None
+        except BaseException:
+            channel.kill()
+            raise
+        if welcome["version"] != wire.VERSION:
+            channel.abandon()
+            raise ProtocolError(f"the guest speaks version {welcome['version']}, not {wire.VERSION}")
+        self.guest = dict(welcome["guest"])
+        self._parts = set(welcome["parts"])
+        self._channel = channel
+        self._gone.clear()
+        return welcome
+
+    def _attach(self, *, known: bool) -> bytes:
+        hello = {
+            "client": self._client,
+            "known": known,
+            "lease_s": self._lease_s,
+            "env": self._env,
+            "cwd": self._cwd,
+            "received": [[call.number, *call.received] for call in self._calls.values()],
+        }
+        return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
+
+    async def _bridge(self, *, known: bool) -> dict[str, Any]:
+        attempt = Attempt(self)
+        guest = self.guest
+        argv = bootstrap.bridge(str(guest["folder"]), str(guest["host"]), str(guest["boot"]), attempt.nonce)
+        return await self._connect(attempt, argv, [self._attach(known=known)])
+
+    async def _reconnect(self) -> None:
+        give_up = self.loop.time() + self._lease_s
+        for pause in (*_BACKOFF_S, *([_BACKOFF_S[-1]] * 100_000)):
+            await asyncio.sleep(pause)
+            try:
+                welcome = await self._bridge(known=True)
+            except PlaceUnavailable as error:
+                gone = "guest is gone" in str(error) or "started anew" in str(error)
+                if gone or self.loop.time() > give_up:
+                    self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
+                    return
+            except HermesError as error:
+                self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
+                return
+            else:
+                self._resume(welcome)
+                return
+
+    def _resume(self, welcome: dict[str, Any]) -> None:
+        offsets = {number: offset for number, offset in welcome["inlets"]}
+        highest = welcome["highest"]
+        for call in list(self._calls.values()):
+            for frame in call.resend(call.number <= highest, offsets.get(call.number, 0)):
+                self.send(frame)
+
+    def _lose(self, error: HermesError) -> None:
+        self._lost = error
+        self._fail_all(error)
+
+    def _fail_all(self, error: HermesError) -> None:
+        calls = list(self._calls.values())
+        self._calls.clear()
+        for call in calls:
+            call.failed(error)
+
+    def _drop_channel(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abandon()
+
+    def _forget_frame(self) -> bytes:
+        payload = b"".join(map(wire.OFFSET.pack, self._forget))
+        self._forget.clear()
+        return wire.frame(wire.FORGET, 0, 0, payload)
+
+    def _forget_soon(self) -> None:
+        self._forgetting = False
+        if self._forget:
+            self.send(self._forget_frame())

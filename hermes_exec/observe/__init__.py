@@ -1,0 +1,1 @@
+"""What can be seen of a run afterwards: audit, logs, spans; with secrets taken out."""

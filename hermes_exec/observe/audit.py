@@ -1,0 +1,136 @@
+"""The record of every command: one JSON object a line, appended, never changed.
+
+Two lines tell of one command, ``start`` and ``end``, so that a command whose orchestrator died is there
+too. A record that cannot be written is counted and told of once, and is never in the command's way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from json.encoder import encode_basestring_ascii as quoted
+from typing import TYPE_CHECKING
+
+from hermes_exec.observe.appender import Appender
+from hermes_exec.observe.redact import Redactor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LARGEST = 4096
+"""Bytes of a record at most."""
+COMMAND = 2048
+"""Bytes that a command may take of it, as JSON; likewise the others."""
+CWD = 768
+TARGET = 384
+WORD = 128
+"""An id, a session, a kind."""
+MAX_BYTES = 16 << 20
+KEEP = 4
+
+_log = logging.getLogger("hermes_exec.audit")
+_NOTHING = Redactor()
+
+
+class Audit:
+    """Appends to the audit at ``path``, which is created for this user alone at the first record.
+
+    Safe to use from several threads. The ids of one object are a space of their own.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        redactor: Redactor = _NOTHING,
+        *,
+        max_bytes: int = MAX_BYTES,
+        keep: int = KEEP,
+        sink: Sink | None = None,
+    ) -> None:
+        self._sink = sink or Sink(Appender(path, max_bytes=max_bytes, keep=keep))
+        self._redactor = redactor
+        self._run = f"{os.getpid()}-{os.urandom(4).hex()}"  # tells equal ids of two orchestrators apart
+
+    def with_redactor(self, redactor: Redactor) -> Audit:
+        """The same audit for another terminal: it takes other secrets out, and its ids are its own."""
+        return Audit(self._sink.appender.path, redactor, sink=self._sink)
+
+    @property
+    def dropped(self) -> int:
+        """How many records could not be written."""
+        return self._sink.dropped
+
+    def started(self, id: str, target: str, session: str, kind: str, command: str, cwd: str) -> None:
+        """Record that a command is about to be sent.
+
+        A command too long for a record keeps its beginning, its length in characters and its SHA-256 (of
+        the redacted text as UTF-8: a hash of the secret itself would help to guess it).
+        """
+        redactor = self._redactor
+        if redactor:
+            # One search instead of three; no path, target or secret has a NUL in it.
+            command, cwd, target = redactor.text(f"{command}\0{cwd}\0{target}").rsplit("\0", 2)
+        text = quoted(command)
+        if len(text) > COMMAND:
+            digest = hashlib.sha256(command.encode("utf-8", "surrogatepass")).hexdigest()
+            text = f'{_cut(command, COMMAND)},"command_length":{len(command)},"command_sha256":"{digest}"'
+        self._sink.append(
+            f'{{"event":"start","at":{time.time():.3f},"run":"{self._run}","id":{_cut(id, WORD)}'
+            f',"target":{_cut(target, TARGET)},"session":{_cut(session, WORD)},"kind":{_cut(kind, WORD)}'
+            f',"cwd":{_cut(cwd, CWD)},"command":{text}}}\n'
+        )
+
+    def ended(  # one positional call on the hot path, in the order of a Result
+        self,
+        id: str,
+        exit_code: int | None,
+        signal: int | None,
+        timed_out: bool,  # noqa: FBT001
+        duration_s: float,
+        stdout_bytes: int,
+        stderr_bytes: int,
+    ) -> None:
+        """Record how it ended; neither exit code nor signal means that nobody knows."""
+        self._sink.append(
+            f'{{"event":"end","at":{time.time():.3f},"run":"{self._run}","id":{_cut(id, WORD)}'
+            f',"exit_code":{"null" if exit_code is None else exit_code}'
+            f',"signal":{"null" if signal is None else signal},"timed_out":{"true" if timed_out else "false"}'
+            f',"duration_s":{duration_s:.6f},"stdout_bytes":{stdout_bytes},"stderr_bytes":{stderr_bytes}}}\n'
+        )
+
+    def close(self) -> None:
+        """Let go of the file, also for those that share it. A later record opens it again."""
+        self._sink.appender.close()
+
+
+class Sink:
+    """What the audits of all terminals share: the file, and the count of what it could not take."""
+
+    __slots__ = ("appender", "dropped")
+
+    def __init__(self, appender: Appender) -> None:
+        self.appender = appender
+        self.dropped = 0
+
+    def append(self, line: str) -> None:
+        """Append, or count; never raise."""
+        try:
+            self.appender.append(line.encode("ascii"))
+        except OSError as error:
+            self.dropped += 1
+            if self.dropped == 1:
+                _log.warning("the audit %s misses commands: %s", self.appender.path, error.strerror or error)
+
+
+def _cut(text: str, most: int) -> str:
+    """``text`` as JSON of at most ``most`` bytes; what was cut ends with an ellipsis."""
+    whole = quoted(text)
+    if len(whole) <= most:
+        return whole
+    room = most - len(quoted("…"))
+    kept = text[:room]
+    while len(shorter := quoted(kept)) - 2 > room:
+        kept = kept[: len(kept) * room // len(shorter)]
+    return quoted(f"{kept}…")

@@ -1,0 +1,134 @@
+"""Read the audit back: one record a command, from the oldest file that was kept to the newest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec.observe.audit import LARGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One command of the past, or of right now."""
+
+    at: float
+    """Seconds since 1970 when it was sent."""
+    id: str
+    target: str
+    session: str
+    kind: str
+    cwd: str
+    command: str
+    """Its text without secrets; only the beginning when it was long."""
+    command_length: int | None = None
+    """Characters of a command that was too long to be kept whole."""
+    command_sha256: str | None = None
+    finished: bool = False
+    """Whether its end was recorded. If not, it still runs, or its orchestrator died."""
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    duration_s: float = 0.0
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended in another way than with exit code 0; false while its end is not known."""
+        return self.finished and (self.exit_code != 0 or self.timed_out)
+
+
+def read_audit(
+    path: Path, *, target: str | None = None, since: float | None = None, failed: bool = False
+) -> Iterator[Record]:
+    """Go through the commands in the order of their ends; those without an end come last.
+
+    ``since`` is in seconds since 1970, ``target`` a target as it was recorded. A line that is torn, or no
+    record, is passed over.
+
+    Raises:
+        OSError: a file is there and cannot be read. An audit that does not exist is an empty one.
+    """
+    open_ones: dict[tuple[str, str], Record] = {}
+    for table in _tables(path):
+        key = (_text(table, "run"), _text(table, "id"))
+        if table.get("event") == "start":
+            record = _started(table)
+            if (target is None or record.target == target) and (since is None or record.at >= since):
+                # A job may end under another orchestrator than the one that started it; its id is unique.
+                open_ones[("", key[1]) if record.kind == "job" else key] = record
+        elif table.get("event") == "end":
+            begun = open_ones.pop(key, None) or open_ones.pop(("", key[1]), None)
+            if begun is None:
+                continue
+            record = _ended(begun, table)
+            if record.failed or not failed:
+                yield record
+    if not failed:
+        yield from open_ones.values()
+
+
+def _tables(path: Path) -> Iterator[dict[str, object]]:
+    older = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdecimal()]
+    for file in [*sorted(older, key=lambda file: -int(file.suffix[1:])), path]:
+        try:
+            stream = file.open("rb")
+        except FileNotFoundError:
+            continue
+        with stream:
+            # A record is never longer; a longer line is not ours and is read in pieces that are no records.
+            while line := stream.readline(LARGEST):
+                try:
+                    table: object = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(table, dict):
+                    yield cast("dict[str, object]", table)
+
+
+def _started(table: dict[str, object]) -> Record:
+    return Record(
+        at=_number(table, "at") or 0.0,
+        id=_text(table, "id"),
+        target=_text(table, "target"),
+        session=_text(table, "session"),
+        kind=_text(table, "kind"),
+        cwd=_text(table, "cwd"),
+        command=_text(table, "command"),
+        command_length=_whole(table, "command_length"),
+        command_sha256=_text(table, "command_sha256") or None,
+    )
+
+
+def _ended(begun: Record, table: dict[str, object]) -> Record:
+    return replace(
+        begun,
+        finished=True,
+        exit_code=_whole(table, "exit_code"),
+        signal=_whole(table, "signal"),
+        timed_out=table.get("timed_out") is True,
+        duration_s=_number(table, "duration_s") or 0.0,
+        stdout_bytes=_whole(table, "stdout_bytes") or 0,
+        stderr_bytes=_whole(table, "stderr_bytes") or 0,
+    )
+
+
+def _text(table: dict[str, object], key: str) -> str:
+    value = table.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(table: dict[str, object], key: str) -> float | None:
+    value = table.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(table: dict[str, object], key: str) -> int | None:
+    value = table.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

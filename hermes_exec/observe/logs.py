@@ -1,0 +1,87 @@
+"""What the program tells of its own doings: one line an event, for people or for programs, without secrets.
+
+Modules log through ``logging.getLogger("hermes_exec.…")`` and give facts as ``extra={"target": …}``.
+Nothing is shown until ``setup_logging`` was called, which a library must leave to its program.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import TYPE_CHECKING, Literal
+
+from hermes_exec.observe.redact import Redactor
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_TIME = "%Y-%m-%dT%H:%M:%S"
+_STANDARD = {*vars(logging.makeLogRecord({})), "message", "asctime"}
+_NOTHING = Redactor()
+
+
+def setup_logging(
+    level: str = "warning",
+    format: Literal["text", "json"] = "text",
+    *,
+    redactor: Redactor = _NOTHING,
+    stream: TextIO | None = None,
+) -> None:
+    """Show what hermes_exec logs from ``level`` on, on standard error. A second call replaces the first."""
+    logger = logging.getLogger("hermes_exec")
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(LineFormatter(format, redactor))
+    for old in [each for each in logger.handlers if isinstance(each.formatter, LineFormatter)]:
+        logger.removeHandler(old)
+    logger.addHandler(handler)
+    logger.setLevel(level.upper())
+    logger.propagate = False
+
+
+class LineFormatter(logging.Formatter):
+    """One line for each event, with its facts behind it.
+
+    The secrets are taken out last, from the finished line, so that none gets by in an argument, a fact or
+    a traceback. A line break in any of them is escaped, so nobody can forge a line.
+    """
+
+    def __init__(self, format: Literal["text", "json"], redactor: Redactor = _NOTHING) -> None:
+        super().__init__()
+        self._json = format == "json"
+        self._redactor = redactor
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Give the event as one line."""
+        facts = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        if record.exc_info:
+            facts["traceback"] = self.formatException(record.exc_info)
+        head = {
+            "time": f"{time.strftime(_TIME, time.gmtime(record.created))}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._json:
+            return self._redactor.text(json.dumps({**facts, **head}, default=str))
+        line = f"{head['time']} {head['level']} {head['logger']}: {_plain(head['message'])}"
+        return self._redactor.text(
+            " ".join([line, *(f"{key}={_word(value)}" for key, value in facts.items())])
+        )
+
+
+def _plain(text: str) -> str:
+    return text if text.isprintable() else _escaped(text)[1:-1]
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    bare = text.isprintable() and text and not any(mark in text for mark in ' "=')
+    return text if bare else _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    # Only what cannot be printed is escaped beyond JSON's own rules: `ü` stays readable, a bidi mark does not.
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else json.dumps(text)

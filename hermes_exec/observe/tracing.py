@@ -1,0 +1,150 @@
+"""Spans for OpenTelemetry, which are nothing at all until ``use_tracer`` was called.
+
+with span("terminal.run", {"target": target}) as here:
+    …
+    here.set("exit_code", 0)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from hermes_exec.errors import Unsupported
+from hermes_exec.observe.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+Value = str | int | float | bool
+
+
+class OtelSpan(Protocol):
+    """What we use of OpenTelemetry's span; it is no dependency, so its types are not either."""
+
+    def set_attribute(self, key: str, value: Value) -> None:
+        """Add an attribute."""
+
+    def set_status(self, status: Any, description: str | None = None) -> None:
+        """Say whether it failed."""
+
+
+class Tracer(Protocol):
+    """What we use of OpenTelemetry's tracer."""
+
+    def start_as_current_span(
+        self,
+        name: str,
+        *,
+        attributes: Mapping[str, Value],
+        record_exception: bool,
+        set_status_on_exception: bool,
+    ) -> AbstractContextManager[OtelSpan]:
+        """Begin a span as a child of the current one."""
+        ...
+
+
+class Span(Protocol):
+    """A stretch of time with facts. An exception that leaves it marks it as failed."""
+
+    def __enter__(self) -> Self:
+        """Begin it, as a child of the one that is current."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        """End it; an exception goes on its way."""
+
+    def set(self, key: str, value: Value, /) -> None:
+        """Add a fact."""
+
+
+class _Nothing:
+    """The span that is used while nobody traces: one object for all of them."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        pass
+
+    def set(self, key: str, value: Value, /) -> None:
+        pass
+
+
+class _Real:
+    __slots__ = ("_redactor", "_scope", "_span")
+
+    def __init__(self, scope: AbstractContextManager[OtelSpan], redactor: Redactor) -> None:
+        self._scope = scope
+        self._redactor = redactor
+
+    def __enter__(self) -> Self:
+        self._span = self._scope.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        if error is not None:
+            self._failed(error)
+        self._scope.__exit__(None, None, None)
+
+    def set(self, key: str, value: Value, /) -> None:
+        self._span.set_attribute(f"hermes_exec.{key}", _clean(value, self._redactor))
+
+    def _failed(self, error: BaseException) -> None:
+        codes = importlib.import_module("opentelemetry.trace").StatusCode
+        # OpenTelemetry's own record of an exception would hold its text and traceback as they are.
+        self._span.set_attribute("error.type", type(error).__qualname__)
+        self._span.set_status(codes.ERROR, self._redactor.text(str(error)))
+
+
+_NOTHING = _Nothing()
+_NO_SECRETS = Redactor()
+_tracer: Tracer | None = None
+
+
+def use_tracer(tracer: Tracer | None = None) -> None:
+    """Trace from now on, with ``tracer`` or with the one of the program's OpenTelemetry set-up.
+
+    Raises:
+        Unsupported: OpenTelemetry is not installed.
+    """
+    global _tracer  # noqa: PLW0603  tracing is a property of the process, as OpenTelemetry's own set-up is
+    if tracer is None:
+        try:
+            tracer = importlib.import_module("opentelemetry.trace").get_tracer("hermes_exec")
+        except ImportError as error:
+            raise Unsupported(
+                "tracing: opentelemetry is not installed", remedy="pip install 'hermes-exec[otel]'"
+            ) from error
+    _tracer = tracer
+
+
+def stop_tracing() -> None:
+    """Make spans nothing again."""
+    global _tracer  # noqa: PLW0603  see use_tracer
+    _tracer = None
+
+
+def span(name: str, facts: Mapping[str, Value] | None = None, redactor: Redactor = _NO_SECRETS) -> Span:
+    """A span called ``hermes_exec.NAME``, to be entered with ``with``."""
+    if _tracer is None:
+        return _NOTHING
+    attributes = {f"hermes_exec.{key}": _clean(value, redactor) for key, value in (facts or {}).items()}
+    scope = _tracer.start_as_current_span(
+        f"hermes_exec.{name}", attributes=attributes, record_exception=False, set_status_on_exception=False
+    )
+    return _Real(scope, redactor)
+
+
+def _clean(value: Value, redactor: Redactor) -> Value:
+    return redactor.text(value) if isinstance(value, str) else value

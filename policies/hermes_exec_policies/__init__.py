@@ -1,0 +1,1 @@
+"""Policies: one source for every mechanism that enforces them."""

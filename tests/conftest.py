@@ -1,0 +1,78 @@
+"""What every test stands on: nothing of the person's own is read; CI skips nothing that is required."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+IN_CI = os.environ.get("CI") == "true"
+
+
+class Require(Protocol):
+    """Make a test depend on a ``part`` of the machine."""
+
+    def __call__(self, part: str, reason: str = "", *, usable: bool | None = None) -> str: ...
+
+
+def require_part(part: str, reason: str = "", *, usable: bool | None = None) -> str:
+    """Skip the calling test unless ``part`` is here; under CI=true its absence is a failure instead.
+
+    ``part`` is a program on the PATH, whose path is returned, unless ``usable`` says how it is with a part
+    that is no program (an engine, a kernel feature). ``reason`` says why it is needed or what is amiss.
+    """
+    path = shutil.which(part) if usable is None else part
+    if path and usable is not False:
+        return path
+    why = f"needs {part}" + (f": {reason}" if reason else "")
+    if IN_CI:
+        pytest.fail(
+            f"{why} (required under CI=true; ./dev test --provision installs what is missing)", pytrace=False
+        )
+    pytest.skip(f"{why}. Try: ./dev test --provision")
+
+
+@pytest.fixture(scope="session")
+def require() -> Require:
+    """``require("rsync", "the peer of sync")`` gives the program's path, or skips; in CI it fails."""
+    return require_part
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under CI=true turn the skip of a test that is marked ``required`` into a failure."""
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("required"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} is required under CI=true and was skipped: {skip_reason(report)}"
+    return report
+
+
+def skip_reason(report: pytest.TestReport) -> str:
+    """The words that a skip gave."""
+    where = report.longrepr
+    return where[2] if isinstance(where, tuple) else str(where)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
+    """Repeat, just above the closing line, which of ``./dev``'s checks failed before the suite began."""
+    yield
+    if failed := os.environ.get("HERMES_DEV_FAILED_CHECKS"):
+        terminalreporter.write_line(f"checks that FAILED before the tests (output above): {failed}", red=True)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_of_the_persons_own(tmp_path_factory: pytest.TempPathFactory) -> Generator[None]:
+    """Point every place of a person's settings or records at an empty folder, and drop our variables."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("HERMES_EXEC_")]:
+            patch.delenv(name)
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+            patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
+        yield

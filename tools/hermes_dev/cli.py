@@ -1,0 +1,135 @@
+"""The words of ``./dev``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hermes_dev.checks import run_checks
+from hermes_dev.place import ROOT, DevError, call, replace, say, venv, venv_python
+from hermes_dev.provision import provision
+from hermes_dev.setup import ensure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+USAGE = """\
+usage: ./dev COMMAND [ARGUMENTS]
+
+  demo              see the main job done on real input, on every place that is usable here
+  test              every check (ruff, mypy, pyright, import-linter), then the whole suite
+  test ARGUMENTS    the suite alone, with these pytest arguments
+  test --provision  first install the Debian packages that the suite requires; says which
+  lint              the checks alone
+  fmt [PATHS]       put the code into its format and mend what can be mended by itself
+  bench             measure, beside the physical floor and peers
+  soak              the tests that take minutes
+  shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
+  setup             make the environment; every command does so by itself when it is due
+  lock              choose the newest allowed version of every tool and write dev.lock
+
+Everything is kept in the checkout (.venv, .cache) except what --provision installs.
+PYTHON=/path/to/python chooses the Python, in an environment of its own (.venv-3.13 and the like).
+"""
+
+
+def main(words: Sequence[str]) -> int:
+    """Run one command and return the exit code."""
+    commands: Mapping[str, Callable[[list[str]], int]] = {
+        "demo": demo, "test": test, "lint": lint, "fmt": fmt, "bench": bench,
+        "soak": soak, "shell": shell, "setup": setup, "lock": lock,
+    }  # fmt: skip
+    name, arguments = (words[0], list(words[1:])) if words else ("help", [])
+    if name in {"help", "-h", "--help"}:
+        print(USAGE, end="")
+        return 0
+    if name not in commands:
+        say(f"there is no command {name!r}. Try: ./dev help")
+        return 2
+    try:
+        return commands[name](arguments)
+    except DevError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def setup(arguments: list[str]) -> int:
+    """Make the environment."""
+    if "--provision" in arguments:
+        provision()
+    ensure(provision="--provision" in arguments)
+    say(f"{venv().name} is ready")
+    return 0
+
+
+def demo(arguments: list[str]) -> int:
+    """Become ``hermes-exec demo``."""
+    ensure(provision=True)
+    return replace([venv_python(), "-I", program("hermes-exec"), "demo", *arguments])
+
+
+def test(arguments: list[str]) -> int:
+    """Run the checks and the suite; pytest's closing line is the last one."""
+    provisioning = "--provision" in arguments
+    asked = [word for word in arguments if word != "--provision"]
+    if provisioning:
+        provision()
+    ensure(provision=provisioning)
+    failed = [] if asked else run_checks()
+    # conftest.py repeats them just above the closing line, so that nobody reads "passed" and stops there.
+    os.environ["HERMES_DEV_FAILED_CHECKS"] = ", ".join(failed)
+    code = call(pytest("-rfEs", *asked))
+    return code or int(bool(failed))
+
+
+def soak(arguments: list[str]) -> int:
+    """Run the tests that take minutes, each with half an hour at most."""
+    ensure()
+    return replace(pytest("-m", "soak", "--timeout=1800", *arguments))
+
+
+def lint(_arguments: list[str]) -> int:
+    """Run the checks alone."""
+    ensure()
+    return int(bool(run_checks()))
+
+
+def fmt(arguments: list[str]) -> int:
+    """Mend what ruff can mend, then format; what is left for a person is shown."""
+    ensure()
+    paths = arguments or ["."]
+    left = call([program("ruff"), "check", "--fix", "--quiet", *paths])
+    return call([program("ruff"), "format", *paths]) or left
+
+
+def bench(arguments: list[str]) -> int:
+    """Become the benchmarks."""
+    ensure()
+    return replace([venv_python(), "-I", str(ROOT / "benchmarks"), *arguments])
+
+
+def shell(arguments: list[str]) -> int:
+    """Become a shell, or a command, that finds the environment's programs first."""
+    ensure()
+    os.environ["PATH"] = f"{venv() / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return replace(arguments or [os.environ.get("SHELL", "/bin/sh")])
+
+
+def lock(arguments: list[str]) -> int:
+    """Write dev.lock anew: exact versions with hashes, good for every Python that we support."""
+    ensure()
+    compile_ = [program("uv"), "pip", "compile", "--quiet", "--universal", "--python-version=3.11"]
+    compile_ += ["--generate-hashes", "--upgrade", "--custom-compile-command=./dev lock"]
+    return replace([*compile_, "--group=dev", "pyproject.toml", "--output-file=dev.lock", *arguments])
+
+
+def pytest(*arguments: str) -> list[str]:
+    """The words that start the suite."""
+    return [venv_python(), "-I", "-m", "pytest", *arguments]
+
+
+def program(name: str) -> str:
+    """The path of one of the environment's programs."""
+    return str(venv() / "bin" / name)

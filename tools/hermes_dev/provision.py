@@ -1,0 +1,120 @@
+"""Put on the machine what the full suite needs beside Python: all that reaches out of the checkout is here.
+
+It says what it will install before it does, and it runs only when it was asked for (``--provision``), or for
+``demo``, where a bare Debian could otherwise not make a virtual environment at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_dev.place import DevError, environment, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True)
+class Part:
+    """One Debian package that tests require, and the ``program`` by which we know that it is there."""
+
+    package: str
+    program: str
+    why: str
+
+
+PARTS = (
+    Part("bash", "bash", "the shell of sessions"),
+    Part("busybox", "busybox", "the shell and tools of small images"),
+    Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
+    Part("procps", "ps", "looks for survivors from outside"),
+    Part("rsync", "rsync", "the peer that sync is checked and measured against"),
+    Part("zsh", "zsh", "a login shell that is not POSIX by default"),
+)
+
+
+def provision() -> None:
+    """Install each part that is missing, after saying which and why.
+
+    Raises:
+        DevError: this machine has no apt-get, or no right to use it; nothing was installed.
+    """
+    missing = [part for part in PARTS if not shutil.which(part.program, path=search_path())]
+    if not missing:
+        say(f"provision: nothing to install ({', '.join(part.package for part in PARTS)} are here)")
+        return
+    say("provision: will install these Debian packages:")
+    for part in missing:
+        say(f"  {part.package}: {part.why}")
+    apt_install([part.package for part in missing])
+
+
+def install_venv_support() -> None:
+    """Install what Debian keeps apart from its Python and ``venv`` needs, after saying so."""
+    package = venv_package()
+    say(f"this Python cannot make a virtual environment; will install the Debian package {package}")
+    apt_install([package])
+
+
+def venv_package() -> str:
+    """The Debian package that makes this Python's ``venv`` whole.
+
+    Raises:
+        DevError: this Python is not Debian's, so no package would help.
+    """
+    if sys.base_prefix != "/usr" or not shutil.which("apt-get"):
+        raise DevError(
+            f"{sys.executable} has no ensurepip, and no pip or uv is here. "
+            "Try: install pip or uv, or set PYTHON to another Python"
+        )
+    return f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+
+
+def apt_install(packages: Sequence[str]) -> None:
+    """Install Debian packages without a question; their output is shown only when that fails."""
+    if not shutil.which("apt-get"):
+        raise DevError(f"no apt-get here. Try: install by hand what provides {' '.join(packages)}")
+    root = as_root()
+    if root is None:
+        raise DevError(f"installing needs root. Try: sudo apt-get install {' '.join(packages)}")
+    apt_get(root, "update")
+    apt_get(root, "install", "--yes", "--no-install-recommends", *packages)
+
+
+def as_root() -> list[str] | None:
+    """The words to put before a command to run it as root; None where that cannot be done unasked."""
+    if os.geteuid() == 0:
+        return []
+    if (
+        shutil.which("sudo")
+        and subprocess.run(["sudo", "-n", "true"], check=False, capture_output=True).returncode == 0
+    ):
+        return ["sudo", "-n"]
+    return None
+
+
+def apt_get(root: Sequence[str], *words: str) -> None:
+    """Run apt-get to its end."""
+    argv = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", *words]
+    done = subprocess.run(
+        argv,
+        check=False,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode != 0:
+        print(done.stdout.rstrip(), file=sys.stderr, flush=True)
+        raise DevError(f"apt-get {' '.join(words)} failed (its output is above)")
+
+
+def search_path() -> str:
+    """``PATH`` and the folders of the system's own programs, which a plain user's PATH may lack."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
