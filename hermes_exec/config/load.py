@@ -142,7 +142,7 @@ def _project(
         path = find_project_file(cwd or Path.cwd())
     except FileNotFoundError:  # the working directory was removed, and with it any project
         path = None
-    if path is None or (user_path is not None and path.samefile(user_path)):
+    if path is None or (user_path is not None and path.resolve() == user_path.resolve()):
         return None, Contents()
     try:
         content = read_regular(path)

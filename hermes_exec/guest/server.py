@@ -24,7 +24,7 @@ class Server:
         self.folder = folder
         self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {}
         self.parts: "set[str]" = set()
-        self.load_part: "Callable[[bytes], str]"
+        self.load_part: "Callable[[bytes], Any]"
         self.clients: "dict[bytes, Client]" = {}
         self.keeps_alive: "list[Callable[[], bool]]" = []
         self.on_idle: "Callable[[], None]" = loop.stop
@@ -59,8 +59,10 @@ class Server:
             request.fail("malformed", "{}: {}: {}".format(operation, type(error).__name__, error))
 
     def load(self, payload: bytes) -> None:
-        """Take a part of the guest that is needed from now on."""
-        self.parts.add(self.load_part(payload))
+        """Take a part of the guest that is needed from now on: its name, a NUL, its modules."""
+        name, _, blob = payload.partition(b"\0")
+        self.parts.add(name.decode())
+        self.load_part(blob).install(self)
 
     def spool_folder(self) -> str:
         """A private folder on a real disk."""

@@ -21,7 +21,13 @@ _CORE = (
 )  # fmt: skip
 """In the order of their imports of each other; the last one is run."""
 
-PARTS: dict[str, tuple[str, ...]] = {}
+PARTS: dict[str, tuple[str, ...]] = {
+    "files": ("filetree", "files"),
+    "forward": ("forward",),
+    "jobs": ("jobs",),
+    "limits": ("limits",),
+    "pty": ("pty",),
+}
 """What is sent on first use: the part's name, and its modules in order; the last one has ``install``."""
 
 _STUB = (
@@ -62,7 +68,7 @@ def guest(nonce: str, *, same_python: bool) -> tuple[list[str], bytes]:
 @cache
 def part(name: str, *, same_python: bool) -> bytes:
     """The payload of the LOAD frame that adds a part to a guest."""
-    return _blob(PARTS[name], same_python=same_python)
+    return name.encode() + b"\0" + _blob(PARTS[name], same_python=same_python)
 
 
 @cache

@@ -64,7 +64,7 @@ class LineFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         if self._json:
-            return self._redactor.text(json.dumps({**facts, **head}, default=str))
+            return self._redactor.text(json.dumps({**head, **facts, **head}, default=str))
         line = f"{head['time']} {head['level']} {head['logger']}: {_plain(head['message'])}"
         return self._redactor.text(
             " ".join([line, *(f"{key}={_word(value)}" for key, value in facts.items())])
@@ -82,6 +82,6 @@ def _word(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    # Only what cannot be printed is escaped beyond JSON's own rules: `ü` stays readable, a bidi mark does not.
+    # What can be printed stays readable, such as `ü`; what cannot, such as a bidi mark, is escaped.
     quoted = json.dumps(text, ensure_ascii=False)
     return quoted if quoted.isprintable() else json.dumps(text)
