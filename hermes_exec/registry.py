@@ -11,7 +11,7 @@ import difflib
 import importlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.config.profile import Profile
-
-Base = TypeVar("Base")
 
 PROFILES = "hermes_exec.profiles"
 BACKENDS = "hermes_exec.backends"
@@ -84,7 +82,7 @@ def profile_model(type_name: str) -> type[Profile]:
     """
     from hermes_exec.config.profile import Profile
 
-    return _find(type_name, PROFILES, Profile)
+    return cast("type[Profile]", _find(type_name, PROFILES, Profile))
 
 
 def backend_class(type_name: str) -> type[Backend]:
@@ -97,7 +95,7 @@ def backend_class(type_name: str) -> type[Backend]:
     """
     from hermes_exec.backend import Backend
 
-    return _find(type_name, BACKENDS, Backend)
+    return cast("type[Backend]", _find(type_name, BACKENDS, Backend))
 
 
 def known_types() -> list[str]:
@@ -132,10 +130,10 @@ def sdk_missing(type_name: str, error: ImportError) -> HermesError:
     return PlaceUnavailable(f"{type_name}: its SDK does not fit: {error}", remedy=f"{remedy} --upgrade")
 
 
-def _find(type_name: str, group: str, base: type[Base]) -> type[Base]:
+def _find(type_name: str, group: str, base: type[object]) -> object:
     name = canonical(type_name)
     if name in BUILT_INS:
-        return cast("type[Base]", _built_in(name, group))
+        return _built_in(name, group)
     if name in RESERVED:
         raise _not_in_this_version(name)
     plugin = _plugins(group).get(name)
@@ -200,7 +198,7 @@ def _owner(point: EntryPoint) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()  # names of distributions are compared so (PEP 503)
 
 
-def _plugin(point: EntryPoint, base: type[Base]) -> type[Base]:
+def _plugin(point: EntryPoint, base: type[object]) -> object:
     where = f"{point.name}: {point.value} of the distribution {_owner(point)!r}"
     try:
         loaded = point.load()

@@ -71,8 +71,13 @@ def profile_from_table(table: object, where: str, folder: Path | None = None) ->
     try:
         model = registry.profile_model(kind)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy) from error
+        raise within(where, error) from error
     return checked(model, fields, where, folder)
+
+
+def within(where: str, error: ConfigError) -> ConfigError:
+    """The same error, each of its lines starting with ``where``."""
+    return ConfigError("\n".join(f"{where}: {line}" for line in error.what.splitlines()), remedy=error.remedy)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
+from hermes_exec.config.check import within
 from hermes_exec.config.files import Contents, parse_file, profiles_from_mapping
 from hermes_exec.config.paths import FILE_NAME, exists, read_regular, shown, user_file
 from hermes_exec.config.settings import (
@@ -95,9 +96,7 @@ def resolve(text: str | None, settings: Settings) -> Target:
     try:
         return parse_target(settings.default, settings.profiles)
     except ConfigError as error:
-        raise ConfigError(
-            f"default target ({settings.default_origin}): {error.what}", remedy=error.remedy
-        ) from error
+        raise within(f"default target ({settings.default_origin})", error) from error
 
 
 def check(settings: Settings) -> list[str]:
@@ -129,9 +128,8 @@ def _user(environ: Mapping[str, str], flags: Overrides, warnings: list[str]) -> 
         return None, Contents()
     content = read_regular(path)
     if path.stat().st_mode & 0o002:
-        warnings.append(
-            f"{shown(path)} can be changed by everybody on this machine. Try: chmod o-w {shlex.quote(str(path))}"
-        )
+        command = f"chmod o-w {shlex.quote(str(path))}"
+        warnings.append(f"{shown(path)} can be changed by everybody on this machine. Try: {shown(command)}")
     return path, parse_file(content, path, Origin("user", str(path)))
 
 

@@ -94,10 +94,15 @@ def read_regular(path: Path) -> bytes:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         raise ConfigError(f"{shown(path)}: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ConfigError(f"{shown(path)}: not a regular file")
-        content = file.read(MAX_FILE + 1)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(MAX_FILE + 1)
+    except OSError as error:
+        raise ConfigError(f"{shown(path)}: {error.strerror}") from error
+    finally:
+        os.close(handle)
     if len(content) > MAX_FILE:
         raise ConfigError(f"{shown(path)}: larger than {MAX_FILE} bytes")
     return content

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from hermes_exec import registry
-from hermes_exec.config.check import checked, nearest
+from hermes_exec.config.check import checked, nearest, within
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def target_of(profile: Profile) -> str:
     return _quote(profile.target_text())
 
 
-def _parse(text: str, profiles: Mapping[str, Profile], within: tuple[str, ...]) -> Target:
+def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -> Target:
     text = text.strip()
     if not text:
         raise ConfigError(
@@ -81,7 +81,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], within: tuple[str, ...]) 
     chain: list[Profile] = []
     labels: list[str] = []
     parts = text.split("+")
-    if len(parts) + len(within) > DEEPEST:
+    if len(parts) + len(inner) > DEEPEST:
         raise ConfigError(f"more than {DEEPEST} places inside of each other")
     for position, part in enumerate(parts, 1):
         label, profile = _part(part, text, profiles)
@@ -93,9 +93,12 @@ def _parse(text: str, profiles: Mapping[str, Profile], within: tuple[str, ...]) 
             raise ConfigError(
                 f"{label!r} is already inside of {profile.via!r}, so nothing can follow it after a '+'"
             )
-        if label in within:
-            raise ConfigError(f"{label!r} is inside of itself: {' in '.join([*within, label])}")
-        chain += _parse(profile.via, profiles, (*within, label)).chain
+        if label in inner:
+            raise ConfigError(f"{label!r} is inside of itself: {' in '.join([*inner, label])}")
+        try:
+            chain += _parse(profile.via, profiles, (*inner, label)).chain
+        except ConfigError as error:
+            raise within(f"{label!r} is inside of {profile.via!r}", error) from error
     return Target("+".join(labels), tuple(chain))
 
 
@@ -125,7 +128,7 @@ def _spelt(kind: str, rest: str, where: str) -> Profile:
     try:
         model = registry.profile_model(kind)
     except ConfigError as error:
-        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy) from error
+        raise within(where, error) from error
     try:
         fields: Mapping[str, object] = model.fields_of_target(rest) if rest else {}
     except ValueError as error:

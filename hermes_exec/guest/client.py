@@ -36,10 +36,16 @@ class Request:
             outlet.spool_to(client.server.spool_folder())
         return outlet
 
+    def expect_input(self) -> Inlet:
+        """A new stream from the client, whose descriptor is not there yet."""
+        self.inlet = Inlet(self.client.server.loop, self._credit)
+        return self.inlet
+
     def open_inlet(self, fd: int) -> Inlet:
         """A new stream from the client to ``fd``, which then belongs to the stream."""
-        self.inlet = Inlet(self.client.server.loop, fd, self._credit)
-        return self.inlet
+        inlet = self.expect_input()
+        inlet.write_to(fd)
+        return inlet
 
     def _credit(self, offset: int) -> None:
         self.client.control(wire.CREDIT, wire.STDIN, self.number, wire.OFFSET.pack(offset))

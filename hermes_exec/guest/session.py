@@ -128,7 +128,7 @@ class Session:
         for outlet, fd in zip(command.outlets, self._pipes):
             outlet.on_disk_full = command.disk_full
             outlet.read_from(fd)
-        if command.arguments.get("stdin") and command.request.inlet is None:
+        if command.arguments.get("stdin") and command.stdin_keeper < 0:
             command.open_stdin(self.folder)
         command.begin()
         shell.run(command.text, command.wrap(self._dialect), self._fresh)

@@ -26,6 +26,8 @@ class ShellCommand(Command):
         self.outlets: "list[Outlet]" = []
         if b"\0" in self.text:
             raise ValueError("a command cannot hold a NUL byte")
+        if arguments.get("stdin"):
+            request.expect_input()
         session.submit(self)
 
     def kill(self) -> None:
@@ -50,7 +52,7 @@ class ShellCommand(Command):
         """It has not begun and will be run once more: release what was prepared for it."""
         for outlet in self.outlets:
             outlet.release()
-        if self.request.inlet is not None:
+        if self.arguments.get("stdin"):
             self.stdin_opened()
             self.stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -59,8 +61,10 @@ class ShellCommand(Command):
         path = folder + "/fifo"
         os.mkfifo(path, 0o600)
         self.stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self.request.open_inlet(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
+        if self.request.inlet is not None:
+            self.request.inlet.write_to(writer)
 
     def stdin_opened(self) -> None:
         """The shell has opened its standard input."""

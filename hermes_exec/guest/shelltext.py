@@ -15,8 +15,8 @@ _BASH = (
     r"{ . @DIR@/state; \unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
     r'until ! :; do :; until >|"@DIR@/s/$?"; '
-    r"! { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; "
-    r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; } >/dev/null 2>&1; '
+    r"! { { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } >/dev/null 2>&1; "
+    r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; }; '
     r'do \eval "$@VAR@"; done; done'
 )
 _BASH_DUMP = r"""{ {

@@ -273,39 +273,52 @@ class Outlet:
 
 
 class Inlet:
-    """Bytes on their way from the writer to a descriptor. ``credit`` tells how far they were written."""
+    """Bytes on their way from the writer to a descriptor, which may be given later than the first bytes come.
 
-    def __init__(self, loop: "Loop", fd: int, credit: "Callable[[int], None]") -> None:
+    ``credit`` tells how far they were written.
+    """
+
+    def __init__(self, loop: "Loop", credit: "Callable[[int], None]") -> None:
         self.received = 0
+        self.closed = False
         self._loop = loop
-        self._fd = fd
+        self._fd = -1
         self._credit = credit
         self._written = 0
         self._told = 0
         self._queue: "Deque[bytes]" = deque()
         self._ended = False
 
+    def write_to(self, fd: int) -> None:
+        """The descriptor, which belongs to the stream from here on."""
+        if self.closed:
+            os.close(fd)
+            return
+        self._fd = fd
+        self._write()
+
     def feed(self, data: bytes) -> None:
         """Take bytes that came over the link."""
         self.received += len(data)
-        if self._fd < 0:
+        if self.closed:
             return
         self._queue.append(data)
-        if len(self._queue) == 1:
+        if len(self._queue) == 1 and self._fd >= 0:
             self._write()
 
     def end(self) -> None:
         """No more will come: close the descriptor after the last byte."""
         self._ended = True
-        if not self._queue:
+        if not self._queue and self._fd >= 0:
             self.close()
 
     def close(self) -> None:
         """Close the descriptor now, drop what was not written, and let the writer go on."""
-        if self._fd >= 0:
-            self._loop.ignore_write(self._fd)
-            os.close(self._fd)
-            self._fd = -1
+        if not self.closed:
+            self.closed = True
+            if self._fd >= 0:
+                self._loop.ignore_write(self._fd)
+                os.close(self._fd)
             self._queue.clear()
             self._written = 1 << 62  # nobody reads any more: never make the writer wait
             self._credit(self._written)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from hermes_exec.errors import HermesError
 from hermes_exec.guest import wire
 
 if TYPE_CHECKING:
+    from hermes_exec.carrier import Running, Sink
     from hermes_exec.link.link import Link
-
-
-class Sink(Protocol):
-    """Takes the output of a call as it comes, on the event loop's thread."""
-
-    def feed(self, call: Call, channel: int, data: bytes, /) -> None:
-        """Take bytes; whoever has used them up says so by ``Call.consumed``."""
 
 
 class Discard:
     """A sink for calls that have no output."""
 
-    def feed(self, call: Call, channel: int, data: bytes, /) -> None:
+    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
         """Drop the bytes."""
         call.consumed(channel, len(data))
 
@@ -62,6 +58,18 @@ class Call:
         if total - self._told[channel] >= wire.WINDOW // 4:
             self._told[channel] = total
             self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for the answer. A cancelled wait ends what was asked for, and returns when it is gone."""
+        try:
+            return await self.answer
+        except asyncio.CancelledError:
+            if self.answer.cancelled():  # the task that waited, not the request
+                self.answer = self._link.loop.create_future()
+                self.cancel()
+                with contextlib.suppress(HermesError):
+                    await self.answer
+            raise
 
     def cancel(self) -> None:
         """Ask the guest to end it; the answer follows when it is gone."""

@@ -16,10 +16,12 @@ from hermes_exec.backend import Backend, Channel, Exit
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
-from hermes_exec.link.call import Call, Discard, Sink
+from hermes_exec.link.call import Call, Discard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from hermes_exec.carrier import Sink
 
 _PREAMBLE = 64 << 10
 """Bytes that login scripts may print before the guest's first word."""

@@ -43,8 +43,9 @@ def setup_logging(
 class LineFormatter(logging.Formatter):
     """One line for each event, with its facts behind it.
 
-    The secrets are taken out last, from the finished line, so that none gets by in an argument, a fact or
-    a traceback. A line break in any of them is escaped, so nobody can forge a line.
+    The secrets are taken out of each part, before it is escaped, and once more of the finished line, so
+    that none gets by in an argument, a fact or a traceback. A line break in any of them is escaped, so
+    nobody can forge a line.
     """
 
     def __init__(self, format: Literal["text", "json"], redactor: Redactor = _NOTHING) -> None:
@@ -61,22 +62,26 @@ class LineFormatter(logging.Formatter):
             "time": f"{time.strftime(_TIME, time.gmtime(record.created))}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": self._clean(record.getMessage()),
         }
         if self._json:
-            return self._redactor.text(json.dumps({**head, **facts, **head}, default=str))
-        line = f"{head['time']} {head['level']} {head['logger']}: {_plain(head['message'])}"
-        return self._redactor.text(
-            " ".join([line, *(f"{key}={_word(value)}" for key, value in facts.items())])
-        )
+            facts = {
+                key: self._clean(value) if isinstance(value, str) else value for key, value in facts.items()
+            }
+            return self._clean(json.dumps({**head, **facts, **head}, default=self._clean))
+        words = [f"{head['time']} {head['level']} {head['logger']}: {_plain(head['message'])}"]
+        words += [f"{key}={_word(self._clean(value))}" for key, value in facts.items()]
+        return self._clean(" ".join(words))
+
+    def _clean(self, value: object) -> str:
+        return self._redactor.text(str(value))
 
 
 def _plain(text: str) -> str:
     return text if text.isprintable() else _escaped(text)[1:-1]
 
 
-def _word(value: object) -> str:
-    text = str(value)
+def _word(text: str) -> str:
     bare = text.isprintable() and text and not any(mark in text for mark in ' "=')
     return text if bare else _escaped(text)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hermes_exec.config.profile import Profile
 from hermes_exec.config.targets import parse_target, target_of
 from hermes_exec.errors import ConfigError, Unsupported
 from hermes_exec_backends.profiles import (
@@ -17,6 +18,9 @@ from hermes_exec_backends.profiles import (
     SlurmProfile,
     SshProfile,
 )
+
+if TYPE_CHECKING:
+    from hermes_exec.config.profile import Profile
 
 CLUSTER: dict[str, Profile] = {
     "login": SshProfile(host="login.cluster.example"),
@@ -31,15 +35,15 @@ hosts = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9.%+-]{0,20}", fullmatch=True)
 users = st.none() | st.from_regex(r"[A-Za-z_][A-Za-z0-9_.@+%-]{0,10}", fullmatch=True)
 profiles = st.one_of(
     st.just(LocalProfile()),
-    st.builds(lambda image: DockerProfile(image=image), words),
-    st.builds(lambda name: DockerProfile(container=name), words),
-    st.builds(lambda image: SingularityProfile(image=image), words | st.just("/a folder/x.sif")),
-    st.builds(lambda image: ModalProfile(image=image), words),
+    st.builds(DockerProfile, image=words),
+    st.builds(DockerProfile, container=words),
+    st.builds(SingularityProfile, image=words | st.just("/a folder/x.sif")),
+    st.builds(ModalProfile, image=words),
     st.builds(
-        lambda host, user, port: SshProfile(host=host, user=user, port=port),
-        hosts | st.sampled_from(["::1", "fe80::1%eth0"]),
-        users,
-        st.none() | st.integers(1, 65535),
+        SshProfile,
+        host=hosts | st.sampled_from(["::1", "fe80::1%eth0"]),
+        user=users,
+        port=st.none() | st.integers(1, 65535),
     ),
 )
 
@@ -115,7 +119,7 @@ def test_a_place_that_is_inside_of_one_already_cannot_be_put_into_another() -> N
 
 def test_a_place_inside_of_itself_is_refused() -> None:
     circle: dict[str, Profile] = {"a": LocalProfile(via="b"), "b": LocalProfile(via="docker+a")}
-    with pytest.raises(ConfigError, match="inside of itself: a in b in a"):
+    with pytest.raises(ConfigError, match="'a' is inside of itself: a in b in a"):
         parse_target("a", circle)
 
 
@@ -166,12 +170,11 @@ def test_a_password_in_a_target_is_refused_and_not_repeated(text: str) -> None:
 def test_any_text_is_a_target_or_is_refused_by_name(text: str) -> None:
     try:
         target = parse_target(text, CLUSTER)
-    except ConfigError as error:
-        assert "\n" not in str(error)
-    except Unsupported as error:
-        assert "this version" in str(error)
-    else:
-        assert parse_target(target.text, CLUSTER) == target
+    except (ConfigError, Unsupported) as error:
+        said = str(error)
+        assert said.isprintable()
+        return
+    assert parse_target(target.text, CLUSTER) == target
 
 
 @given(st.lists(profiles, min_size=1, max_size=8))

@@ -1,0 +1,117 @@
+"""One Terminal for every place: run commands, jobs and skills locally, in containers, over SSH and in clouds.
+
+Names are loaded on first use, so that importing the package costs next to nothing.
+"""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend, Channel, Check, Exit, Receiver
+    from hermes_exec.carrier import Capabilities
+    from hermes_exec.errors import (
+        Closed,
+        CommandFailed,
+        ConfigError,
+        HermesError,
+        OutcomeUnknown,
+        PlaceError,
+        PlaceUnavailable,
+        ProtocolError,
+        TransferError,
+        Unsupported,
+        UsageError,
+    )
+    from hermes_exec.files import FileInfo, SyncReport
+    from hermes_exec.forward import Forward
+    from hermes_exec.job import Job
+    from hermes_exec.limits import Limits
+    from hermes_exec.opening import open  # noqa: A004  the field's word for it
+    from hermes_exec.pty import Pty
+    from hermes_exec.result import Event, Result, ShellState, Truncation
+    from hermes_exec.session import Session
+    from hermes_exec.stream import Stream
+    from hermes_exec.terminal import Terminal
+
+_HOME = {
+    "Backend": "backend",
+    "Capabilities": "carrier",
+    "Channel": "backend",
+    "Check": "backend",
+    "Closed": "errors",
+    "CommandFailed": "errors",
+    "ConfigError": "errors",
+    "Event": "result",
+    "Exit": "backend",
+    "FileInfo": "files",
+    "Forward": "forward",
+    "HermesError": "errors",
+    "Job": "job",
+    "Limits": "limits",
+    "OutcomeUnknown": "errors",
+    "PlaceError": "errors",
+    "PlaceUnavailable": "errors",
+    "ProtocolError": "errors",
+    "Pty": "pty",
+    "Receiver": "backend",
+    "Result": "result",
+    "Session": "session",
+    "ShellState": "result",
+    "Stream": "stream",
+    "SyncReport": "files",
+    "Terminal": "terminal",
+    "TransferError": "errors",
+    "Truncation": "result",
+    "Unsupported": "errors",
+    "UsageError": "errors",
+    "open": "opening",
+}
+
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Channel",
+    "Check",
+    "Closed",
+    "CommandFailed",
+    "ConfigError",
+    "Event",
+    "Exit",
+    "FileInfo",
+    "Forward",
+    "HermesError",
+    "Job",
+    "Limits",
+    "OutcomeUnknown",
+    "PlaceError",
+    "PlaceUnavailable",
+    "ProtocolError",
+    "Pty",
+    "Receiver",
+    "Result",
+    "Session",
+    "ShellState",
+    "Stream",
+    "SyncReport",
+    "Terminal",
+    "TransferError",
+    "Truncation",
+    "Unsupported",
+    "UsageError",
+    "open",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'hermes_exec' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415  only when something is used
+
+    value: object = getattr(import_module("hermes_exec." + home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -1,0 +1,86 @@
+"""What the Terminal needs of the way to a place: a carrier starts commands and says what it can do.
+
+Two exist: the guest's (``hermes_exec.link``), which keeps every promise, and the plain one
+(``hermes_exec.plain``) for places without a Python, where each command is a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec.link.link import Link
+
+
+class Running(Protocol):
+    """One command under way."""
+
+    number: int
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for its answer (docs/protocol.md). A cancelled wait ends the command, and waits for that."""
+
+    async def write(self, data: bytes, /) -> None:
+        """Send standard input; waits while the command does not read."""
+
+    def write_eof(self) -> None:
+        """Standard input ends here."""
+
+    def consumed(self, channel: int, count: int, /) -> None:
+        """So many more bytes of a stream are used up."""
+
+    def cancel(self) -> None:
+        """End it, with all that it started."""
+
+
+class Sink(Protocol):
+    """Takes the output of a command as it comes, on the event loop's thread."""
+
+    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+        """Take bytes; whoever has used them up says so by ``consumed``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What holds in one place. Each name is a promise of docs/promises.md."""
+
+    carrier: str
+    """``guest`` or ``plain``."""
+    sessions: bool
+    """Live shells whose state persists."""
+    jobs: bool
+    """Commands that survive a disconnect and the orchestrator's end."""
+    pty: bool
+    """Interactive programs."""
+    file_transfer: bool
+    """Trees, sync and atomic writes; without it only whole files are read and written."""
+    forward: bool
+    """TCP and unix sockets in both directions."""
+    reconnect: bool
+    """A broken connection is replaced, and nothing runs twice, is lost or repeated."""
+    kill_tree: bool
+    """A timeout ends every process that the command started, also after ``setsid``."""
+    limits: bool
+    """Memory, CPU, processes, file size and open files can be limited."""
+    features: frozenset[str] = frozenset()
+    """What the kind of place adds, such as ``snapshot``."""
+
+
+class Carrier(Protocol):
+    """Starts commands in an opened place."""
+
+    link: Link | None
+    """The guest's link, for what only a guest can do; None on a plain carrier."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What holds here."""
+
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+        """Start ``exec``, ``run`` or ``session`` (docs/protocol.md)."""
+
+    async def close(self) -> None:
+        """End everything that was started, but jobs."""

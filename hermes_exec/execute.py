@@ -1,0 +1,214 @@
+"""From the caller's words to a request, and from an answer to a Result. Shared by terminals and sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector, Spools
+from hermes_exec.errors import Closed, CommandFailed, HermesError, PlaceError, ProtocolError, Unsupported, UsageError
+from hermes_exec.guest.wire import WINDOW
+from hermes_exec.result import Result, ShellState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.carrier import Carrier, Running
+    from hermes_exec.limits import Limits
+    from hermes_exec.observe.audit import Audit
+
+Words = str | bytes
+Command = "Words | Sequence[Words]"
+_STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK)
+_MAX_TIMEOUT_S = 10 * 365 * 86400.0
+
+
+@dataclass(slots=True)
+class Context:
+    """What the commands of one terminal share."""
+
+    carrier: Carrier
+    target: str
+    spools: Spools
+    audit: Audit | None
+    max_output: int = DEFAULT_MAX_OUTPUT
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller asked of one command."""
+
+    timeout: float | None = None
+    stdin: bytes | str | None = None
+    env: Mapping[str, str] | None = None
+    cwd: str | os.PathLike[str] | None = None
+    merge_stderr: bool = False
+    limits: Limits | None = None
+    grace_s: float | None = None
+    interactive: bool = False
+    """Standard input will be written piece by piece."""
+
+
+def encode(text: Words | os.PathLike[str]) -> bytes:
+    """Bytes as they are, text as the file system spells it."""
+    data = text if isinstance(text, bytes) else os.fsencode(text)
+    if b"\0" in data:
+        raise UsageError("a command, path or variable cannot hold a NUL byte")
+    return data
+
+
+def encode_env(env: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Variables as bytes; a name that no shell could export is refused."""
+    encoded: dict[bytes, bytes] = {}
+    for name, value in env.items():
+        if not name.isidentifier() or not name.isascii():
+            raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
+        encoded[name.encode()] = encode(value)
+    return encoded
+
+
+def arguments_of(options: Options) -> dict[str, Any]:
+    """The fields of a request; those left out have the guest's default."""
+    fields: dict[str, Any] = {}
+    if options.timeout is not None:
+        if not 0 < options.timeout <= _MAX_TIMEOUT_S:
+            raise UsageError(f"a timeout of {options.timeout} s", remedy="more than 0, or None for no limit")
+        fields["timeout"] = float(options.timeout)
+    if options.stdin is not None or options.interactive:
+        fields["stdin"] = True
+    if options.env:
+        fields["env"] = encode_env(options.env)
+    if options.cwd is not None:
+        fields["cwd"] = encode(options.cwd)
+    if options.merge_stderr:
+        fields["merge"] = True
+    if options.grace_s is not None:
+        fields["grace"] = float(options.grace_s)
+    return fields
+
+
+def shown(command: Words | Sequence[Words]) -> str:
+    """A command as people read it."""
+    if isinstance(command, str | bytes):
+        return os.fsdecode(command)
+    return shlex.join(os.fsdecode(word) for word in command)
+
+
+async def feed_input(call: Running, data: bytes | str) -> None:
+    """Send all of a command's standard input."""
+    await call.write(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
+    call.write_eof()
+
+
+async def run(
+    context: Context,
+    operation: str,
+    fields: dict[str, Any],
+    command: Words | Sequence[Words],
+    options: Options,
+    *,
+    check: bool,
+    max_output: int | None,
+    session: str,
+) -> Result:
+    """Run one command to its end and keep its output."""
+    collector = Collector(context.max_output if max_output is None else max_output, context.spools)
+    call = context.carrier.start(operation, fields, collector)
+    if context.audit is not None:
+        begun(context, call, command, options, session)
+    feeding: asyncio.Task[None] | None = None
+    if options.stdin is not None:
+        if len(options.stdin) < WINDOW // 2:
+            await feed_input(call, options.stdin)
+        else:
+            feeding = asyncio.get_running_loop().create_task(feed_input(call, options.stdin))
+    try:
+        answer = await call.result()
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+    result = result_of(answer, command, options, collector)
+    if context.audit is not None:
+        asyncio.get_running_loop().call_soon(ended, context, call, result, collector)
+    if check and not result.ok:
+        raise CommandFailed(shown(command), result)
+    return result
+
+
+def begun(context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str) -> None:
+    """Record the start, right after the request was sent, so that nobody waits for the disk."""
+    if context.audit is not None:
+        kind = "shell" if isinstance(command, str | bytes) else "argv"
+        cwd = "" if options.cwd is None else os.fspath(options.cwd)
+        context.audit.started(str(call.number), context.target, session, kind, shown(command), cwd)
+
+
+def ended(context: Context, call: Running, result: Result, collector: Collector | None) -> None:
+    """Record the end."""
+    if context.audit is not None:
+        out, err = (collector.stdout.total, collector.stderr.total) if collector else (0, 0)
+        context.audit.ended(
+            str(call.number), result.exit_code, result.signal, result.timed_out, result.duration_s, out, err
+        )
+
+
+def result_of(
+    answer: dict[str, Any], command: Words | Sequence[Words], options: Options, collector: Collector | None
+) -> Result:
+    """Build the Result from an answer, which is untrusted: anything odd in it is a ProtocolError."""
+    if "error" in answer and answer["error"] != "program":
+        raise error_of(answer, command, options)
+    stdout, lost_out = collector.stdout.value() if collector else (b"", None)
+    stderr, lost_err = collector.stderr.value() if collector else (b"", None)
+    note = answer.get("note", "")
+    if answer.get("error") == "program":
+        name = shown(command if isinstance(command, str | bytes) else command[0])
+        note = f"{name}: {answer.get('message', 'cannot be started')}"
+        stderr += note.encode("utf-8", "surrogateescape") + b"\n"
+    code, signal, state = answer.get("code"), answer.get("signal"), answer.get("shell", 0)
+    duration, limit = answer.get("duration", 0.0), answer.get("limit")
+    if (
+        (code is None) == (signal is None) and not answer.get("cancelled") and not answer.get("timed_out")
+    ) or not (
+        isinstance(code, int | None)
+        and isinstance(signal, int | None)
+        and isinstance(duration, float)
+        and isinstance(note, str)
+        and isinstance(limit, str | None)
+        and state in {0, 1, 2}
+    ):
+        raise ProtocolError("the guest's answer makes no sense")
+    truncated: dict[Any, Any] = {}
+    if lost_out:
+        truncated["stdout"] = lost_out
+    if lost_err:
+        truncated["stderr"] = lost_err
+    return Result(
+        exit_code=code,
+        signal=signal,
+        timed_out=bool(answer.get("timed_out")),
+        cancelled=bool(answer.get("cancelled")),
+        limit=limit,
+        stdout=stdout,
+        stderr=stderr,
+        duration_s=duration,
+        truncated=truncated,
+        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,
+        note=note,
+    )
+
+
+def error_of(answer: dict[str, Any], command: Words | Sequence[Words], options: Options) -> HermesError:
+    """The error that a failed answer stands for; in all of these nothing ran."""
+    kind, message = str(answer.get("error")), str(answer.get("message", ""))
+    if kind == "cwd":
+        return UsageError(f"no folder {options.cwd} in the place ({message})", remedy="create it, or omit cwd")
+    if kind == "closed":
+        return Closed(message)
+    if kind == "unsupported":
+        return Unsupported(message)
+    return PlaceError(f"{shown(command)[:80]}: {message}", state="nothing ran")

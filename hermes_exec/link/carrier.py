@@ -1,0 +1,39 @@
+"""The guest's carrier: every promise, over one link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.carrier import Capabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec.carrier import Running, Sink
+    from hermes_exec.link.link import Link
+
+
+class GuestCarrier:
+    """Commands as requests of a link."""
+
+    def __init__(self, link: Link, features: frozenset[str]) -> None:
+        self.link: Link | None = link
+        self.start = link.call
+        self.close = link.close
+        self._features = features
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything."""
+        return Capabilities(
+            carrier="guest",
+            sessions=True,
+            jobs=True,
+            pty=True,
+            file_transfer=True,
+            forward=True,
+            reconnect=True,
+            kill_tree=True,
+            limits=True,
+            features=self._features,
+        )

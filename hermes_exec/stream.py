@@ -1,0 +1,154 @@
+"""A command whose output is taken as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_exec import execute
+from hermes_exec.errors import Closed, UsageError
+from hermes_exec.guest.wire import STDOUT
+from hermes_exec.result import Event, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from hermes_exec.carrier import Running
+    from hermes_exec.execute import Context, Options, Words
+
+
+class Stream:
+    """Iterate over it for the command's events; the last one is ``exit``, with the result.
+
+    The command starts with the first step, ``write`` or ``start``. Whoever reads slowly makes the command
+    wait; whoever leaves early (``async with``) ends it. The result holds no output: the events did.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        operation: str,
+        fields: dict[str, Any],
+        command: Words | Sequence[Words],
+        options: Options,
+        session: str,
+    ) -> None:
+        self._context = context
+        self._operation = operation
+        self._fields = fields
+        self._command = command
+        self._options = options
+        self._session = session
+        self._call: Running | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._events: deque[tuple[int, bytes]] = deque()
+        self._wake: asyncio.Future[None] | None = None
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+        self._over = False
+        self._totals = [0, 0, 0]
+
+    async def start(self) -> None:
+        """Start the command now rather than at the first step. Safe to call again."""
+        if self._call is not None:
+            return
+        if self._context.closed:
+            raise Closed("the terminal is closed")
+        self._call = self._context.carrier.start(self._operation, self._fields, self)
+        execute.begun(self._context, self._call, self._command, self._options, self._session)
+        self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
+        if self._options.stdin is not None:
+            await execute.feed_input(self._call, self._options.stdin)
+
+    async def _wait(self, call: Running) -> None:
+        try:
+            answer = await call.result()
+            self._result = execute.result_of(answer, self._command, self._options, None)
+            execute.ended(self._context, call, self._result, None)
+        except Exception as error:  # noqa: BLE001  handed to whoever iterates or asks for the result
+            self._error = error
+        finally:
+            self._notify()
+
+    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+        """Take bytes from the carrier; they are used up when they are handed on."""
+        self._totals[channel] += len(data)
+        self._events.append((channel, data))
+        self._notify()
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def __aiter__(self) -> Self:
+        """The events."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event."""
+        await self.start()
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                raise StopAsyncIteration
+            if self._result is not None:
+                self._over = True
+                return Event("exit", result=self._result)
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        channel, data = self._events.popleft()
+        if self._call is not None:
+            self._call.consumed(channel, len(data))
+        return Event("stdout" if channel == STDOUT else "stderr", data)
+
+    async def write(self, data: bytes | str) -> None:
+        """Send standard input; needs ``interactive=True``. Waits while the command does not read."""
+        await self.start()
+        if not self._options.interactive or self._call is None:
+            raise UsageError("the stream was not opened for input", remedy="stream(…, interactive=True)")
+        await self._call.write(data.encode() if isinstance(data, str) else data)
+
+    async def close_stdin(self) -> None:
+        """Standard input ends here."""
+        await self.start()
+        if self._call is not None:
+            self._call.write_eof()
+
+    async def cancel(self) -> Result:
+        """End the command and all that it started; output so far is still there to be read."""
+        await self.start()
+        if self._call is not None:
+            self._call.cancel()
+        return await self.result()
+
+    async def result(self) -> Result:
+        """Wait for the end, dropping what was not read."""
+        await self.start()
+        while self._result is None and self._error is None:
+            while self._events and self._call is not None:
+                channel, data = self._events.popleft()
+                self._call.consumed(channel, len(data))
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        if self._result is None:
+            raise self._error or Closed("the stream was closed")
+        return self._result
+
+    async def close(self) -> None:
+        """End the command if it still runs."""
+        if self._call is not None and self._result is None and self._error is None:
+            await self.cancel()
+
+    async def __aenter__(self) -> Self:
+        """Start the command."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the command if it still runs."""
+        await self.close()

@@ -1,0 +1,243 @@
+"""The Terminal: one place, opened, and everything that can be done there."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_exec import execute
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Spools
+from hermes_exec.errors import Closed, Unsupported, UsageError
+from hermes_exec.execute import Context, Options
+from hermes_exec.session import Session
+from hermes_exec.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from hermes_exec.backend import Backend
+    from hermes_exec.carrier import Capabilities, Carrier
+    from hermes_exec.execute import Words
+    from hermes_exec.limits import Limits
+    from hermes_exec.link.link import Link
+    from hermes_exec.observe.audit import Audit
+    from hermes_exec.result import Result
+
+
+class Terminal:
+    """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.open``.
+
+    It belongs to the event loop it was opened on, where any number of tasks may use it at once;
+    ``hermes_exec.sync`` is for threads.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        carrier: Carrier,
+        *,
+        session: Mapping[str, Any],
+        max_output: int = DEFAULT_MAX_OUTPUT,
+        audit: Audit | None = None,
+    ) -> None:
+        self._backend = backend
+        self._carrier = carrier
+        self._session_fields = dict(session)
+        self._context = Context(carrier, backend.target, Spools(), audit, max_output)
+        self._default: Session | None = None
+        self._sessions = 0
+
+    @property
+    def target(self) -> str:
+        """The one-line target of this place."""
+        return self._backend.target
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What holds here; docs/promises.md says what each name means."""
+        return self._carrier.capabilities
+
+    async def run(
+        self,
+        command: Words | Sequence[Words],
+        *,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        check: bool = False,
+        max_output: int | None = None,
+        merge_stderr: bool = False,
+        limits: Limits | None = None,
+        grace_s: float | None = None,
+    ) -> Result:
+        """Run a command to its end.
+
+        A string is evaluated by the terminal's own session, where directory, variables and functions
+        persist from one to the next; such commands run one after another. A list of words starts that
+        program without a shell, beside whatever else runs. Use ``session()`` for further shells.
+
+        Args:
+            command: shell text, or the program and its arguments.
+            timeout: seconds after which everything that the command started is ended; the result is
+                then marked ``timed_out`` and has the output so far.
+            stdin: what the command reads; nothing, if left out.
+            env: variables for this command alone.
+            cwd: its folder; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
+            check: raise CommandFailed unless it exits with 0.
+            max_output: bytes to keep of each stream, head and tail; the rest goes to a spool file.
+            merge_stderr: one stream for both outputs, in their true order, as ``stdout``.
+            limits: what it may use.
+            grace_s: seconds between TERM and KILL when it is ended; 2 by default.
+
+        Raises:
+            OutcomeUnknown: the place was lost; it ran once at most, and nobody knows how it ended.
+            PlaceError, UsageError: nothing ran.
+            CommandFailed: see ``check``.
+            asyncio.CancelledError: the task was cancelled; the command has ended by then.
+        """
+        if isinstance(command, str | bytes):
+            session = self._default_session()
+            return await session.run(
+                command,
+                timeout=timeout,
+                stdin=stdin,
+                env=env,
+                cwd=cwd,
+                check=check,
+                max_output=max_output,
+                merge_stderr=merge_stderr,
+                limits=limits,
+                grace_s=grace_s,
+            )
+        options = Options(timeout, stdin, env, cwd, merge_stderr, limits, grace_s)
+        fields = self._argv(command, options)
+        return await execute.run(
+            self._context,
+            "exec",
+            fields,
+            command,
+            options,
+            check=check,
+            max_output=max_output,
+            session="",
+        )
+
+    def stream(
+        self,
+        command: Words | Sequence[Words],
+        *,
+        timeout: float | None = None,
+        stdin: bytes | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        merge_stderr: bool = False,
+        limits: Limits | None = None,
+        grace_s: float | None = None,
+        interactive: bool = False,
+    ) -> Stream:
+        """Run a command and take its output as it comes; the options are those of ``run``.
+
+        ``interactive`` leaves standard input open for ``Stream.write``.
+        """
+        options = Options(timeout, stdin, env, cwd, merge_stderr, limits, grace_s, interactive)
+        if isinstance(command, str | bytes):
+            return self._default_session().stream(
+                command,
+                timeout=timeout,
+                stdin=stdin,
+                env=env,
+                cwd=cwd,
+                merge_stderr=merge_stderr,
+                limits=limits,
+                grace_s=grace_s,
+                interactive=interactive,
+            )
+        return Stream(self._context, "exec", self._argv(command, options), command, options, "")
+
+    def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
+        self._check_open()
+        if not command:
+            raise UsageError("an empty command", remedy="give a program and its arguments")
+        fields = execute.arguments_of(options)
+        fields["argv"] = [execute.encode(word) for word in command]
+        return fields
+
+    async def session(
+        self,
+        name: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        shell: str | None = None,
+        login: bool | None = None,
+    ) -> Session:
+        """Open another live shell, independent of all others. It starts with the terminal's own settings."""
+        return self._new_session(name, cwd=cwd, env=env, shell=shell, login=login)
+
+    def _new_session(
+        self,
+        name: str | None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        shell: str | None = None,
+        login: bool | None = None,
+    ) -> Session:
+        self._check_open()
+        if not self.capabilities.sessions and name is not None:
+            raise Unsupported("this place keeps no live shells", remedy="install Python 3.6 or later there")
+        fields = dict(self._session_fields)
+        if cwd is not None:
+            fields["cwd"] = execute.encode(cwd)
+        if env:
+            fields["env"] = execute.encode_env(env)
+        if shell is not None:
+            fields["shell"] = execute.encode(shell)
+        if login is not None:
+            fields["login"] = login
+        self._sessions += 1
+        return Session(self._context, fields, name or f"session-{self._sessions}")
+
+    def _default_session(self) -> Session:
+        self._check_open()
+        if self._default is None:
+            self._default = self._new_session(None)
+        return self._default
+
+    def _check_open(self) -> None:
+        if self._context.closed:
+            raise Closed("the terminal is closed", remedy="open a new one")
+
+    def _link(self, what: str) -> Link:
+        """The guest's link, for what the plain carrier cannot do."""
+        self._check_open()
+        link = self._carrier.link
+        if link is None:
+            raise Unsupported(f"this place cannot {what} without a Python", remedy="install Python 3.6 or later there")
+        return link
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End everything but jobs, and let go of the place. Safe to call twice.
+
+        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``).
+        """
+        if self._context.closed:
+            return
+        self._context.closed = True
+        try:
+            await self._carrier.close()
+        finally:
+            self._context.spools.close()
+            await self._backend.close(keep=keep)
+
+    async def __aenter__(self) -> Self:
+        """The terminal itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
