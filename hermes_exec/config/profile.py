@@ -59,7 +59,7 @@ class Profile(
     job_lease_s: Seconds = 86400.0
     """Seconds after which a job that still runs is stopped."""
     max_output: Size = 8 << 20
-    """Bytes of each output stream that a result keeps, half from its head and half from its tail."""
+    """Bytes of each output stream that a result keeps, from its head and its tail."""
 
     @field_validator("type", mode="before")
     @classmethod

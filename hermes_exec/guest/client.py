@@ -6,7 +6,8 @@ new connection needs to go on is in the client, so a cut at any byte loses and r
 """
 
 from . import wire
-from .streams import Inlet, Outlet
+from .inlet import Inlet
+from .outlet import Outlet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import os
 from . import runner, wire
 from .loop import now
 from .process import Pool
-from .streams import Outlet, waiting_bytes
+from .outlet import Outlet, waiting_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .client import Client, Request
     from .loop import Loop
     from .server import Server
-    from .streams import Outlet
+    from .outlet import Outlet
 
 _BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
 

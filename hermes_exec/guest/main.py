@@ -11,8 +11,9 @@ import time
 import _signal
 import _socket
 
-from . import command, native, session, tree
+from . import command, native, sessions, tree
 from .connection import Connection
+from .folders import remove_folder
 from .loop import Loop
 from .runner import close_above
 from .server import Server
@@ -89,7 +90,7 @@ def keep(guest: int, folders: "list[str]") -> None:
             tree.send(process, _signal.SIGKILL)
         time.sleep(0.002)
     for folder in folders:
-        session.remove_folder(folder)
+        remove_folder(folder)
     os._exit(0 if status == 0 else 1)
 
 
@@ -142,7 +143,7 @@ def main(load_part: "Any", nonce: str) -> None:
         server = Server(loop, identity, folder)
         server.load_part = load_part
         command.install(server)
-        session.install(server)
+        sessions.install(server)
         loop.on_read(door.fileno(), lambda: _accept(server, door))
         fd_in, fd_out = os.dup(0), os.dup(1)
         null = os.open("/dev/null", os.O_RDWR)

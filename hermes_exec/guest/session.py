@@ -8,23 +8,23 @@ last state, and the answer says so.
 import os
 from _collections import deque
 
-from . import native, runner, shelltext, tree, wire
+from . import shelltext, tree, wire
 from .command import drain_all
+from .folders import default_shell, prepare_folder, remove_folder
 from .loop import now
-from .shell import Shell, Watches, complete_state
-from .shellcommand import Background, ShellCommand
+from .outputs import Outputs
+from .shell import Shell, complete_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
     from .client import Client, Request
-    from .server import Server
+    from .shell import Watches
+    from .shellcommand import ShellCommand
 
 _IDLE_S = 0.02
 """After this long without a command the state is written down."""
-_LARGE = 100 << 10
-"""Kernels refuse to start a program with a variable over 128 KiB, so the shell gets larger ones by file."""
 _RISKY = (b"exec", b"kill")
 _GRACE_S = 0.5
 
@@ -36,17 +36,16 @@ _REPLACED = "an earlier command had broken the shell's own machinery, so the she
 class Session:
     """One live shell and its successors."""
 
-    def __init__(self, watches: Watches, request: "Request", arguments: "dict[str, Any]") -> None:
+    def __init__(self, watches: "Watches", request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
-        self._server = client.server
         self._loop = client.server.loop
         self.folder = "{}/{}".format(client.server.folder, os.urandom(4).hex())
         self._program: bytes = arguments.get("shell") or default_shell()
         self._login = bool(arguments.get("login"))
         self._dialect = shelltext.Dialect(self.folder, os.path.basename(self._program).startswith(b"bash"))
-        self._env = self._prepare(client, arguments)
+        self._env = prepare_folder(self.folder, self._dialect, client, arguments)
         self._watches = watches
-        self._background = Background(request)
+        self._outputs = Outputs(request)
         self._queue: "Deque[ShellCommand]" = deque()
         self._current: "ShellCommand | None" = None
         self._internal: "Callable[[int, bool], None] | None" = None
@@ -64,31 +63,9 @@ class Session:
         self._last = now()
         self._start_shell()
 
-    def _prepare(self, client: "Client", arguments: "dict[str, Any]") -> "dict[bytes, bytes]":
-        """Make the session's folder with its first state; gives the environment for the shell itself."""
-        folder = self.folder
-        cwd: bytes = arguments.get("cwd") or client.cwd
-        os.stat(cwd + b"/.")
-        os.makedirs(folder + "/s", 0o700)
-        env = dict(os.environb)
-        env.update(client.env)
-        env.update(arguments.get("env") or {})
-        large = [name for name, value in env.items() if len(value) > _LARGE]
-        lines = [b"export %b=%b\n" % (name, shelltext.quote(env.pop(name))) for name in large]
-        lines.append(b"\\cd -- %b\n" % shelltext.quote(cwd))
-        lines += [line + b"\n" for line in arguments.get("setup") or []]
-        write_file(folder + "/state", b"".join(lines))
-        write_file(folder + "/dump", shelltext.dump_text(folder, self._dialect.bash))
-        write_file(folder + "/begun", b"")
-        return env
-
     def _start_shell(self) -> None:
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._pipes = [out, err]
-        for fd in self._pipes:
-            os.set_blocking(fd, False)
+        writers = self._outputs.open()
         self._ready = False
-        self._fresh = b""
         self._numbers = self._watches.add(self.folder, self._opened)
         try:
             self._shell = Shell(
@@ -97,14 +74,14 @@ class Session:
                 self._dialect,
                 [self._program, b"login" if self._login else b""],
                 self._env,
-                [out_end, err_end],
+                writers,
                 self._exited,
             )
         finally:
-            os.close(out_end)
-            os.close(err_end)
+            for fd in writers:
+                os.close(fd)
 
-    def submit(self, command: ShellCommand) -> None:
+    def submit(self, command: "ShellCommand") -> None:
         """Run a command after those that were submitted before."""
         self._queue.append(command)
         self._next()
@@ -122,17 +99,16 @@ class Session:
                 self._current = self._queue.popleft()
                 self._run(shell, self._current)
 
-    def _run(self, shell: Shell, command: ShellCommand) -> None:
+    def _run(self, shell: Shell, command: "ShellCommand") -> None:
         channels = (wire.STDOUT,) if command.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
         command.outlets = [command.request.outlet(channel) for channel in channels]
-        for outlet, fd in zip(command.outlets, self._pipes):
+        for outlet, fd in zip(command.outlets, self._outputs.fds):
             outlet.on_disk_full = command.disk_full
             outlet.read_from(fd)
         if command.arguments.get("stdin") and command.stdin_keeper < 0:
             command.open_stdin(self.folder)
         command.begin()
-        shell.run(command.text, command.wrap(self._dialect), self._fresh)
-        self._fresh = b""
+        shell.run(command.text, command.wrap(self._dialect), self._outputs.switch())
         self._tick_soon()
 
     def _opened(self, name: bytes) -> None:
@@ -180,15 +156,15 @@ class Session:
         if self._shell is not None:
             self._shell.kill()
 
-    def _done(self, command: ShellCommand, code: int) -> None:
+    def _done(self, command: "ShellCommand", code: int) -> None:
         if not command.stopping:
             command.answer["code"] = code
             self._deliver(command)
 
-    def _deliver(self, command: ShellCommand) -> None:
+    def _deliver(self, command: "ShellCommand") -> None:
         drain_all(command.outlets, lambda: self._finish(command))
 
-    def _finish(self, command: ShellCommand) -> None:
+    def _finish(self, command: "ShellCommand") -> None:
         for outlet in command.outlets:
             outlet.release()
         command.close_stdin(self.folder)
@@ -210,18 +186,11 @@ class Session:
         self._settling = False
         shell = self._shell
         if shell is None:
-            self._retire_pipes()
+            self._outputs.retire()
         elif shell.has_children():
             shell.kept = tree.living(shell.descendants())
-            if not self._fresh and shell.writes_to(self._pipes[0]):
-                self._retire_pipes()
-                self._pipes, self._fresh = shell.new_pipes()
+            self._outputs.renew(shell)
         self._next()
-
-    def _retire_pipes(self) -> None:
-        for fd, channel in zip(self._pipes, (wire.STDOUT, wire.STDERR)):
-            self._background.adopt(fd, channel)
-        self._pipes = []
 
     def _checkpoint(self) -> None:
         if self._shell is not None:
@@ -264,7 +233,7 @@ class Session:
         self._pause = _IDLE_S if command is None or self._stuck else min(2 * self._pause, 1.0)
         self._loop.call_later(self._pause, self._tick)
 
-    def stop(self, command: ShellCommand) -> None:
+    def stop(self, command: "ShellCommand") -> None:
         """End a command: a waiting one never runs, the running one is killed with all that it started."""
         if command is self._current:
             if self._shell is not None:
@@ -316,76 +285,3 @@ class Session:
         pids = [process[0] for process in self._adopted if tree.stat(process[0])[2] == process[1]]
         tree.TreeKill(self._loop, lambda: pids + tree.descendants(pids), _GRACE_S, gone)
         remove_folder(self.folder)
-
-
-def default_shell() -> bytes:
-    """The best shell of this place."""
-    for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
-        if os.access(path, os.X_OK):
-            return path
-    return b"/bin/sh"
-
-
-def write_file(path: str, data: bytes) -> None:
-    """A new private file."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-    finally:
-        os.close(fd)
-
-
-def remove_folder(path: str) -> None:
-    """Remove a folder of ours and all in it, following no link."""
-    for folder, folders, files in os.walk(path, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(folder, name))
-        for name in folders:
-            os.rmdir(os.path.join(folder, name))
-    try:
-        os.rmdir(path)
-    except OSError:
-        pass  # never made, or a file came meanwhile: the keeper removes the whole runtime folder
-
-
-def install(server: "Server") -> None:
-    """Offer ``session``, ``run`` and ``close``."""
-    sessions: "dict[tuple[Client, int], Session]" = {}
-    watches: "list[Watches]" = []
-
-    def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
-        client = request.client
-        if not watches:
-            native.become_subreaper()
-            runner.raise_descriptor_limit()
-            watches.append(Watches(server.loop))
-        key = (client, request.number)
-        session = sessions[key] = Session(watches[0], request, arguments)
-        request.cancel = lambda: session.close(lambda: None)
-
-        def close() -> None:
-            open_one = sessions.pop(key, None)
-            if open_one is not None:
-                open_one.close(lambda: None)
-
-        client.on_close.append(close)
-
-    def run(request: "Request", arguments: "dict[str, Any]") -> None:
-        session = sessions.get((request.client, arguments["session"]))
-        if session is None:
-            request.fail("closed", "the session is closed")
-        else:
-            ShellCommand(session, request, arguments)
-
-    def close_session(request: "Request", arguments: "dict[str, Any]") -> None:
-        session = sessions.pop((request.client, arguments["session"]), None)
-        if session is None:
-            request.finish({})
-        else:
-            session.close(lambda: request.finish({}))
-
-    server.operations["session"] = open_session
-    server.operations["run"] = run
-    server.operations["close"] = close_session

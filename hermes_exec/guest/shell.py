@@ -6,7 +6,7 @@ from _collections import deque
 import _signal
 
 from . import native, runner, shelltext, tree
-from .streams import waiting_bytes
+from .outlet import waiting_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""One command of a session, and the output that outlives it."""
+"""One command of a session."""
 
 import os
 
-from . import shelltext, wire
+from . import shelltext
 from .command import Command
 
 TYPE_CHECKING = False
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .client import Request
     from .session import Session
-    from .streams import Outlet
+    from .outlet import Outlet
 
 
 class ShellCommand(Command):
@@ -81,32 +81,3 @@ class ShellCommand(Command):
                 os.unlink(folder + "/s/stdin")
             except FileNotFoundError:
                 pass
-
-
-class Background:
-    """Output that earlier commands' children still write: a stream of the session itself."""
-
-    def __init__(self, request: "Request") -> None:
-        self._loop = request.client.server.loop
-        self._outlets = {channel: request.outlet(channel) for channel in (wire.STDOUT, wire.STDERR)}
-
-    def adopt(self, fd: int, channel: int) -> None:
-        """Read ``fd`` to its end, and close it then."""
-        outlet = self._outlets[channel]
-
-        def read() -> None:
-            if outlet.full:
-                self._loop.ignore_read(fd)
-                outlet.on_room = lambda: self._loop.on_read(fd, read)
-                return
-            try:
-                data = os.read(fd, 65536)
-            except BlockingIOError:
-                return
-            if data:
-                outlet.put(data)
-            else:
-                self._loop.ignore_read(fd)
-                os.close(fd)
-
-        self._loop.on_read(fd, read)

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
     from .loop import Loop
 
+    Process = tuple[int, int]
+    """Pid and start time."""
+
 GIVE_UP_S = 10.0
 """A process that survives SIGKILL this long hangs in the kernel; nobody waits for it any longer."""
 
 _HAS_CHILDREN_FILES = os.path.exists("/proc/self/task/{}/children".format(os.getpid()))
 
-Process = "tuple[int, int]"
 
 
 def _read(path: str) -> bytes:

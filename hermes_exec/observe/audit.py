@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import threading
 import time
 from json.encoder import encode_basestring_ascii as quoted
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.observe.appender import Appender
 from hermes_exec.observe.redact import Redactor
@@ -37,7 +38,8 @@ _NOTHING = Redactor()
 class Audit:
     """Appends to the audit at ``path``, which is created for this user alone at the first record.
 
-    Safe to use from several threads. The ids of one object are a space of their own.
+    All audits at one path share one open file in a process, whatever secrets each of them takes out. Safe
+    to use from several threads. The ids of one object are a space of their own.
     """
 
     def __init__(
@@ -47,23 +49,18 @@ class Audit:
         *,
         max_bytes: int = MAX_BYTES,
         keep: int = KEEP,
-        sink: Sink | None = None,
     ) -> None:
-        self._sink = sink or Sink(Appender(path, max_bytes=max_bytes, keep=keep))
+        self._sink = _Sink.at(path, max_bytes, keep)
         self._redactor = redactor
         self._run = f"{os.getpid()}-{os.urandom(4).hex()}"  # tells equal ids of two orchestrators apart
 
-    def with_redactor(self, redactor: Redactor) -> Audit:
-        """The same audit for another terminal: it takes other secrets out, and its ids are its own."""
-        return Audit(self._sink.appender.path, redactor, sink=self._sink)
-
     @property
     def dropped(self) -> int:
-        """How many records could not be written."""
+        """How many records could not be written to the file by this process."""
         return self._sink.dropped
 
     def started(self, id: str, target: str, session: str, kind: str, command: str, cwd: str) -> None:
-        """Record that a command is about to be sent.
+        """Record that a command is sent.
 
         A command too long for a record keeps its beginning, its length in characters and its SHA-256 (of
         the redacted text as UTF-8: a hash of the secret itself would help to guess it).
@@ -102,26 +99,37 @@ class Audit:
 
     def close(self) -> None:
         """Let go of the file, also for those that share it. A later record opens it again."""
-        self._sink.appender.close()
+        self._sink.close()
 
 
-class Sink:
-    """What the audits of all terminals share: the file, and the count of what it could not take."""
+class _Sink:
+    """The one open file of a path, and the count of what it could not take."""
 
-    __slots__ = ("appender", "dropped")
+    _all: ClassVar[dict[tuple[Path, int, int], _Sink]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self, appender: Appender) -> None:
-        self.appender = appender
+        self._appender = appender
         self.dropped = 0
+        self.close = appender.close
+
+    @classmethod
+    def at(cls, path: Path, max_bytes: int, keep: int) -> _Sink:
+        """The one for this path. A thousand terminals must not hold a thousand handles."""
+        with cls._lock:
+            sink = cls._all.get((path, max_bytes, keep))
+            if sink is None:
+                sink = cls._all[path, max_bytes, keep] = cls(Appender(path, max_bytes=max_bytes, keep=keep))
+            return sink
 
     def append(self, line: str) -> None:
         """Append, or count; never raise."""
         try:
-            self.appender.append(line.encode("ascii"))
+            self._appender.append(line.encode("ascii"))
         except OSError as error:
             self.dropped += 1
             if self.dropped == 1:
-                _log.warning("the audit %s misses commands: %s", self.appender.path, error.strerror or error)
+                _log.warning("the audit %s misses commands: %s", self._appender.path, error.strerror or error)
 
 
 def _cut(text: str, most: int) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,9 @@ from hermes_exec.observe import appender
 from hermes_exec.observe.audit import LARGEST, Audit
 from hermes_exec.observe.history import Record, read_audit
 from hermes_exec.observe.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 texts = st.text()
 
@@ -40,8 +43,9 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state/audit.jsonl"
+def path(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "state/audit.jsonl"
+    Audit(tmp_path / "state/audit.jsonl").close()
 
 
 def test_a_command_is_recorded_with_its_end(path: Path) -> None:
@@ -127,9 +131,15 @@ def test_a_long_command_keeps_its_beginning_length_and_hash(path: Path) -> None:
 
 @given(st.text(), st.text(), st.text(), st.text(), st.text(), st.integers(1, 3000))
 def test_any_record_is_one_short_line_of_json(
-    command: str, cwd: str, target: str, session: str, id: str, times: int
+    tmp_path_factory: pytest.TempPathFactory,
+    command: str,
+    cwd: str,
+    target: str,
+    session: str,
+    id: str,
+    times: int,
 ) -> None:
-    path = Path(f"/dev/shm/hermes-audit-{os.getpid()}") if Path("/dev/shm").is_dir() else Path("audit.tmp")
+    path = tmp_path_factory.getbasetemp() / "any-audit.jsonl"
     try:
         audit = Audit(path)
         audit.started(id, target, session, "run", command * times, cwd * times)
@@ -146,8 +156,7 @@ def test_any_record_is_one_short_line_of_json(
 
 
 def test_terminals_with_secrets_of_their_own_share_one_file(path: Path) -> None:
-    first = Audit(path)
-    second = first.with_redactor(Redactor([Secret("TOKEN", "hunter2!")]))
+    first, second = Audit(path), Audit(path, Redactor([Secret("TOKEN", "hunter2!")]))
     start(first, "1", "one")
     start(second, "1", "two hunter2!")
     end(first, "1", 1)
@@ -156,6 +165,13 @@ def test_terminals_with_secrets_of_their_own_share_one_file(path: Path) -> None:
         ("one", 1),
         ("two [secret TOKEN]", 2),
     ]
+
+
+def test_a_thousand_terminals_hold_one_handle(path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(1000):
+        start(Audit(path), str(number))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before + 1
 
 
 # Reading
@@ -201,12 +217,12 @@ def test_an_audit_that_does_not_exist_is_empty(path: Path) -> None:
     "torn", [b'{"event":"start","id":"9', b"\xff\xfe", b"[]", b"3", b"[" * 3000, b"x" * 9000]
 )
 def test_a_torn_line_costs_no_other_record(path: Path, torn: bytes) -> None:
-    first = Audit(path)
-    start(first, "1")
+    audit = Audit(path)
+    start(audit, "1")
+    audit.close()
     with path.open("ab") as file:
         file.write(torn)
-    second = Audit(path)
-    start(second, "2")
+    start(audit, "2")
     assert [each.id for each in read_audit(path)] == ["1", "2"]
 
 
@@ -214,8 +230,10 @@ def test_a_torn_line_costs_no_other_record(path: Path, torn: bytes) -> None:
     st.binary(max_size=300),
     st.dictionaries(st.sampled_from(["at", "id", "exit_code", "run"]), st.integers() | texts),
 )
-def test_reading_survives_whatever_is_in_the_file(junk: bytes, fields: dict[str, object]) -> None:
-    path = Path(f"/dev/shm/hermes-junk-{os.getpid()}") if Path("/dev/shm").is_dir() else Path("junk.tmp")
+def test_reading_survives_whatever_is_in_the_file(
+    tmp_path_factory: pytest.TempPathFactory, junk: bytes, fields: dict[str, object]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any-junk.jsonl"
     rows = [json.dumps({"event": event, **fields}).encode() for event in ("start", "end", "other")]
     try:
         path.write_bytes(b"\n".join([rows[0], junk, *rows]))

@@ -1,9 +1,9 @@
-"""Byte streams between a file descriptor here and its reader or writer at the other end of the link.
+"""Bytes from a file descriptor here to their reader at the other end of the link.
 
 An ``Outlet`` numbers its bytes from 0 and keeps what the reader has not consumed, so that a new
 connection can go on where the old one broke. The reader says how far it has consumed; no more than
 WINDOW bytes beyond that are ever read from the producer, which waits in its pipe. While nobody is
-connected the rest goes to a file instead, up to SPOOL bytes, so that a command can go on.
+connected the rest goes to a file instead, up to CAP bytes of it, so that a command can go on.
 """
 
 import errno
@@ -11,6 +11,7 @@ import fcntl
 import os
 from _collections import deque  # collections itself is slow to import
 
+from .spool import CAP, Spool
 from .wire import CHUNK, WINDOW
 
 TYPE_CHECKING = False
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from .loop import Loop
 
-SPOOL = 256 << 20
-"""Bytes of one stream that are kept on disk while nobody is connected."""
 _F_SETPIPE_SZ = 1031
 _FIONREAD = 0x541B
 _BIG_PIPE = 1 << 20
@@ -37,45 +36,6 @@ def enlarge(fd: int) -> None:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _BIG_PIPE)
     except OSError:
         pass
-
-
-class Spool:
-    """A first-in first-out file of bounded size, without a name on disk."""
-
-    def __init__(self, folder: str) -> None:
-        self._file = nameless_file(folder)
-        self._read = 0
-        self._written = 0
-
-    @property
-    def size(self) -> int:
-        """Bytes that were put and not taken yet."""
-        return self._written - self._read
-
-    def put(self, data: bytes) -> None:
-        """Append; raises OSError when the disk is full, and then nothing was added."""
-        done = 0
-        while done < len(data):
-            done += os.pwrite(self._file, data[done:], self._written + done)
-        self._written += done
-
-    def take(self) -> bytes:
-        """The next bytes, at most CHUNK."""
-        data = os.pread(self._file, min(CHUNK, self.size), self._read)
-        self._read += len(data)
-        return data
-
-    def close(self) -> None:
-        """Give the disk space back."""
-        os.close(self._file)
-
-
-def nameless_file(folder: str) -> int:
-    """A new read-write file that has no name any more."""
-    path = "{}/{}".format(folder, os.urandom(8).hex())
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    os.unlink(path)
-    return fd
 
 
 class Outlet:
@@ -209,7 +169,7 @@ class Outlet:
 
     def _room(self) -> bool:
         if self._spool_folder:
-            return self._spool is None or self._spool.size < SPOOL
+            return self._spool is None or self._spool.size < CAP
         return self._spool is None and not self.full
 
     def _pump_on(self) -> None:
@@ -270,78 +230,3 @@ class Outlet:
             self._watch(False)
             if self.on_disk_full is not None:
                 self.on_disk_full()
-
-
-class Inlet:
-    """Bytes on their way from the writer to a descriptor, which may be given later than the first bytes come.
-
-    ``credit`` tells how far they were written.
-    """
-
-    def __init__(self, loop: "Loop", credit: "Callable[[int], None]") -> None:
-        self.received = 0
-        self.closed = False
-        self._loop = loop
-        self._fd = -1
-        self._credit = credit
-        self._written = 0
-        self._told = 0
-        self._queue: "Deque[bytes]" = deque()
-        self._ended = False
-
-    def write_to(self, fd: int) -> None:
-        """The descriptor, which belongs to the stream from here on."""
-        if self.closed:
-            os.close(fd)
-            return
-        self._fd = fd
-        self._write()
-
-    def feed(self, data: bytes) -> None:
-        """Take bytes that came over the link."""
-        self.received += len(data)
-        if self.closed:
-            return
-        self._queue.append(data)
-        if len(self._queue) == 1 and self._fd >= 0:
-            self._write()
-
-    def end(self) -> None:
-        """No more will come: close the descriptor after the last byte."""
-        self._ended = True
-        if not self._queue and self._fd >= 0:
-            self.close()
-
-    def close(self) -> None:
-        """Close the descriptor now, drop what was not written, and let the writer go on."""
-        if not self.closed:
-            self.closed = True
-            if self._fd >= 0:
-                self._loop.ignore_write(self._fd)
-                os.close(self._fd)
-            self._queue.clear()
-            self._written = 1 << 62  # nobody reads any more: never make the writer wait
-            self._credit(self._written)
-
-    def _write(self) -> None:
-        while self._queue:
-            data = self._queue[0]
-            try:
-                done = os.write(self._fd, data)
-            except BlockingIOError:
-                self._loop.on_write(self._fd, self._write)
-                return
-            except OSError:
-                self.close()
-                return
-            self._written += done
-            if done < len(data):
-                self._queue[0] = data[done:]
-            else:
-                self._queue.popleft()
-        self._loop.ignore_write(self._fd)
-        if self._ended:
-            self.close()
-        elif self._written - self._told >= WINDOW // 4:
-            self._told = self._written
-            self._credit(self._written)

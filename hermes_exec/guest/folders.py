@@ -1,0 +1,69 @@
+"""Small files and folders of ours in the private runtime folder."""
+
+import os
+
+from . import shelltext
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .client import Client
+
+_LARGE = 100 << 10
+"""Kernels refuse to start a program with a variable over 128 KiB, so a shell gets larger ones by file."""
+
+
+def write_file(path: str, data: bytes) -> None:
+    """A new private file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+
+
+def remove_folder(path: str) -> None:
+    """Remove a folder of ours and all in it, following no link."""
+    for folder, folders, files in os.walk(path, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(folder, name))
+        for name in folders:
+            os.rmdir(os.path.join(folder, name))
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass  # never made, or a file came meanwhile: the keeper removes the whole runtime folder
+
+
+def default_shell() -> bytes:
+    """The best shell of this place."""
+    for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    return b"/bin/sh"
+
+
+def prepare_folder(
+    folder: str, dialect: shelltext.Dialect, client: "Client", arguments: "dict[str, Any]"
+) -> "dict[bytes, bytes]":
+    """Make a session's folder with its first state; gives the environment for the shell itself.
+
+    Raises OSError when the session's working directory does not exist.
+    """
+    cwd: bytes = arguments.get("cwd") or client.cwd
+    os.stat(cwd + b"/.")
+    os.makedirs(folder + "/s", 0o700)
+    env = dict(os.environb)
+    env.update(client.env)
+    env.update(arguments.get("env") or {})
+    large = [name for name, value in env.items() if len(value) > _LARGE]
+    lines = [b"export %b=%b\n" % (name, shelltext.quote(env.pop(name))) for name in large]
+    lines.append(b"\\cd -- %b\n" % shelltext.quote(cwd))
+    lines += [line + b"\n" for line in arguments.get("setup") or []]
+    write_file(folder + "/state", b"".join(lines))
+    write_file(folder + "/dump", shelltext.dump_text(folder, dialect.bash))
+    write_file(folder + "/begun", b"")
+    return env

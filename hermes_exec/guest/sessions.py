@@ -1,0 +1,54 @@
+"""The operations on sessions: ``session`` opens one, ``run`` gives it a command, ``close`` ends it."""
+
+from . import native, runner
+from .session import Session
+from .shell import Watches
+from .shellcommand import ShellCommand
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .client import Client, Request
+    from .server import Server
+
+
+def install(server: "Server") -> None:
+    """Offer ``session``, ``run`` and ``close``."""
+    sessions: "dict[tuple[Client, int], Session]" = {}
+    watches: "list[Watches]" = []
+
+    def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
+        client = request.client
+        if not watches:
+            native.become_subreaper()
+            runner.raise_descriptor_limit()
+            watches.append(Watches(server.loop))
+        key = (client, request.number)
+        session = sessions[key] = Session(watches[0], request, arguments)
+        request.cancel = lambda: session.close(lambda: None)
+
+        def close() -> None:
+            open_one = sessions.pop(key, None)
+            if open_one is not None:
+                open_one.close(lambda: None)
+
+        client.on_close.append(close)
+
+    def run(request: "Request", arguments: "dict[str, Any]") -> None:
+        session = sessions.get((request.client, arguments["session"]))
+        if session is None:
+            request.fail("closed", "the session is closed")
+        else:
+            ShellCommand(session, request, arguments)
+
+    def close_session(request: "Request", arguments: "dict[str, Any]") -> None:
+        session = sessions.pop((request.client, arguments["session"]), None)
+        if session is None:
+            request.finish({})
+        else:
+            session.close(lambda: request.finish({}))
+
+    server.operations["session"] = open_session
+    server.operations["run"] = run
+    server.operations["close"] = close_session

@@ -1,0 +1,163 @@
+"""The reference in docs/configuration.md says what the models say.
+
+Its tables are renewed by running this file with ``--write``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+import types
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import pytest
+
+from hermes_exec.config import values
+from hermes_exec.config.files import KEYS, parse_file
+from hermes_exec.config.profile import Profile
+from hermes_exec.config.settings import AuditSettings, Limits, LogSettings, Origin, Profiles
+from hermes_exec.config.spoken import PREFIX, VARIABLES
+from hermes_exec.config.targets import parse_target
+from hermes_exec_backends.profiles import (
+    DaytonaProfile,
+    DockerProfile,
+    LocalProfile,
+    ModalProfile,
+    SingularityProfile,
+    SlurmProfile,
+    SshProfile,
+)
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+DOCS = Path(__file__).parents[2] / "docs/configuration.md"
+MODELS: dict[str, type[BaseModel]] = {
+    "profile": Profile,
+    **{
+        model.kind(): model
+        for model in (
+            LocalProfile,
+            DockerProfile,
+            SshProfile,
+            SingularityProfile,
+            ModalProfile,
+            DaytonaProfile,
+            SlurmProfile,
+        )
+    },
+    "limits": Limits,
+    "audit": AuditSettings,
+    "log": LogSettings,
+}
+WORDS: dict[str, list[object]] = {
+    "text": [values.Text, values.Argument, values.Name, str],
+    "yes or no": [bool],
+    "list": [values.Words, values.Names, values.Binds],
+    "table": [values.Table, values.Environment, dict[str, int], dict[str, values.Size]],
+    "size": [values.Size],
+    "seconds": [values.Seconds],
+    "path": [values.LocalPath],
+    "number or text": [values.Gpus],
+    "source": [values.Source],
+    "list or table": [values.Sources],
+    "number": [values.Count, values.Amount, int, float],
+}
+
+
+def begins_with(hint: Any, known: Any) -> bool:
+    """Whether ``hint`` is ``known`` with further bounds."""
+    added = getattr(known, "__metadata__", ())
+    return bool(added) and get_args(hint)[: len(added) + 1] == (known.__origin__, *added)
+
+
+def word(hint: Any) -> str:
+    for said, known in WORDS.items():
+        if any(hint == each or begins_with(hint, each) for each in known):
+            return said
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{choice}`" for choice in get_args(hint))
+    if get_origin(hint) in (Union, types.UnionType):
+        return word(next(part for part in get_args(hint) if part is not type(None)))
+    return word(get_args(hint)[0])  # an Annotated of ours around something that is known
+
+
+def default(value: object) -> str:
+    match value:
+        case None | "" | () | {}:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int() if value >= 1 << 20:
+            return values.show_size(value)
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def table(name: str) -> str:
+    model = MODELS[name]
+    hints = get_type_hints(model, include_extras=True)
+    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    for key, field in model.model_fields.items():
+        if issubclass(model, Profile) and model is not Profile and key in Profile.model_fields:
+            continue
+        given = "required" if field.is_required() else default(field.get_default(call_default_factory=True))
+        meaning = " ".join((field.description or "").split())
+        rows.append(f"| `{key}` | {word(hints[key])} | {given} | {meaning} |")
+    return "\n".join(rows)
+
+
+def renewed(text: str) -> str:
+    def fill(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{table(found[2])}\n{found[3]}"
+
+    return re.sub(r"(<!-- keys of (\w+) -->)\n.*?(<!-- end -->)", fill, text, flags=re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)
+
+
+def test_the_tables_of_keys_are_those_of_the_models() -> None:
+    text = DOCS.read_text()
+    assert text == renewed(text), f"renew them: python {Path(__file__).name} --write"
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "local"])
+def test_every_model_has_its_table(name: str) -> None:
+    assert f"<!-- keys of {name} -->" in DOCS.read_text()
+
+
+def test_every_example_file_is_valid() -> None:
+    examples = blocks("toml")
+    assert examples
+    for example in examples:
+        contents = parse_file(example.encode(), Path("/hermes.toml"), Origin("user", "docs"))
+        profiles = Profiles(contents.entries)
+        for name in profiles:
+            assert parse_target(name, profiles).chain
+
+
+def test_the_full_example_uses_every_section() -> None:
+    assert set(tomllib.loads(max(blocks("toml"), key=len))) == set(KEYS)
+
+
+def test_every_target_in_the_table_of_targets_is_one() -> None:
+    section = DOCS.read_text().partition("## Targets")[2].partition("\n## ")[0]
+    targets = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
+    assert len(targets) >= 6
+    mine = {"sandbox": DockerProfile()}
+    assert all(parse_target(target, mine).chain for target in targets)
+
+
+def test_every_variable_is_described() -> None:
+    text = DOCS.read_text()
+    assert [name for name in VARIABLES if f"`{PREFIX}{name}`" not in text] == []
+
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    DOCS.write_text(renewed(DOCS.read_text()))
