@@ -105,7 +105,7 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'hermes_exec' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415  only when something is used
+    from importlib import import_module
 
     value: object = getattr(import_module("hermes_exec." + home), name)
     globals()[name] = value

@@ -1,4 +1,4 @@
-"""Keeping a command's output: all of it while it is short, else its head, its tail and a file with the rest."""
+"""Keeping a command's output: all of it while it is short, else its head, its tail and a file."""
 
 from __future__ import annotations
 

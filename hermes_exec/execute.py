@@ -6,10 +6,18 @@ import asyncio
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector, Spools
-from hermes_exec.errors import Closed, CommandFailed, HermesError, PlaceError, ProtocolError, Unsupported, UsageError
+from hermes_exec.errors import (
+    Closed,
+    CommandFailed,
+    HermesError,
+    PlaceError,
+    ProtocolError,
+    Unsupported,
+    UsageError,
+)
 from hermes_exec.guest.wire import WINDOW
 from hermes_exec.result import Result, ShellState
 
@@ -38,9 +46,34 @@ class Context:
     closed: bool = False
 
 
+class CommandOptions(TypedDict, total=False):
+    """What every command may be asked to do; ``Terminal.run`` says what each name means."""
+
+    timeout: float | None
+    stdin: bytes | str | None
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    merge_stderr: bool
+    limits: Limits | None
+    grace_s: float | None
+
+
+class RunOptions(CommandOptions, total=False):
+    """What a command that is run to its end may be asked besides."""
+
+    check: bool
+    max_output: int | None
+
+
+class StreamOptions(CommandOptions, total=False):
+    """What a command whose output is taken as it comes may be asked besides."""
+
+    interactive: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the caller asked of one command."""
+    """The options of one command, with their defaults."""
 
     timeout: float | None = None
     stdin: bytes | str | None = None
@@ -51,6 +84,8 @@ class Options:
     grace_s: float | None = None
     interactive: bool = False
     """Standard input will be written piece by piece."""
+    check: bool = False
+    max_output: int | None = None
 
 
 def encode(text: Words | os.PathLike[str]) -> bytes:
@@ -66,7 +101,9 @@ def encode_env(env: Mapping[str, str]) -> dict[bytes, bytes]:
     encoded: dict[bytes, bytes] = {}
     for name, value in env.items():
         if not name.isidentifier() or not name.isascii():
-            raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
+            raise UsageError(
+                f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only"
+            )
         encoded[name.encode()] = encode(value)
     return encoded
 
@@ -110,13 +147,11 @@ async def run(
     fields: dict[str, Any],
     command: Words | Sequence[Words],
     options: Options,
-    *,
-    check: bool,
-    max_output: int | None,
     session: str,
 ) -> Result:
     """Run one command to its end and keep its output."""
-    collector = Collector(context.max_output if max_output is None else max_output, context.spools)
+    most = context.max_output if options.max_output is None else options.max_output
+    collector = Collector(most, context.spools)
     call = context.carrier.start(operation, fields, collector)
     if context.audit is not None:
         begun(context, call, command, options, session)
@@ -134,12 +169,14 @@ async def run(
     result = result_of(answer, command, options, collector)
     if context.audit is not None:
         asyncio.get_running_loop().call_soon(ended, context, call, result, collector)
-    if check and not result.ok:
+    if options.check and not result.ok:
         raise CommandFailed(shown(command), result)
     return result
 
 
-def begun(context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str) -> None:
+def begun(
+    context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str
+) -> None:
     """Record the start, right after the request was sent, so that nobody waits for the disk."""
     if context.audit is not None:
         kind = "shell" if isinstance(command, str | bytes) else "argv"
@@ -206,7 +243,9 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words], options: 
     """The error that a failed answer stands for; in all of these nothing ran."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
-        return UsageError(f"no folder {options.cwd} in the place ({message})", remedy="create it, or omit cwd")
+        return UsageError(
+            f"no folder {options.cwd} in the place ({message})", remedy="create it, or omit cwd"
+        )
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":

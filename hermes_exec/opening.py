@@ -45,7 +45,7 @@ class Opening:
             await self._terminal.close()
 
 
-def open(  # noqa: A001  the field's word for it, always used with its module's name
+def open(
     target: str | Backend | None = None,
     *,
     cwd: str | None = None,
@@ -100,7 +100,7 @@ async def open_terminal(
         carrier,
         session=plan.session,
         max_output=plan.max_output if max_output is None else max_output,
-        audit=plan.audit(audit),
+        audit=plan.audit(wanted=audit),
     )
 
 
@@ -123,7 +123,7 @@ class Plan:
             self._resolve(target)
 
     def _resolve(self, target: str | None) -> None:
-        from hermes_exec.config.load import load_settings, resolve  # noqa: PLC0415  pydantic takes 0.1 s to import
+        from hermes_exec.config.load import load_settings, resolve
 
         settings = load_settings()
         resolved = resolve(target, settings)
@@ -132,7 +132,7 @@ class Plan:
         self.backend = registry.backend_class(resolved.chain[0].type).from_profile(resolved.chain[0])
 
     def _take(self, profile: Profile) -> None:
-        from hermes_exec.config.secrets import resolve_secrets  # noqa: PLC0415  as above
+        from hermes_exec.config.secrets import resolve_secrets
 
         secrets = resolve_secrets(profile.secrets, os.environ)
         self._secrets = list(secrets.values())
@@ -149,20 +149,20 @@ class Plan:
         if profile.setup:
             self.session["setup"] = [execute.encode(line) for line in profile.setup]
 
-    def audit(self, wanted: bool | None) -> Audit | None:
+    def audit(self, *, wanted: bool | None) -> Audit | None:
         """The audit of this terminal, or None."""
         if not (self._audits if wanted is None else wanted):
             return None
-        from hermes_exec.config.paths import audit_file  # noqa: PLC0415  only where it is used
-        from hermes_exec.observe.audit import Audit  # noqa: PLC0415
-        from hermes_exec.observe.redact import Redactor  # noqa: PLC0415
+        from hermes_exec.config.paths import audit_file
+        from hermes_exec.observe.audit import Audit
+        from hermes_exec.observe.redact import Redactor
 
         return Audit(audit_file(os.environ), Redactor(self._secrets))
 
 
 async def _carrier(backend: Backend, plan: Plan, lease_s: float) -> Any:
-    from hermes_exec.link.carrier import GuestCarrier  # noqa: PLC0415  asyncio is slow to import
-    from hermes_exec.link.link import Link  # noqa: PLC0415
+    from hermes_exec.link.carrier import GuestCarrier
+    from hermes_exec.link.link import Link
 
     if plan.carrier != "plain":
         link = Link(backend, env=plan.env, cwd=plan.cwd, lease_s=lease_s)
@@ -173,6 +173,6 @@ async def _carrier(backend: Backend, plan: Plan, lease_s: float) -> Any:
                 raise
         else:
             return GuestCarrier(link, backend.features)
-    from hermes_exec.plain import PlainCarrier  # noqa: PLC0415
+    from hermes_exec.plain import PlainCarrier
 
     return await PlainCarrier.open(backend, env=plan.env, cwd=plan.cwd)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
 from hermes_exec.errors import Closed
@@ -12,12 +11,10 @@ from hermes_exec.guest.wire import STDERR, STDOUT
 from hermes_exec.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from types import TracebackType
 
     from hermes_exec.carrier import Running
-    from hermes_exec.execute import Context, Words
-    from hermes_exec.limits import Limits
+    from hermes_exec.execute import Context, RunOptions, StreamOptions, Words
     from hermes_exec.result import Result
 
 BACKGROUND_CAP = 1 << 20
@@ -61,54 +58,21 @@ class Session:
         self._call = context.carrier.start("session", fields, self._background)
         self._closed = False
 
-    async def run(
-        self,
-        command: Words,
-        *,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        check: bool = False,
-        max_output: int | None = None,
-        merge_stderr: bool = False,
-        limits: Limits | None = None,
-        grace_s: float | None = None,
-    ) -> Result:
+    async def run(self, command: Words, **options: Unpack[RunOptions]) -> Result:
         """Run a command in this shell to its end. The options are those of ``Terminal.run``.
 
         With ``env``, ``cwd`` or ``limits`` it runs in a subshell: it sees the session's state and
         changes none of it.
         """
-        options = Options(timeout, stdin, env, cwd, merge_stderr, limits, grace_s)
-        fields = self._fields(command, options)
+        chosen = Options(**options)
         return await execute.run(
-            self._context,
-            "run",
-            fields,
-            command,
-            options,
-            check=check,
-            max_output=max_output,
-            session=self.name,
+            self._context, "run", self._fields(command, chosen), command, chosen, self.name
         )
 
-    def stream(
-        self,
-        command: Words,
-        *,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        merge_stderr: bool = False,
-        limits: Limits | None = None,
-        grace_s: float | None = None,
-        interactive: bool = False,
-    ) -> Stream:
-        """Run a command in this shell and take its output as it comes."""
-        options = Options(timeout, stdin, env, cwd, merge_stderr, limits, grace_s, interactive)
-        return Stream(self._context, "run", self._fields(command, options), command, options, self.name)
+    def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
+        """Run a command in this shell and take its output as it comes; see ``Terminal.stream``."""
+        chosen = Options(**options)
+        return Stream(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
 
     def _fields(self, command: Words, options: Options) -> dict[str, Any]:
         if self._closed or self._context.closed:

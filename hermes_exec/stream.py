@@ -72,7 +72,7 @@ class Stream:
         finally:
             self._notify()
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, _: Running, channel: int, data: bytes, /) -> None:
         """Take bytes from the carrier; they are used up when they are handed on."""
         self._totals[channel] += len(data)
         self._events.append((channel, data))

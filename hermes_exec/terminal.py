@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Spools
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Capabilities, Carrier
-    from hermes_exec.execute import Words
-    from hermes_exec.limits import Limits
+    from hermes_exec.execute import RunOptions, StreamOptions, Words
     from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
     from hermes_exec.result import Result
+
+
+_PYTHON = "install Python 3.6 or later there"
 
 
 class Terminal:
@@ -58,20 +60,7 @@ class Terminal:
         """What holds here; docs/promises.md says what each name means."""
         return self._carrier.capabilities
 
-    async def run(
-        self,
-        command: Words | Sequence[Words],
-        *,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        check: bool = False,
-        max_output: int | None = None,
-        merge_stderr: bool = False,
-        limits: Limits | None = None,
-        grace_s: float | None = None,
-    ) -> Result:
+    async def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
         """Run a command to its end.
 
         A string is evaluated by the terminal's own session, where directory, variables and functions
@@ -98,63 +87,19 @@ class Terminal:
             asyncio.CancelledError: the task was cancelled; the command has ended by then.
         """
         if isinstance(command, str | bytes):
-            session = self._default_session()
-            return await session.run(
-                command,
-                timeout=timeout,
-                stdin=stdin,
-                env=env,
-                cwd=cwd,
-                check=check,
-                max_output=max_output,
-                merge_stderr=merge_stderr,
-                limits=limits,
-                grace_s=grace_s,
-            )
-        options = Options(timeout, stdin, env, cwd, merge_stderr, limits, grace_s)
-        fields = self._argv(command, options)
-        return await execute.run(
-            self._context,
-            "exec",
-            fields,
-            command,
-            options,
-            check=check,
-            max_output=max_output,
-            session="",
-        )
+            return await self._default_session().run(command, **options)
+        chosen = Options(**options)
+        return await execute.run(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
-    def stream(
-        self,
-        command: Words | Sequence[Words],
-        *,
-        timeout: float | None = None,
-        stdin: bytes | str | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        merge_stderr: bool = False,
-        limits: Limits | None = None,
-        grace_s: float | None = None,
-        interactive: bool = False,
-    ) -> Stream:
+    def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
         """Run a command and take its output as it comes; the options are those of ``run``.
 
         ``interactive`` leaves standard input open for ``Stream.write``.
         """
-        options = Options(timeout, stdin, env, cwd, merge_stderr, limits, grace_s, interactive)
         if isinstance(command, str | bytes):
-            return self._default_session().stream(
-                command,
-                timeout=timeout,
-                stdin=stdin,
-                env=env,
-                cwd=cwd,
-                merge_stderr=merge_stderr,
-                limits=limits,
-                grace_s=grace_s,
-                interactive=interactive,
-            )
-        return Stream(self._context, "exec", self._argv(command, options), command, options, "")
+            return self._default_session().stream(command, **options)
+        chosen = Options(**options)
+        return Stream(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
     def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
         self._check_open()
@@ -187,7 +132,7 @@ class Terminal:
     ) -> Session:
         self._check_open()
         if not self.capabilities.sessions and name is not None:
-            raise Unsupported("this place keeps no live shells", remedy="install Python 3.6 or later there")
+            raise Unsupported("this place keeps no live shells", remedy=_PYTHON)
         fields = dict(self._session_fields)
         if cwd is not None:
             fields["cwd"] = execute.encode(cwd)
@@ -215,7 +160,7 @@ class Terminal:
         self._check_open()
         link = self._carrier.link
         if link is None:
-            raise Unsupported(f"this place cannot {what} without a Python", remedy="install Python 3.6 or later there")
+            raise Unsupported(f"this place cannot {what} without a Python", remedy=_PYTHON)
         return link
 
     async def close(self, *, keep: bool = False) -> None:

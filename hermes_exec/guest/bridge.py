@@ -1,18 +1,17 @@
 """A bridge: hands its own standard input and output to a guest that is already there. Sent as source.
 
-argv: the guest's folder, its host name, its boot id, and what to write first. It exits with 3 when the guest is gone and with 4
-when this is another machine than the guest's; the reason is on standard error.
+argv: the guest's folder, its host name, its boot id, and what to write first. It exits with 3 when the
+guest is gone and with 4 when this is another machine than the guest's; standard error says why.
 """
 
+import _socket
 import os
 import sys
-
-import _socket
 
 folder, host, boot, nonce = sys.argv[1:5]
 here = os.uname().nodename
 try:
-    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123  pathlib is slow to import
+    with open("/proc/sys/kernel/random/boot_id") as file:
         now = file.read().strip()
 except OSError:
     now = boot
@@ -25,7 +24,8 @@ if now != boot:
 door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 try:
     if os.stat(folder).st_uid != os.getuid():
-        raise OSError("the folder belongs to somebody else")
+        os.write(2, b"the guest is gone: its folder belongs to somebody else")
+        os._exit(3)
     door.connect(folder + "/door")
     os.write(1, nonce.encode())
     rights = (0).to_bytes(4, sys.byteorder) + (1).to_bytes(4, sys.byteorder)

@@ -8,8 +8,8 @@ import os
 
 from . import runner, wire
 from .loop import now
-from .process import Pool
 from .outlet import Outlet, waiting_bytes
+from .process import Pool
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class Exec(Command):
     def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
         super().__init__(request, arguments)
         self._pipes = self.open_outlets(bool(arguments.get("merge")))
-        stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if not arguments.get("stdin") else self._stdin()
+        stdin = (
+            os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if not arguments.get("stdin") else self._stdin()
+        )
         self._over = False
         self._runner: "Runner" = pool.take()
         env = dict(request.client.env)
@@ -194,9 +196,8 @@ def install(server: "Server") -> None:
     def execute(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
         if client not in pools:
-            pool = pools[client] = Pool(server.loop)
-            client.on_close.append(pool.close)
-            client.on_close.append(lambda: pools.pop(client))
+            pools[client] = Pool(server.loop)
+            client.on_close.append(lambda: pools.pop(client).close())
         Exec(pools[client], request, arguments)
 
     server.operations["exec"] = execute

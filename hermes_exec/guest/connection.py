@@ -5,6 +5,7 @@ before it has been handed over.
 """
 
 import os
+import struct
 from _collections import deque
 
 from . import wire
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from .client import Client, Request
     from .loop import Loop
-    from .server import Server
     from .outlet import Outlet
+    from .server import Server
 
 _BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
 
@@ -89,7 +90,7 @@ class Connection:
             return
         try:
             self._parser.feed(chunk)
-        except (ValueError, KeyError, TypeError, IndexError, wire.struct.error) as error:
+        except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             self._refuse("malformed: {}".format(error))
 
     def _refuse(self, message: str) -> None:
@@ -127,7 +128,7 @@ class Connection:
         else:
             raise ValueError("frame kind {}".format(kind))
 
-    def _data(self, channel: int, number: int, data: bytes) -> None:
+    def _data(self, _: int, number: int, data: bytes) -> None:
         request = self._client.requests.get(number) if self._client is not None else None
         if request is not None and request.inlet is not None:
             request.inlet.feed(data)
@@ -205,7 +206,7 @@ class Connection:
     def _keep_rest(self, parts: "list[bytes]", done: int) -> bool:
         for index, part in enumerate(parts):
             if done < len(part):
-                self._partial = [part[done:]] + parts[index + 1 :]
+                self._partial = [part[done:], *parts[index + 1 :]]
                 return True
             done -= len(part)
         return False

@@ -5,10 +5,9 @@ sender's magic number and, for each module, its name, its compiled code and its 
 taken where the magic number is this interpreter's, and the source everywhere else.
 """
 
+import _frozen_importlib_external as _external
 import marshal
 import sys
-
-import _frozen_importlib_external as _external
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,23 +19,21 @@ PACKAGE = "hermes_guest"
 def load(blob: bytes) -> "ModuleType":
     """Make the modules, in the order in which they came; gives the last one."""
     if blob[:1] == b"z":
-        import zlib  # noqa: PLC0415  a file of its own in some builds
+        import zlib
 
         blob = zlib.decompress(blob[1:])
-    magic, modules = marshal.loads(blob)  # noqa: S302  from the side that started us
+    magic, modules = marshal.loads(blob)
     same = magic == _external.MAGIC_NUMBER
     kind = type(sys)
     package = sys.modules.get(PACKAGE)
     if package is None:
         package = sys.modules[PACKAGE] = kind(PACKAGE)
-        package.__path__ = []  # type: ignore[attr-defined]  # what makes a module a package
-        package.load = load  # type: ignore[attr-defined]  # for the parts that come later
+        package.__path__ = []  # what makes a module a package
     module = package
     for name, code, source in modules:
         full = PACKAGE + "." + name
         module = sys.modules[full] = kind(full)
         module.__package__ = PACKAGE
         setattr(package, name, module)
-        # S102: running what the other side sent is what a guest is for
-        exec(marshal.loads(code) if same else compile(source, full, "exec"), module.__dict__)  # noqa: S102, S302
+        exec(marshal.loads(code) if same else compile(source, full, "exec"), module.__dict__)
     return module

@@ -3,6 +3,7 @@
 import _signal
 import os
 import select
+import sys
 import time
 from heapq import heapify, heappop, heappush
 
@@ -39,7 +40,7 @@ class Timer:
         self.when = when
         self.call: "Callable[[], None] | None" = call
 
-    def __lt__(self, other: "Timer") -> bool:
+    def __lt__(self, other: "Timer") -> bool:  # for heapq
         return self.when < other.when
 
     def cancel(self) -> None:
@@ -65,7 +66,7 @@ class Loop:
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
-        _signal.signal(_signal.SIGCHLD, lambda signum, stack: None)
+        _signal.signal(_signal.SIGCHLD, lambda *_: None)
         _signal.set_wakeup_fd(wake)
         self.on_read(self._woken, self._reap)
 
@@ -148,22 +149,22 @@ class Loop:
         readers = self._readers
         writers = self._writers
         while self._running:
-            for fd, mask in poll(self._wait_time()):
-                if mask & (READ | _ENDED):
-                    reader = readers.get(fd)
-                    if reader is not None:
-                        reader()
-                if mask & (WRITE | _ENDED):
-                    writer = writers.get(fd)
-                    if writer is not None:
-                        writer()
-            if self._timers:
-                self._fire()
-            while self._soon:
-                soon = self._soon
-                self._soon = []
-                for call in soon:
-                    call()
+            try:
+                for fd, mask in poll(self._wait_time()):
+                    if mask & (READ | _ENDED):
+                        reader = readers.get(fd)
+                        if reader is not None:
+                            reader()
+                    if mask & (WRITE | _ENDED):
+                        writer = writers.get(fd)
+                        if writer is not None:
+                            writer()
+                if self._timers:
+                    self._fire()
+                while self._soon:
+                    self._soon.pop(0)()
+            except Exception:  # noqa: BLE001  a fault in one call must not end what the others have running
+                sys.excepthook(*sys.exc_info())
 
     def _wait_time(self) -> float:
         timers = self._timers
@@ -172,7 +173,7 @@ class Loop:
         if not timers:
             return -1
         delay = max(0.0, timers[0].when - now())
-        # A suspended machine does not wake for us, and epoll does not count that time: look at least each minute.
+        # epoll does not count the time that a machine was suspended: look at least each minute.
         return min(delay, 60.0) * (1 if self._linux else 1000)
 
     def _fire(self) -> None:

@@ -4,12 +4,11 @@ The keeper is the guest's parent and the subreaper of everything. When the guest
 the keeper kills what is left and removes the folders.
 """
 
+import _signal
+import _socket
 import os
 import sys
 import time
-
-import _signal
-import _socket
 
 from . import command, native, sessions, tree
 from .connection import Connection
@@ -27,7 +26,7 @@ _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 
 def _read(path: str) -> str:
     try:
-        with open(path) as file:  # noqa: PTH123  pathlib is slow to import
+        with open(path) as file:
             return file.read().strip()
     except OSError:
         return ""
@@ -41,7 +40,7 @@ def boot_id() -> str:
 def make_folder(name: str) -> str:
     """A private folder on this very machine, in memory where possible: never a shared home."""
     runtime = "/run/user/{}".format(os.getuid())
-    for base in (runtime, "/dev/shm", "/tmp", "/var/tmp", os.environ.get("TMPDIR", "")):  # noqa: S108  made private
+    for base in (runtime, "/dev/shm", "/tmp", "/var/tmp", os.environ.get("TMPDIR", "")):
         if base and os.path.isdir(base):
             path = "{}/hx-{}".format(base, name)
             try:
@@ -70,7 +69,7 @@ def keep(guest: int, folders: "list[str]") -> None:
     close_above(2)
     for number in (_signal.SIGHUP, _signal.SIGINT):
         _signal.signal(number, _signal.SIG_IGN)
-    _signal.signal(_signal.SIGTERM, lambda signum, stack: os.kill(guest, _signal.SIGKILL))
+    _signal.signal(_signal.SIGTERM, lambda *_: os.kill(guest, _signal.SIGKILL))
     native.become_subreaper()
     status = 0
     while True:
@@ -96,7 +95,10 @@ def keep(guest: int, folders: "list[str]") -> None:
 
 def _accept(server: Server, door: "_socket.socket") -> None:
     """A bridge hands over the descriptors of a new connection, and waits until it is closed."""
-    number, _ = door._accept()
+    try:
+        number, _ = door._accept()  # noqa: SLF001  what socket.accept is made of
+    except OSError:
+        return  # it has hung up already
     bridge = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)
     bridge.setblocking(False)
 
@@ -110,14 +112,16 @@ def _accept(server: Server, door: "_socket.socket") -> None:
             bridge.close()
             return
         data = ancillary[0][2]
-        connection = Connection(server, int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[4:8], sys.byteorder))
+        connection = Connection(
+            server, int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[4:8], sys.byteorder)
+        )
         connection.on_closed = bridge.close
 
     server.loop.on_read(number, handed_over)
 
 
 def main(load_part: "Any", nonce: str) -> None:
-    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is the first thing that it writes."""
+    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is what it writes first."""
     close_above(2)
     os.write(1, nonce.encode())
     name = os.urandom(8).hex()
@@ -134,7 +138,7 @@ def main(load_part: "Any", nonce: str) -> None:
     os.chdir("/")
     guest = os.fork()
     if guest:
-        keep(guest, [folder, "/var/tmp/hx-" + name, "/tmp/hx-" + name])  # noqa: S108  ours, by a random name
+        keep(guest, [folder, "/var/tmp/hx-" + name, "/tmp/hx-" + name])
     try:
         os.setsid()
         for number in (_signal.SIGHUP, _signal.SIGINT):
@@ -153,7 +157,7 @@ def main(load_part: "Any", nonce: str) -> None:
         Connection(server, fd_in, fd_out)
         loop.run()
         os._exit(0)
-    except BaseException:
+    except BaseException:  # noqa: BLE001  said on standard error, which the link keeps
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(1)

@@ -1,4 +1,4 @@
-"""The few calls that Python has no name for: prctl and inotify, through ctypes, which is loaded on first use."""
+"""The few calls that Python has no name for: prctl and inotify, through ctypes, loaded on first use."""
 
 import os
 import struct
@@ -26,7 +26,7 @@ def libc() -> "Any":
 
 
 def become_subreaper() -> bool:
-    """From now on orphans among our descendants become our children; survives exec. False: not possible here."""
+    """From now on orphans among our descendants become our children (False: not possible here); exec keeps it."""
     try:
         return bool(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (AttributeError, OSError):

@@ -1,8 +1,7 @@
 """Programs started from an argv list: the pool of runners, and one running program."""
 
-import os
-
 import _socket
+import os
 
 from . import runner, tree
 
@@ -34,7 +33,7 @@ class Runner:
         self._on_started: "Callable[[int], None] | None" = None
         self._on_end: "Callable[[int, int], None] | None" = None
         loop.on_read(ours.fileno(), self._replied)
-        loop.on_exit(self.pid, lambda status: None)
+        loop.on_exit(self.pid, lambda _: None)
 
     def start(
         self,
@@ -102,7 +101,7 @@ class Pool:
             used.close()
 
     def _end(self, used: Runner) -> None:
-        used.kill(0.2, lambda survivors: used.close())
+        used.kill(0.2, lambda _: used.close())
 
     def close(self) -> None:
         """End what programs left behind, and the runners."""

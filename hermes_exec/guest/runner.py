@@ -43,7 +43,7 @@ _usual_limit: "list[tuple[int, int]]" = []
 
 def raise_descriptor_limit() -> None:
     """Let this process open as many files as it may: a live shell takes three."""
-    import resource  # noqa: PLC0415  a file of its own
+    import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     _usual_limit.append((soft, hard))
@@ -53,7 +53,7 @@ def raise_descriptor_limit() -> None:
 def usual_descriptor_limit() -> None:
     """What we start gets the limit that we got ourselves."""
     if _usual_limit:
-        import resource  # noqa: PLC0415  loaded already
+        import resource
 
         resource.setrlimit(resource.RLIMIT_NOFILE, _usual_limit[0])
 
@@ -156,7 +156,7 @@ def _start(program: bytes, spec: "dict[str, Any]", env: "dict[bytes, bytes]", fd
 def fork_exec(
     program: bytes, argv: "list[bytes]", env: "dict[bytes, bytes]", fds: "list[int]", tty: "str | None" = None
 ) -> int:
-    """Start a program, as its own session and subreaper, by fork and exec; raises OSError when it cannot be run."""
+    """Start a program, its own session and subreaper, by fork and exec; OSError when it cannot be run."""
     told, tell = os.pipe()
     native.libc()
     pid = os.fork()
@@ -164,8 +164,8 @@ def fork_exec(
         try:
             os.setsid()
             _signal.set_wakeup_fd(-1)
-            for number in RESET + [_signal.SIGCHLD]:
-                _signal.signal(number, _signal.SIG_DFL)
+            for default in [*RESET, _signal.SIGCHLD]:
+                _signal.signal(default, _signal.SIG_DFL)
             if tty:
                 fds = [os.open(tty, os.O_RDWR)] * 3
             for number, fd in enumerate(fds):

@@ -67,7 +67,7 @@ class Server:
     def spool_folder(self) -> str:
         """A private folder on a real disk."""
         if not self._spool_folder:
-            base = "/var/tmp" if os.path.isdir("/var/tmp") else "/tmp"  # noqa: S108  made private below
+            base = "/var/tmp" if os.path.isdir("/var/tmp") else "/tmp"
             path = "{}/hx-{}".format(base, self.identity["id"])
             try:
                 os.mkdir(path, 0o700)

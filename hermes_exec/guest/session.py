@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
-    from .client import Client, Request
+    from .client import Request
     from .shell import Watches
     from .shellcommand import ShellCommand
 
@@ -140,7 +140,9 @@ class Session:
         elif command.bad_folder:
             command.answer.update(error="cwd", errno=2, message="no such folder")
             self._done(command, code)
-        elif code and self._shell is not None:  # a syntax error, or machinery that is shadowed: an empty one tells
+        elif (
+            code and self._shell is not None
+        ):  # a syntax error, or machinery that is shadowed: an empty one tells
             self._internal = lambda _, works: self._done(command, code) if works else self._replace()
             self._shell.run(b"")
         else:
@@ -198,7 +200,7 @@ class Session:
             self._internal = self._checkpointed
             self._shell.run("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode())
 
-    def _checkpointed(self, code: int, begun: bool) -> None:
+    def _checkpointed(self, _: int, begun: bool) -> None:
         if begun:
             complete_state(self.folder)
             self._next()
@@ -228,7 +230,7 @@ class Session:
             self._stuck = self._stuck + 1 if shell.waits else 0
             if self._stuck == 2:
                 command.answer["note"] = _BROKEN
-                shell.kill_command(_GRACE_S, lambda survivors: None)
+                shell.kill_command(_GRACE_S, lambda _: None)
         self._ticking = True
         self._pause = _IDLE_S if command is None or self._stuck else min(2 * self._pause, 1.0)
         self._loop.call_later(self._pause, self._tick)
@@ -272,10 +274,10 @@ class Session:
             self._end()
         else:
             self._shell.kept = set()
-            self._shell.kill_command(_GRACE_S, lambda survivors: None)
+            self._shell.kill_command(_GRACE_S, lambda _: None)
 
     def _end(self) -> None:
-        def gone(survivors: "list[int]") -> None:
+        def gone(_: "list[int]") -> None:
             if self._closed is not None:
                 self._closed()
 

@@ -1,9 +1,8 @@
 """One live shell process: its FIFO, its pipes and its state on disk. ``session`` decides what it runs."""
 
+import _signal
 import os
 from _collections import deque
-
-import _signal
 
 from . import native, runner, shelltext, tree
 from .outlet import waiting_bytes
@@ -83,7 +82,7 @@ class Shell:
         self._fifo = self._make_fifo()
         null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self.pid = runner.fork_exec(program[0], self._argv(*program), env, [null] + outputs)
+            self.pid = runner.fork_exec(program[0], self._argv(*program), env, [null, *outputs])
         except OSError:
             os.close(self._fifo)
             raise
@@ -97,9 +96,9 @@ class Shell:
         name = os.path.basename(program)
         argv = [b"-" + name if login else name]
         if not self._dialect.bash:
-            return argv + [self.folder.encode() + b"/in"]
+            return [*argv, self.folder.encode() + b"/in"]
         argv += [b"--login"] if login else [b"--norc", b"--noprofile"]
-        return argv + [b"-c", self._dialect.loop(), name]
+        return [*argv, b"-c", self._dialect.loop(), name]
 
     def _make_fifo(self) -> int:
         path = self.folder + "/in"

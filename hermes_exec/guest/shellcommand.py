@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .client import Request
-    from .session import Session
     from .outlet import Outlet
+    from .session import Session
 
 
 class ShellCommand(Command):
@@ -54,7 +54,9 @@ class ShellCommand(Command):
             outlet.release()
         if self.arguments.get("stdin"):
             self.stdin_opened()
-            self.stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self.stdin_keeper = os.open(
+                self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+            )
 
     def open_stdin(self, folder: str) -> None:
         """A FIFO that the shell opens by name; ours stays open until it has, or it would wait for a writer."""

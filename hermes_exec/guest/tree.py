@@ -25,7 +25,6 @@ GIVE_UP_S = 10.0
 _HAS_CHILDREN_FILES = os.path.exists("/proc/self/task/{}/children".format(os.getpid()))
 
 
-
 def _read(path: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY)

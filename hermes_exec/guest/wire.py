@@ -42,7 +42,7 @@ def frame(kind: int, channel: int, request: int, payload: bytes = b"") -> bytes:
 
 
 class Parser:
-    """Cuts a byte stream into frames; DATA is handed on as it comes, in pieces, without a copy of the rest."""
+    """Cuts a byte stream into frames; DATA is handed on as it comes, in pieces."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ def unpack(data: bytes) -> "Any":
     """Unpack one value that fills ``data``; raises WireError on anything else, never another error."""
     try:
         value, end = _unpack(data, 0, 0)
-    except (IndexError, struct.error, UnicodeError, TypeError):
-        raise WireError("a value that is cut short or malformed")
+    except (IndexError, struct.error, UnicodeError, TypeError) as error:
+        raise WireError("a value that is cut short or malformed") from error
     if end != len(data):
         raise WireError("bytes after the value")
     return value
@@ -170,7 +170,7 @@ def _unpack(data: bytes, at: int, depth: int) -> "tuple[Any, int]":
         return _slice(data, at, tag & 31).decode("utf-8", "surrogateescape"), at + (tag & 31)
     if tag == 0xC0:
         return None, at
-    if tag == 0xC2 or tag == 0xC3:
+    if tag in {194, 195}:
         return tag == 0xC3, at
     if tag == 0xC4:
         return _slice(data, at + 1, data[at]), at + 1 + data[at]

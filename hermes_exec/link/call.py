@@ -111,8 +111,8 @@ class Call:
             self._drained.set_result(None)
         self._drained = None
 
-    def resend(self, known: bool, offset: int) -> list[bytes]:
-        """What a new connection has to send: the request unless it is ``known``, and input from ``offset``."""
+    def resend(self, offset: int, *, known: bool) -> list[bytes]:
+        """What a new connection has to send: the request unless ``known``, and input from ``offset``."""
         frames = [] if known else [self.frame]
         at = self._written
         for piece in self._queue:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_exec.carrier import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from hermes_exec.carrier import Running, Sink
     from hermes_exec.link.link import Link
 
 

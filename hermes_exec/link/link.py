@@ -12,7 +12,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Backend, Channel, Exit
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
@@ -21,6 +20,7 @@ from hermes_exec.link.call import Call, Discard
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hermes_exec.backend import Backend, Channel, Exit
     from hermes_exec.carrier import Sink
 
 _PREAMBLE = 64 << 10
@@ -126,7 +126,7 @@ class Link:
             return
         raise PlaceUnavailable(
             "; ".join(reasons) or "no interpreter to try",
-            remedy="install Python 3.6 or later in the place, or set carrier = \"plain\"",
+            remedy='install Python 3.6 or later in the place, or set carrier = "plain"',
         )
 
     async def attach(self, guest: Mapping[str, Any], python: str) -> None:
@@ -156,7 +156,9 @@ class Link:
             self.send(call.frame)
         return call
 
-    async def request(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> dict[str, Any]:
+    async def request(
+        self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None
+    ) -> dict[str, Any]:
         """Send a request and wait for its answer."""
         return await self.call(operation, arguments, sink).answer
 
@@ -164,7 +166,9 @@ class Link:
         """Send a part of the guest that the next request uses, unless it is there."""
         if part not in self._parts:
             self._parts.add(part)
-            self.send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._backend.same_python)))
+            self.send(
+                wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._backend.same_python))
+            )
 
     def send(self, frame: bytes) -> None:
         """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
@@ -200,7 +204,7 @@ class Link:
         if self._channel is not None:
             self._channel.abandon()
 
-    def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
+    def on_frame(self, kind: int, _: int, number: int, payload: bytes) -> None:
         """A whole frame came."""
         if kind == wire.RESULT:
             call = self._calls.pop(number, None)
@@ -304,10 +308,10 @@ class Link:
                 return
 
     def _resume(self, welcome: dict[str, Any]) -> None:
-        offsets = {number: offset for number, offset in welcome["inlets"]}
+        offsets = dict(welcome["inlets"])
         highest = welcome["highest"]
         for call in list(self._calls.values()):
-            for frame in call.resend(call.number <= highest, offsets.get(call.number, 0)):
+            for frame in call.resend(offsets.get(call.number, 0), known=call.number <= highest):
                 self.send(frame)
 
     def _lose(self, error: HermesError) -> None:

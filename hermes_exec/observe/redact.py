@@ -145,7 +145,7 @@ class _Forms:
         for form in self.labels:
             # Of a whole word the next byte decides, so one that ends the data is still open.
             longest = len(form) if form in self._whole else len(form) - 1
-            begin = max(start, len(data) - longest + 2)
+            begin = max(start, len(data) - longest)
             while (begin := data.find(form[:1], begin)) >= 0:
                 if form.startswith(data[begin:]):
                     places.add(begin)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, ClassVar, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.backend import Backend, Channel, Check, Receiver
 from hermes_exec.errors import PlaceUnavailable
@@ -20,7 +21,20 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
 
 INHERITED = frozenset(
-    "HOME USER LOGNAME SHELL PATH LANG LANGUAGE TZ TERM TERMINFO TMPDIR XDG_RUNTIME_DIR".split()
+    [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "PATH",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TERM",
+        "TERMINFO",
+        "TMPDIR",
+        "XDG_RUNTIME_DIR",
+    ]
 )
 """Variables, besides ``LC_*``, that commands get from the orchestrator."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -30,7 +44,7 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a command may see."""
     env = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
     env.setdefault("PATH", _PATH)
-    env.setdefault("HOME", os.path.expanduser("~"))  # noqa: PTH111  text in, text out
+    env.setdefault("HOME", str(Path.home()))
     return env
 
 
@@ -55,8 +69,8 @@ class LocalBackend(Backend):
         return bool(sys.executable)
 
     @classmethod
-    def from_profile(cls, profile: Profile) -> LocalBackend:
-        """A local place has no options of its own beside those of every profile."""
+    def from_profile(cls, profile: Profile) -> LocalBackend:  # noqa: ARG003  every profile has these options
+        """A local place has no options of its own."""
         return cls()
 
     @classmethod
@@ -86,12 +100,12 @@ class LocalBackend(Backend):
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         """Start a child process of ours."""
-        from hermes_exec_backends.local.channel import ProcessChannel  # noqa: PLC0415  asyncio is slow to import
+        from hermes_exec_backends.local.channel import ProcessChannel
 
         try:
             return ProcessChannel(argv, receiver, {**clean_environment(os.environ), **(env or {})})
         except OSError as error:
-            name = cast("str", os.fsdecode(argv[0]))
+            name = os.fsdecode(argv[0])
             raise PlaceUnavailable(f"cannot start {name}: {error.strerror}") from error
 
     async def close(self, *, keep: bool = False) -> None:

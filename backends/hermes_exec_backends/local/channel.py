@@ -33,7 +33,7 @@ class ProcessChannel(Channel):
         """Start ``argv``; raises OSError when it cannot be started."""
         self._loop = asyncio.get_running_loop()
         self._receiver = receiver
-        self._process = subprocess.Popen(  # noqa: S603  argv is words, never a shell
+        self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -42,11 +42,14 @@ class ProcessChannel(Channel):
             start_new_session=True,
             bufsize=0,
         )
-        assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._in = self._process.stdin.fileno()
+        self._in, self._out, err = (
+            stream.fileno()
+            for stream in (self._process.stdin, self._process.stdout, self._process.stderr)
+            if stream is not None
+        )
         self._readers: dict[int, Callable[[bytes], None]] = {
-            self._process.stdout.fileno(): receiver.received,
-            self._process.stderr.fileno(): receiver.stderr_received,
+            self._out: receiver.received,
+            err: receiver.stderr_received,
         }
         self._queue: deque[bytes | memoryview] = deque()
         self._unsent = 0
@@ -105,14 +108,9 @@ class ProcessChannel(Channel):
     def _close_reader(self, fd: int) -> None:
         self._loop.remove_reader(fd)
         del self._readers[fd]
-        stream = self._process.stdout if fd == self._stdout_fd else self._process.stderr
+        stream = self._process.stdout if fd == self._out else self._process.stderr
         if stream is not None:
             stream.close()
-
-    @property
-    def _stdout_fd(self) -> int:
-        stream = self._process.stdout
-        return -1 if stream is None or stream.closed else stream.fileno()
 
     def write(self, *parts: bytes | memoryview) -> None:
         """Queue bytes for standard input, and write what it takes at once."""
