@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .outlet import Outlet
     from .server import Server
 
+_SMALL = 16 << 10  # a large buffer for a small read costs more than the read
 _BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
 
 
@@ -38,6 +39,7 @@ class Connection:
         self._partial: "list[bytes]" = []
         self._flush_soon = False
         self._blocked = False
+        self._read_size = _SMALL
         self._open = True
         self.on_closed: "Callable[[], None]" = lambda: None
         os.set_blocking(fd_in, False)
@@ -80,7 +82,7 @@ class Connection:
 
     def _readable(self) -> None:
         try:
-            chunk = os.read(self._in, wire.CHUNK)
+            chunk = os.read(self._in, self._read_size)
         except BlockingIOError:
             return
         except OSError:
@@ -88,6 +90,7 @@ class Connection:
         if not chunk:
             self._lost()
             return
+        self._read_size = wire.CHUNK if len(chunk) == self._read_size else _SMALL
         try:
             self._parser.feed(chunk)
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:

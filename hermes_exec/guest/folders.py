@@ -65,5 +65,5 @@ def prepare_folder(
     lines += [line + b"\n" for line in arguments.get("setup") or []]
     write_file(folder + "/state", b"".join(lines))
     write_file(folder + "/dump", shelltext.dump_text(folder, dialect.bash))
-    write_file(folder + "/begun", b"")
+    write_file(folder + "/b", b"")
     return env

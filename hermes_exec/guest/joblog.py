@@ -33,7 +33,7 @@ class Log:
     """The files of one job, in a folder of their own. ``cap`` bounds what they take together."""
 
     def __init__(self, folder: str, cap: int) -> None:
-        os.mkdir(folder, 0o700)
+        os.makedirs(folder, 0o700, exist_ok=True)
         self.folder = folder
         self.cap = cap
         self.sizes = [0, 0, 0]  # of both streams together, of stdout, of stderr
@@ -42,7 +42,7 @@ class Log:
         self.readers: "list[Reader]" = []
         self._marks: "list[tuple[int, int, int, int]]" = []  # both, record, stdout, stderr
         self._last = 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         self._fds = [os.open("{}/{}".format(folder, name), flags, 0o600) for name in _NAMES]
 
     @property

@@ -1,4 +1,4 @@
-"""Jobs: commands that belong to the guest rather than to a client, so they outlive every connection.
+"""The jobs of a guest: commands that belong to it rather than to a client, so they outlive every connection.
 
 A job ends when its program ends; what the program left running is ended then too. Its log and status stay
 until somebody prunes them, or ``KEEP_S`` seconds. As long as there is any job, running or ended, the guest stays.
@@ -6,299 +6,159 @@ until somebody prunes them, or ``KEEP_S`` seconds. As long as there is any job, 
 
 import errno
 import os
-import time
 
-from . import runner, tree, wire
-from .command import Command
-from .joblog import Log, Reader
-from .loop import now
-from .process import Pool, Runner
-from .session import default_shell, remove_folder, write_file
-from .streams import Inlet, enlarge
+from . import runner, wire
+from .job import GRACE_S, Job
+from .joblog import BOTH, Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .client import Request
-    from .loop import Timer
     from .server import Server
 
 CAP_S = 86400.0
 """A job is ended after this time unless it was started with another."""
 KEEP_S = 86400.0
 """How long an ended job is remembered."""
-LOG_CAP = 1 << 30
 _MOST = 4096
-_SHOWN = 1024
-"""Bytes of a command that its status repeats."""
-_LARGE = 100 << 10
-_GRACE_S = 2.0
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
-_FULL_LOG = "its log is full, so it waits when it writes"
 
 
-class _Alone(Pool):
-    """For the runner of one job, which is never used again."""
+class Jobs:
+    """All jobs by their ids, and the operations on them."""
 
-    def give_back(self, used: Runner, left: bool) -> None:
-        """Keep it: it holds together what the program left behind."""
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._jobs: "dict[str, Job]" = {}
+        server.keeps_alive.append(lambda: bool(self._jobs))
 
-
-class _Feed(Inlet):
-    """Input for a job; ``done`` is called when all of it was written, or nobody reads any more."""
-
-    def __init__(self, request: "Request", done: "Callable[[], None]") -> None:
-        def credit(offset: int) -> None:
-            request.client.control(wire.CREDIT, wire.STDIN, request.number, wire.OFFSET.pack(offset))
-
-        super().__init__(request.client.server.loop, credit)
-        self._done = done
-
-    def close(self) -> None:
-        was_closed = self.closed
-        super().close()
-        if not was_closed:
-            self._done()
-
-
-class Job:
-    """One command, from its start until it is forgotten. ``request`` is answered once it runs."""
-
-    def __init__(self, server: "Server", request: "Request", arguments: "dict[str, Any]", gone: "Callable[[], None]") -> None:
-        self.id: str = arguments["job"]
-        self.over = False
-        self.waiters: "list[Callable[[], None]]" = []
-        self.timer: "Timer | None" = None
-        self._loop = server.loop
-        self._gone = gone
-        self._request = request
-        self._name: str = arguments.get("name") or ""
-        self._command: "bytes | None" = arguments.get("command")
-        self._argv: "list[bytes]" = arguments.get("argv") or []
-        if bool(self._argv) == (self._command is not None):
-            raise ValueError("either a command or an argv")
-        self._pid = 0
-        self._answer: "dict[str, Any]" = {}
-        self._program_over = False
-        self._killing: "tree.TreeKill | None" = None
-        self._stdin = -1
-        self._pipes: "dict[int, int]" = {}
-        self._began = now()
-        self._started = time.time()
-        self._ended: "float | None" = None
-        self._confined = Command.confine(server.loop, arguments["limits"]) if arguments.get("limits") else None
-        self.log = Log("{}/job-{}".format(server.spool_folder(), self.id), int(arguments.get("log_cap", LOG_CAP)))
-        try:
-            self._runner = Runner(server.loop, _Alone(server.loop))
-            self._launch(arguments)
-        except BaseException:
-            self._close()
-            self.forget()
-            raise
+    def start(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Start a job under the id that the client chose; an id that is taken starts nothing."""
+        name = arguments["job"]
+        if not isinstance(name, str) or not 0 < len(name) <= 64 or not _LETTERS.issuperset(name):
+            raise ValueError("a job's id has 1 to 64 of a-z, 0-9 and -")
+        if name in self._jobs:
+            request.fail("exists", "there is a job {} already".format(name), errno.EEXIST)
+            return
+        if len(self._jobs) >= _MOST:
+            raise OSError(errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST))
+        job = self._jobs[name] = Job(request, arguments, self._ended)
         cap = arguments.get("cap_s", CAP_S)
         if cap is not None:
-            self.timer = self._loop.call_later(float(cap), lambda: self.stop("timed_out", _GRACE_S))
+            job.timer = self._server.loop.call_later(float(cap), lambda: job.stop("timed_out", GRACE_S))
 
-    def _launch(self, arguments: "dict[str, Any]") -> None:
-        client = self._request.client
-        fds = [os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)]
-        try:
-            if arguments.get("stdin"):
-                theirs, self._stdin = os.pipe()
-                os.set_blocking(self._stdin, False)
-                os.dup2(theirs, fds[0], False)
-                os.close(theirs)
-            for channel in (wire.STDOUT, wire.STDERR):
-                ours, theirs = os.pipe()
-                fds.append(theirs)
-                os.set_blocking(ours, False)
-                self._pipes[channel] = ours
-                self._loop.on_read(ours, lambda channel=channel: self._pump(channel))  # type: ignore[misc]
-            env = dict(client.env)
-            env.update(arguments.get("env") or {})
-            spec = {"argv": self._words(), "env": env, "cwd": arguments.get("cwd") or client.cwd}
-            if self._confined is not None:
-                spec["confine"] = self._confined.spec()
-                self._confined.begin()
-            self._runner.start(spec, fds, self._program_ended, self._program_started)
-        finally:
-            for fd in fds:
-                os.close(fd)
+    def _ended(self, job: Job) -> None:
+        if job.started:
+            job.timer = self._server.loop.call_later(KEEP_S, lambda: self._forget(job))
+        else:
+            self._forget(job)
 
-    def _words(self) -> "list[bytes]":
-        if self._command is None:
-            return self._argv
-        if len(self._command) < _LARGE:
-            return [default_shell(), b"-c", self._command]
-        path = self.log.folder + "/script"  # too large for one word of an argv
-        write_file(path, self._command)
-        return [default_shell(), b"-c", b'. "$0"', path.encode()]
+    def _forget(self, job: Job) -> None:
+        del self._jobs[job.id]
+        job.forget()
+        self._server.check_idle()
 
-    def _program_started(self, pid: int) -> None:
-        self._pid = pid
-        self._request.finish({"job": self.status()})
+    def _find(self, request: "Request", arguments: "dict[str, Any]") -> "Job | None":
+        job = self._jobs.get(arguments["job"])
+        if job is None:
+            request.fail("missing", "no job {} here".format(arguments["job"]), errno.ENOENT)
+        return job
 
-    def _program_ended(self, kind: int, value: int) -> None:
-        self._program_over = True
-        if kind == runner.ENDED:
-            self._answer["signal" if os.WIFSIGNALED(value) else "code"] = (
-                os.WTERMSIG(value) if os.WIFSIGNALED(value) else os.WEXITSTATUS(value)
-            )
-            self._end(_GRACE_S)
+    def list(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """The status of one job, or of all."""
+        if arguments.get("job") is None:
+            request.finish({"jobs": [job.status() for job in self._jobs.values()]})
             return
-        self._close()
-        self._gone()
-        words = {runner.NO_FOLDER: "cwd", runner.NO_PROGRAM: "program"}
-        self._request.finish({"error": words.get(kind, "os"), "errno": value, "message": os.strerror(value)})
+        job = self._find(request, arguments)
+        if job is not None:
+            request.finish({"jobs": [job.status()]})
 
-    def _pump(self, channel: int) -> None:
-        fd = self._pipes[channel]
-        room = self.log.room
-        if not room:
-            for pipe in self._pipes.values():
-                self._loop.ignore_read(pipe)
+    def wait(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Answer when the job has ended."""
+        job = self._find(request, arguments)
+        if job is not None:
+            self._when(job, job.on_over, request)
+
+    def kill(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """End the job and its tree; answer when they are gone, or cannot be ended."""
+        job = self._find(request, arguments)
+        if job is not None:
+            self._when(job, job.on_killed, request)
+            job.stop("cancelled", float(arguments.get("grace", GRACE_S)))
+
+    @staticmethod
+    def _when(job: Job, calls: "list[Callable[[], None]]", request: "Request") -> None:
+        def tell() -> None:
+            request.finish({"jobs": [job.status()]})
+
+        def cancel() -> None:
+            calls.remove(tell)
+            request.finish({"cancelled": True})
+
+        if job.over:
+            tell()
+        else:
+            calls.append(tell)
+            request.cancel = cancel
+
+    def input(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Take bytes for the job's standard input."""
+        job = self._find(request, arguments)
+        if job is not None:
+            job.input.take(request, bool(arguments.get("last")))
+
+    def log(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Send what the job wrote, from any offset; the answer says at which offset that ended."""
+        job = self._find(request, arguments)
+        if job is None:
             return
-        try:
-            data = os.read(fd, min(wire.CHUNK, room))
-        except BlockingIOError:
-            return
-        if not data:
-            self._loop.ignore_read(fd)
-            return
-        if len(data) >= 65536:
-            enlarge(fd)
-        self._keep(channel, data)
-
-    def _keep(self, channel: int, data: bytes) -> None:
-        try:
-            self.log.append(channel, data)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            why = "the place's disk was full" if full else "its log could not be written ({})".format(error.strerror)
-            self._answer.setdefault("note", why + ": it was stopped, and its log ends there")
-            self._answer.setdefault("cancelled", True)
-            for pipe in self._pipes.values():
-                self._loop.ignore_read(pipe)
-            self._end(0.0)
-
-    def stop(self, why: str, grace_s: float) -> None:
-        """End it with all that it started: TERM, and KILL after the grace."""
-        if not self.over:
-            if not self._program_over and "timed_out" not in self._answer:
-                self._answer.setdefault(why, True)
-            self._end(grace_s)
-
-    def _end(self, grace_s: float) -> None:
-        if self._killing is not None:
-            self._killing.hurry(grace_s)
-        elif not self.over:
-            self._killing = tree.TreeKill(
-                self._loop, self._tree, grace_s, lambda pids: self._loop.call_soon(lambda: self._killed(pids))
-            )
-
-    def _tree(self) -> "list[int]":
-        if tree.stat(self._runner.pid)[0] in (b"", b"Z"):  # somebody killed the runner: what is below the program
-            return [self._pid] + tree.descendants([self._pid]) if not self._program_over else []
-        return tree.descendants([self._runner.pid])
-
-    def _killed(self, pids: "list[int]") -> None:
-        self._killing = None
-        if pids:
-            self._answer["note"] = "these processes could not be ended: {}".format(pids)
-        if self._program_over:
-            self._finish()
-        elif pids:
-            self._tell()
-        else:  # the runner had not started it yet, or is about to tell its end
-            self._loop.call_later(0.01, lambda: self._end(0.0))
-
-    def _finish(self) -> None:
-        for channel, fd in self._pipes.items():
-            self._loop.ignore_read(fd)
-            self._rest(channel, fd)
-        self._answer["duration"] = now() - self._began
-        self._ended = time.time()
-        self.over = True
-        self._close()
-        self._tell()
-        self._gone()
-
-    def _rest(self, channel: int, fd: int) -> None:
-        """What is still in a pipe, also beyond the log's cap, so that nothing is dropped."""
-        while "note" not in self._answer:
-            try:
-                data = os.read(fd, wire.CHUNK)
-            except BlockingIOError:
-                return
-            if not data:
-                return
-            self._keep(channel, data)
-
-    def _tell(self) -> None:
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
-            waiter()
-
-    def take_input(self, request: "Request", last: bool) -> None:
-        """Write what the request brings to the job's standard input; after the ``last`` one it ends."""
-        if self._stdin < 0:
-            request.fail("closed", "the job's standard input is closed")
-            return
+        stream: int = arguments.get("stream", BOTH)
+        offset: int = arguments.get("offset", 0)
+        size = job.log.sizes[stream]
+        if offset < 0:
+            offset = max(0, size + offset)
+        end = None if arguments.get("follow") else size
+        count = arguments.get("count")
+        if count is not None:
+            end = offset + count if end is None else min(end, offset + count)
 
         def done() -> None:
-            if last:
-                self.close_stdin()
-            request.finish({})
+            request.finish({"end": reader.at})
 
-        feed = request.inlet = _Feed(request, done)
-        request.cancel = feed.close
-        feed.write_to(os.dup(self._stdin))
+        def cancel() -> None:
+            reader.close()
+            done()
 
-    def close_stdin(self) -> None:
-        """No more input."""
-        if self._stdin >= 0:
-            os.close(self._stdin)
-            self._stdin = -1
+        reader = Reader(self._server.loop, job.log, request.outlet(wire.STDOUT), stream, (offset, end), done)
+        request.cancel = cancel
 
-    def status(self) -> "dict[str, Any]":
-        """What is known of it."""
-        waits = not self.over and not self.log.room
-        answer = dict(self._answer)
-        if waits:
-            answer.setdefault("note", _FULL_LOG)
-        answer.setdefault("duration", now() - self._began)
-        words = [self._command] if self._command is not None else self._argv
-        return {
-            "job": self.id,
-            "name": self._name,
-            "state": "ended" if self.over else "waiting" if waits else "running",
-            "shell": self._command is not None,
-            "command": b" ".join(words)[:_SHOWN],
-            "pid": self._pid,
-            "started": self._started,
-            "ended": self._ended,
-            "log": self.log.sizes,
-            "answer": answer,
-        }
+    def prune(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Forget an ended job, or all that have ended."""
+        if arguments.get("job") is None:
+            ended = [job for job in self._jobs.values() if job.over]
+        else:
+            job = self._find(request, arguments)
+            if job is None:
+                return
+            if not job.over:
+                request.fail("running", "the job {} has not ended".format(job.id), errno.EBUSY)
+                return
+            ended = [job]
+        for job in ended:
+            self._forget(job)
+        request.finish({"pruned": [job.id for job in ended], "left": len(self._jobs)})
 
-    def _close(self) -> None:
-        """Let go of everything but the log and the status."""
-        self.close_stdin()
-        if self.timer is not None:
-            self.timer.cancel()
-        for fd in self._pipes.values():
-            self._loop.ignore_read(fd)
-            os.close(fd)
-        self._pipes = {}
-        if self._confined is not None:
-            self._confined.end(self._answer)
-        if hasattr(self, "_runner"):
-            self._runner.close()
-        self.log.close()
 
-    def forget(self) -> None:
-        """Remove its log."""
-        if self.timer is not None:
-            self.timer.cancel()
-        remove_folder(self.log.folder)
+def install(server: "Server") -> None:
+    """Offer ``start``, ``jobs`` and the ``job_…`` operations."""
+    runner.raise_descriptor_limit()  # a running job takes seven
+    jobs = Jobs(server)
+    server.operations["start"] = jobs.start
+    server.operations["jobs"] = jobs.list
+    server.operations["job_wait"] = jobs.wait
+    server.operations["job_kill"] = jobs.kill
+    server.operations["job_input"] = jobs.input
+    server.operations["log"] = jobs.log
+    server.operations["job_prune"] = jobs.prune

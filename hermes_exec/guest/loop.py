@@ -5,11 +5,12 @@ import os
 import select
 import sys
 import time
+from _collections import deque  # collections itself is slow to import
 from heapq import heapify, heappop, heappush
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Callable
+    from typing import Callable, Deque
 
 READ = select.POLLIN
 WRITE = select.POLLOUT
@@ -40,7 +41,7 @@ class Timer:
         self.when = when
         self.call: "Callable[[], None] | None" = call
 
-    def __lt__(self, other: "Timer") -> bool:  # for heapq
+    def __lt__(self, other: "Timer") -> bool:  # noqa: D105  for heapq
         return self.when < other.when
 
     def cancel(self) -> None:
@@ -58,7 +59,7 @@ class Loop:
         self._timers: "list[Timer]" = []
         self._prune_at = 64  # cancelled timers stay in the heap: clear them out when they are many
         self._children: "dict[int, Callable[[int], None]]" = {}
-        self._soon: "list[Callable[[], None]]" = []
+        self._soon: "Deque[Callable[[], None]]" = deque()
         self._running = False
         self._catch_children()
 
@@ -162,7 +163,7 @@ class Loop:
                 if self._timers:
                     self._fire()
                 while self._soon:
-                    self._soon.pop(0)()
+                    self._soon.popleft()()
             except Exception:  # noqa: BLE001  a fault in one call must not end what the others have running
                 sys.excepthook(*sys.exc_info())
 

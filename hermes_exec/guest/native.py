@@ -26,7 +26,7 @@ def libc() -> "Any":
 
 
 def become_subreaper() -> bool:
-    """From now on orphans among our descendants become our children (False: not possible here); exec keeps it."""
+    """From now on our descendants' orphans become our children, also after exec; False: not possible."""
     try:
         return bool(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (AttributeError, OSError):
@@ -62,7 +62,7 @@ class Opened:
     def read(self) -> "list[tuple[int, bytes]]":
         """The events so far: the watch's number, and the file's name inside a watched folder."""
         try:
-            data = os.read(self.fd, 65536)
+            data = os.read(self.fd, 16384)
         except BlockingIOError:
             return []
         events = []

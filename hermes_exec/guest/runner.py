@@ -22,8 +22,8 @@ REPLY = struct.Struct("<BBi")
 NO_PROGRAM, NO_FOLDER, STARTED, ENDED = range(4)
 _LENGTH = struct.Struct(">I")
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
-RESET = [_signal.SIGPIPE, _signal.SIGXFSZ] if hasattr(_signal, "SIGXFSZ") else [_signal.SIGPIPE]
-"""Signals that Python ignores and that a program must find at their default."""
+RESET = [number for number in range(1, 32) if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
+"""Signals that a program finds at their default, whatever Python, the guest or who started us ignores."""
 
 
 def send_spec(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]") -> None:
@@ -164,7 +164,7 @@ def fork_exec(
         try:
             os.setsid()
             _signal.set_wakeup_fd(-1)
-            for default in [*RESET, _signal.SIGCHLD]:
+            for default in RESET:
                 _signal.signal(default, _signal.SIG_DFL)
             if tty:
                 fds = [os.open(tty, os.O_RDWR)] * 3

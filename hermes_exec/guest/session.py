@@ -109,6 +109,7 @@ class Session:
             command.open_stdin(self.folder)
         command.begin()
         shell.run(command.text, command.wrap(self._dialect), self._outputs.switch())
+        self._stuck = 0
         self._tick_soon()
 
     def _opened(self, name: bytes) -> None:

@@ -18,7 +18,7 @@ _END_S = 0.3  # a shell that was told to end has this long to write its state
 
 
 class Watches:
-    """Which session's folder was touched: one inotify for statuses, one for beginnings that nobody waits on."""
+    """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
 
     def __init__(self, loop: "Loop") -> None:
         self._statuses = native.Opened()
@@ -30,7 +30,7 @@ class Watches:
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
         """Watch a session's folder; ``call`` gets the names that are opened in its ``s``."""
         number = self._statuses.watch(folder + "/s")
-        begun = self._begun.watch(folder + "/begun")
+        begun = self._begun.watch(folder + "/b")
         self._calls[number] = call
         self._seen[begun] = False
         return number, begun
@@ -80,6 +80,7 @@ class Shell:
         self._kill_timer: "Timer | None" = None
         self.kept: "set[tree.Process]" = set()
         self._fifo = self._make_fifo()
+        self._children = -1
         null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.pid = runner.fork_exec(program[0], self._argv(*program), env, [null, *outputs])
@@ -90,6 +91,7 @@ class Shell:
             os.close(null)
         if not dialect.bash:
             self.write(dialect.loop())
+        self._children = tree.children_file(self.pid)
         loop.on_exit(self.pid, self._exited)
 
     def _argv(self, program: bytes, login: bytes) -> "list[bytes]":
@@ -130,7 +132,7 @@ class Shell:
         ``first`` is text of ours that the loop evaluates before.
         """
         if self._dialect.bash and wrap == b"%s":
-            text = first + self._dialect.small(command)
+            text = first + (command or b":") + b"\0"
             if len(text) <= _ATOMIC:
                 self.write(text)
                 return
@@ -162,7 +164,7 @@ class Shell:
 
     def has_children(self) -> bool:
         """Whether anything that its commands started may still exist."""
-        return bool(tree.children(self.pid))
+        return bool(os.pread(self._children, 64, 0)) if self._children >= 0 else bool(tree.children(self.pid))
 
     def new_pipes(self) -> "tuple[list[int], bytes]":
         """New pipes for its outputs: our ends, and the text that makes the shell use them from then on."""
@@ -218,6 +220,8 @@ class Shell:
             self._kill_timer.cancel()
         self._loop.ignore_write(self._fifo)
         os.close(self._fifo)
+        if self._children >= 0:
+            os.close(self._children)
         self._on_exit(status)
 
 

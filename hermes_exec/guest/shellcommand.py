@@ -59,7 +59,7 @@ class ShellCommand(Command):
             )
 
     def open_stdin(self, folder: str) -> None:
-        """A FIFO that the shell opens by name; ours stays open until it has, or it would wait for a writer."""
+        """A FIFO that the shell opens by name; ours stays open until then, or it would wait for a writer."""
         path = folder + "/fifo"
         os.mkfifo(path, 0o600)
         self.stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -10,14 +10,16 @@ a ``while`` would spin for ever, and an ``until`` ends the shell, which is notic
 a command that says ``break``. Tracing (``set -x``) is off while the loop itself works.
 """
 
+import os
+
 _BASH = (
     r"\unset BASH_EXECUTION_STRING; "
     r"{ . @DIR@/state; \unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
     r'until ! :; do :; until >|"@DIR@/s/$?"; '
-    r"! { { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } >/dev/null 2>&1; "
+    r"! { { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
     r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; }; '
-    r'do \eval "$@VAR@"; done; done'
+    r'do \eval "\unset -v @VAR@;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
 )
 _BASH_DUMP = r"""{ {
 \builtin shopt -p
@@ -71,23 +73,18 @@ class Dialect:
     def __init__(self, folder: str, bash: bool) -> None:
         self.bash = bash
         self._folder = folder.encode()
-        self._variable = b"H" + folder[-8:].encode()
-        begun = b">|%b/begun;" % self._folder
-        x = self._variable + b"x"
-        self._head = b"\\unset -v %b;%b${%b:+\\set -x};" % (self._variable, begun, x) if bash else begun
+        self._variable = b"H" + os.urandom(4).hex().encode()
 
     def loop(self) -> bytes:
-        """What the shell runs for the life of a session: an argument for bash, the start of the script for sh."""
+        """What the shell runs for the life of a session: bash's argument, or the start of sh's script."""
         text = _BASH if self.bash else _SH
         return text.encode().replace(b"@DIR@", self._folder).replace(b"@VAR@", self._variable)
 
-    def small(self, command: bytes) -> bytes:
-        """The text for the FIFO that evaluates ``command`` itself."""
-        return self._head + command + b"\0"
-
     def file(self, command: bytes) -> bytes:
         """The content of the file ``c`` for a command that goes through a file."""
-        return self._head + command + (b"\0" if self.bash else b"\n")
+        if self.bash:
+            return b"\\unset -v %b;%b\0" % (self._variable, command)
+        return b">|%b/b;%b\n" % (self._folder, command)
 
     def from_file(self, wrap: bytes) -> bytes:
         """The text for the FIFO that evaluates the file ``c``; ``wrap`` has ``%s`` where it stands."""

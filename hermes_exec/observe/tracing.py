@@ -104,7 +104,7 @@ class _Real:
         codes = importlib.import_module("opentelemetry.trace").StatusCode
         # OpenTelemetry's own record of an exception would hold its text and traceback as they are.
         self._span.set_attribute("error.type", type(error).__qualname__)
-        self._span.set_status(codes.ERROR, str(error))
+        self._span.set_status(codes.ERROR, self._redactor.text(str(error)))
 
 
 _NOTHING = _Nothing()

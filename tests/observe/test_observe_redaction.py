@@ -16,9 +16,11 @@ from hermes_exec.observe.redact import SHORTEST, Redactor
 
 VALUE = "hunter2/pass+wörd &\"'\\\n=end"
 # The label must not hold a part of a value, or "the value is gone" would say nothing.
-values = st.text(st.characters(exclude_characters="[]TOKEN secret"), min_size=SHORTEST, max_size=40).filter(
-    lambda text: "\0" not in text and len(set(text)) > 2
-)
+values = st.text(
+    st.characters(exclude_characters="[]TOKEN secret", exclude_categories=["Cs"]),
+    min_size=SHORTEST,
+    max_size=40,
+).filter(lambda text: "\0" not in text and len(set(text)) > 2)
 texts = st.text(st.characters(exclude_characters="[]", exclude_categories=["Cs"]))
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _READ = 1 << 20
+_SMALL = 64 << 10
+"""A large buffer for a small read costs more than the read."""
 _LOW = 1 << 20
 _BATCH = 64
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
@@ -58,6 +60,7 @@ class ProcessChannel(Channel):
         self._paused = False
         self._drained: asyncio.Future[None] | None = None
         self._told = False
+        self._size = _SMALL
         for fd in (self._in, *self._readers):
             os.set_blocking(fd, False)
             with contextlib.suppress(OSError):  # over the user's pipe limit: it stays as it is
@@ -96,10 +99,11 @@ class ProcessChannel(Channel):
 
     def _readable(self, fd: int) -> None:
         try:
-            data = os.read(fd, _READ)
+            data = os.read(fd, self._size)
         except BlockingIOError:
             return
         if data:
+            self._size = _READ if len(data) == self._size else _SMALL
             self._readers[fd](data)
         else:
             self._close_reader(fd)

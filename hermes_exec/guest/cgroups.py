@@ -1,0 +1,182 @@
+"""Control groups: which of them may be used here, proven by using one, and the groups of single commands.
+
+A group is made for each command and removed after it. In a hierarchy of version 1 it is a child of our
+own group. Version 2 wants processes in leaves only, so it is a child of the nearest ancestor that hands
+its controllers on; but one that would take the command out of a bound on memory or CPU is never used.
+
+Groups are named after the guest's process, so that a later guest can tell those which a killed one left.
+"""
+
+import os
+
+from . import tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+MEMORY, PROCESSES, CPU = "memory", "processes", "cpu"
+_CONTROLLERS = {MEMORY: "memory", PROCESSES: "pids", CPU: "cpuacct"}
+_UNBOUND = {"memory.max": b"max", "memory.high": b"max", "cpu.max": b"max"}
+
+
+def read(path: str) -> bytes:
+    """What a control file says; empty where it is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 1 << 20)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+
+
+def write(path: str, value: bytes) -> None:
+    """Set a control file; raises OSError where the kernel refuses."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, value)
+    finally:
+        os.close(fd)
+
+
+def counter(path: str, name: bytes) -> int:
+    """One number of a file that has a name and a number on each line."""
+    for line in read(path).splitlines():
+        words = line.split()
+        if len(words) == 2 and words[0] == name:
+            return int(words[1])
+    return 0
+
+
+class Home:
+    """A folder below which groups can be made. ``version`` is 1 or 2."""
+
+    def __init__(self, version: int, folder: str) -> None:
+        self.version = version
+        self.folder = folder
+
+    @property
+    def enforcer(self) -> str:
+        """How ``limits_info`` calls it."""
+        return "cgroup v{}".format(self.version)
+
+    def file(self, kind: str) -> str:
+        """The control file that bounds memory or processes, or counts CPU time."""
+        if self.version == 1:
+            return {MEMORY: "memory.limit_in_bytes", PROCESSES: "pids.max", CPU: "cpuacct.usage"}[kind]
+        return {MEMORY: "memory.max", PROCESSES: "pids.max", CPU: "cpu.stat"}[kind]
+
+    def works(self, kinds: "list[str]", name: str) -> bool:
+        """Whether a group can be made here, has the files of these kinds, and takes a process in."""
+        path = "{}/{}".format(self.folder, name)
+        try:
+            os.mkdir(path)
+        except OSError:
+            return False
+        try:
+            for kind in kinds:
+                if not os.access("{}/{}".format(path, self.file(kind)), os.R_OK if kind == CPU else os.W_OK):
+                    return False
+            return _can_join(path + "/cgroup.procs")
+        finally:
+            os.rmdir(path)
+
+
+def _can_join(path: str) -> bool:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            write(path, b"0")
+            os._exit(0)
+        except OSError:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def _mounts() -> "Iterator[tuple[set[str], str, str]]":
+    """The controllers of each mounted hierarchy (none: version 2), its root and its folder (proc(5), mountinfo)."""
+    for line in read("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kinds = before.split(), after.split()
+        if len(fields) > 4 and len(kinds) > 2 and kinds[0] in ("cgroup", "cgroup2"):
+            controllers = set(kinds[2].split(",")) if kinds[0] == "cgroup" else set()
+            yield controllers, fields[3], fields[4]
+
+
+def _own(controllers: "set[str]", root: str, mount: str) -> str:
+    """The folder of our own group in a hierarchy; its top where our path is not visible from here."""
+    for line in read("/proc/self/cgroup").decode("utf-8", "surrogateescape").splitlines():
+        _, names, path = line.split(":", 2)
+        if (set(names.split(",")) & controllers) if controllers else not names:
+            if root != "/" and (path + "/").startswith(root + "/"):
+                path = path[len(root) :]
+            folder = (mount + path).rstrip("/")
+            if ".." not in path and os.path.isdir(folder):
+                return folder
+    return mount
+
+
+def _handing_on(own: str, mount: str) -> "str | None":
+    """The nearest group above ``own`` that gives its children memory and pids, and costs them no bound."""
+    folder = own
+    while True:
+        handed = read(folder + "/cgroup.subtree_control").split()
+        if b"memory" in handed and b"pids" in handed:
+            return folder
+        if folder == mount:
+            return None
+        for name, value in _UNBOUND.items():
+            if not (read("{}/{}".format(folder, name)) or value).startswith(value):
+                return None
+        folder = os.path.dirname(folder)
+
+
+def find(prefix: str) -> "dict[str, Home]":
+    """Where groups for memory, processes and CPU time can be made, as far as they can."""
+    homes: "dict[str, Home]" = {}
+    for controllers, root, mount in _mounts():
+        own = _own(controllers, root, mount)
+        if controllers:
+            for kind, controller in _CONTROLLERS.items():
+                if controller in controllers and kind not in homes and Home(1, own).works([kind], prefix + "probe"):
+                    homes[kind] = Home(1, own)
+            continue
+        handing_on = _handing_on(own, mount)
+        if handing_on is not None and Home(2, handing_on).works([MEMORY, PROCESSES, CPU], prefix + "probe"):
+            return dict.fromkeys((MEMORY, PROCESSES, CPU), Home(2, handing_on))
+        if Home(2, own).works([CPU], prefix + "probe"):
+            homes[CPU] = Home(2, own)
+    for home in homes.values():
+        _sweep(home.folder)
+    return homes
+
+
+def prefix() -> str:
+    """The beginning of the names of this guest's groups."""
+    pid = os.getpid()
+    return "hx-{}-{}-{}-".format(os.stat("/proc/self/ns/pid").st_ino, pid, tree.stat(pid)[2])
+
+
+def _sweep(folder: str) -> None:
+    """Remove the empty groups of guests that are gone."""
+    space = str(os.stat("/proc/self/ns/pid").st_ino)
+    for name in os.listdir(folder):
+        words = name.split("-")
+        if len(words) == 5 and words[0] == "hx" and words[1] == space and words[2].isdigit() and words[3].isdigit():
+            if tree.stat(int(words[2]))[2] != int(words[3]):
+                remove("{}/{}".format(folder, name))
+
+
+def remove(path: str) -> bool:
+    """Remove a group; False while something is in it."""
+    try:
+        os.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,22 @@
+"""The conformance suite: what every backend has to do, as tests that any backend can join with five lines.
+
+    class TestMine(Conformance):
+        @pytest.fixture(scope="class")
+        def backend(self) -> Backend:
+            return MyBackend()
+
+docs/conformance.md tells how to run it, what it promises and how to add a behaviour. It needs pytest.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_TOPICS = ("running", "output", "input", "sessions", "state", "killing", "streams", "isolation", "machinery", "connection")
+pytest.register_assert_rewrite("hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS))
+
+from hermes_exec.testing.behaviours import Behaviours, needs  # noqa: E402  failures show values from here on
+from hermes_exec.testing.place import Place  # noqa: E402
+from hermes_exec.testing.suite import Conformance  # noqa: E402
+
+__all__ = ["Behaviours", "Conformance", "Place", "needs"]

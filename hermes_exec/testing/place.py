@@ -1,0 +1,131 @@
+"""The place under test: its event loop, the terminal that tests share, and looks at what is really there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import pytest
+
+import hermes_exec
+from hermes_exec.backend import Backend
+from hermes_exec.errors import HermesError, Unsupported
+from hermes_exec.link.link import Link
+from hermes_exec.session import Session
+from hermes_exec.terminal import Terminal
+
+T = TypeVar("T")
+_LIMIT_S = 60.0
+
+
+class Place:
+    """One backend and whatever is open in it."""
+
+    def __init__(self, backend: Backend, carrier: str | None = None, shell: str | None = None) -> None:
+        self.backend = backend
+        self._options: dict[str, Any] = {"audit": False}
+        if carrier is not None:
+            self._options["carrier"] = carrier
+        self._shell = shell
+        self._runner = asyncio.Runner()
+        self._shared: Terminal | None = None
+        self._spoiled = False
+
+    def run(self, work: Awaitable[T], limit_s: float = _LIMIT_S) -> T:
+        """Wait for ``work`` on the place's loop. After a failure the next test gets a new terminal."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(limit_s):
+                return await work
+
+        try:
+            return self._runner.run(bounded())
+        except pytest.skip.Exception:
+            raise
+        except BaseException:
+            self._spoiled = True
+            raise
+
+    async def shared(self) -> Terminal:
+        """The terminal that tests share, opened when there is none that is whole."""
+        if self._spoiled:
+            await self._close_shared()
+        if self._shared is None:
+            self._shared = await hermes_exec.open(self.backend, **self._options)
+        return self._shared
+
+    @contextlib.asynccontextmanager
+    async def fresh(self, **options: Any) -> AsyncGenerator[Terminal]:
+        """A terminal for one test alone, to be opened with ``options``, closed, cut or broken."""
+        await self._close_shared()
+        async with hermes_exec.open(self.backend, **{**self._options, **options}) as terminal:
+            yield terminal
+
+    async def session(self, **options: Any) -> Session:
+        """A new session with the shell under test."""
+        return await (await self.shared()).session(**{"shell": self._shell, **options})
+
+    async def promised(self, name: str) -> None:
+        """Go on if the place promises ``name``; else see that it says so, and skip the test."""
+        terminal = await self.shared()
+        if getattr(terminal.capabilities, name):
+            return
+        ask = _REFUSED.get(name)
+        if ask is not None:
+            with pytest.raises(Unsupported):
+                await ask(terminal)
+        pytest.skip(f"{terminal.target} says that it has no {name}")
+
+    async def _close_shared(self) -> None:
+        terminal, self._shared, self._spoiled = self._shared, None, False
+        if terminal is not None:
+            with contextlib.suppress(HermesError):
+                await terminal.close()
+
+    async def remove(self, path: str) -> None:
+        """Remove a folder in the place."""
+        await (await self.shared()).run(["rm", "-rf", path])
+
+    def close(self) -> None:
+        """Close what is open."""
+        try:
+            self.run(self._close_shared())
+        finally:
+            self._runner.close()
+
+
+async def _ask_for_a_session(terminal: Terminal) -> None:
+    await terminal.session()
+
+
+_REFUSED: dict[str, Callable[[Terminal], Awaitable[None]]] = {"sessions": _ask_for_a_session}
+"""What a place without a capability has to refuse; the others have no request of their own."""
+
+
+def link(terminal: Terminal) -> Link:
+    """The guest's link of a terminal, to be cut."""
+    return terminal._link("be cut")  # noqa: SLF001  the suite may look inside
+
+
+def marker() -> str:
+    """A number that no other process has in its arguments; ``sleep`` takes it as some years."""
+    return str(random.randrange(10**8, 10**9))  # noqa: S311  not a secret
+
+
+async def living(terminal: Terminal, mark: str) -> int:
+    """How many processes in the place have ``mark`` in their arguments."""
+    pattern = f"[{mark[0]}]{mark[1:]}"  # which the looking process itself does not match
+    look = f"grep -l '{pattern}' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    return int((await terminal.run(["sh", "-c", look], check=True)).stdout)
+
+
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:
+    """Return when ``condition`` holds; fail when it does not come to hold."""
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + within_s
+    while not await condition():
+        assert clock() < give_up, f"it did not come to hold within {within_s:g} s"
+        await asyncio.sleep(0.01)
