@@ -83,7 +83,7 @@ class Home:
                     return False
             return _can_join(path + "/cgroup.procs")
         finally:
-            os.rmdir(path)
+            remove(path)
 
 
 def _can_join(path: str) -> bool:
@@ -92,7 +92,7 @@ def _can_join(path: str) -> bool:
         try:
             write(path, b"0")
             os._exit(0)
-        except OSError:
+        finally:
             os._exit(1)
     return os.waitpid(pid, 0)[1] == 0
 
@@ -135,40 +135,49 @@ def _handing_on(own: str, mount: str) -> "str | None":
         folder = os.path.dirname(folder)
 
 
-def find(prefix: str) -> "dict[str, Home]":
+def find() -> "dict[str, Home]":
     """Where groups for memory, processes and CPU time can be made, as far as they can."""
     homes: "dict[str, Home]" = {}
+    probe = prefix() + "probe"
     for controllers, root, mount in _mounts():
         own = _own(controllers, root, mount)
         if controllers:
             for kind, controller in _CONTROLLERS.items():
-                if controller in controllers and kind not in homes and Home(1, own).works([kind], prefix + "probe"):
+                if controller in controllers and kind not in homes and Home(1, own).works([kind], probe):
                     homes[kind] = Home(1, own)
             continue
-        handing_on = _handing_on(own, mount)
-        if handing_on is not None and Home(2, handing_on).works([MEMORY, PROCESSES, CPU], prefix + "probe"):
-            return dict.fromkeys((MEMORY, PROCESSES, CPU), Home(2, handing_on))
-        if Home(2, own).works([CPU], prefix + "probe"):
+        above = _handing_on(own, mount)
+        if above is not None and Home(2, above).works([MEMORY, PROCESSES, CPU], probe):
+            homes = dict.fromkeys((MEMORY, PROCESSES, CPU), Home(2, above))
+            break
+        if Home(2, own).works([CPU], probe):
             homes[CPU] = Home(2, own)
-    for home in homes.values():
-        _sweep(home.folder)
+    for folder in {home.folder for home in homes.values()}:
+        _sweep(folder)
     return homes
 
 
 def prefix() -> str:
-    """The beginning of the names of this guest's groups."""
+    """The beginning of the names of this guest's groups: its pid namespace, its pid, its start."""
     pid = os.getpid()
-    return "hx-{}-{}-{}-".format(os.stat("/proc/self/ns/pid").st_ino, pid, tree.stat(pid)[2])
+    return "hx-{}-{}-{}-".format(_space(), pid, tree.stat(pid)[2])
+
+
+def _space() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _sweep(folder: str) -> None:
     """Remove the empty groups of guests that are gone."""
-    space = str(os.stat("/proc/self/ns/pid").st_ino)
     for name in os.listdir(folder):
         words = name.split("-")
-        if len(words) == 5 and words[0] == "hx" and words[1] == space and words[2].isdigit() and words[3].isdigit():
-            if tree.stat(int(words[2]))[2] != int(words[3]):
-                remove("{}/{}".format(folder, name))
+        if len(words) != 5 or words[0] != "hx" or not (words[2].isdigit() and words[3].isdigit()):
+            continue
+        if words[1] == str(_space()) and tree.stat(int(words[2]))[2] != int(words[3]):
+            remove("{}/{}".format(folder, name))
 
 
 def remove(path: str) -> bool:

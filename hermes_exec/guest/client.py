@@ -34,7 +34,7 @@ class Request:
         client = self.client
         outlet = self.outlets[channel] = Outlet(client.server.loop, client.ready, self.number, channel)
         if client.connection is None:
-            outlet.spool_to(client.server.spool_folder())
+            outlet.spool_to(client.server.spool_folder)
         return outlet
 
     def expect_input(self) -> Inlet:
@@ -103,11 +103,9 @@ class Client:
         """The connection is gone: go on, keep what comes, and close when the lease ends."""
         self.connection = None
         self._lease = self.server.loop.call_later(self.lease_s, self.close)
-        folder = self.server.spool_folder()
         for request in self.requests.values():
             for outlet in request.outlets.values():
-                outlet.queued = False
-                outlet.spool_to(folder)
+                outlet.spool_to(self.server.spool_folder)
 
     def control(self, kind: int, channel: int, request: int, payload: bytes) -> None:
         """Send a small frame ahead of all data; dropped while nobody is connected."""

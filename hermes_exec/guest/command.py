@@ -112,7 +112,7 @@ class Exec(Command):
         spec = {
             "argv": arguments["argv"],
             "env": env,
-            "cwd": arguments.get("cwd") or request.client.cwd,
+            "cwd": os.path.join(request.client.cwd, arguments.get("cwd") or b""),
         }
         self.begin()
         fds = [stdin, self._pipes[0][2], self._pipes[-1][2]]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 _SMALL = 16 << 10  # a large buffer for a small read costs more than the read
+_ATTACH_S = 60.0
 _BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
 
 
@@ -45,6 +46,7 @@ class Connection:
         os.set_blocking(fd_in, False)
         os.set_blocking(fd_out, False)
         self._loop.on_read(fd_in, self._readable)
+        self._loop.call_later(_ATTACH_S, self._expect_attach)
 
     def control(self, header: bytes, payload: bytes) -> None:
         """Queue a small frame ahead of all data."""
@@ -77,8 +79,14 @@ class Connection:
     def _lost(self) -> None:
         self.close()
         client = self._client
-        if client is not None and client.connection is self:
+        if client is None:
+            self._server.check_idle()
+        elif client.connection is self:
             client.detached()
+
+    def _expect_attach(self) -> None:
+        if self._client is None and self._open:
+            self._lost()
 
     def _readable(self) -> None:
         try:

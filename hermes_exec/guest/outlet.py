@@ -55,7 +55,7 @@ class Outlet:
         self._skip = 0  # bytes of that chunk which the reader has already
         self._fd = -1
         self._spool: "Spool | None" = None
-        self._spool_folder = ""
+        self._spool_folder: "Callable[[], str] | None" = None
         self._watched = False
         self._on_end: "Callable[[], None] | None" = None
         self._drain_left = -1
@@ -74,8 +74,9 @@ class Outlet:
         self._watch(False)
         self._fd = -1
 
-    def spool_to(self, folder: str) -> None:
-        """Nobody is connected: keep reading, into a file in ``folder`` once the window is full."""
+    def spool_to(self, folder: "Callable[[], str]") -> None:
+        """Nobody is connected: keep reading, into a file in ``folder()`` once the window is full."""
+        self.queued = False
         self._spool_folder = folder
         self._pump_on()
 
@@ -118,7 +119,8 @@ class Outlet:
 
     def resume(self, received: int) -> None:
         """A new connection: go on at the offset up to which the reader has received."""
-        self._spool_folder = ""
+        self._spool_folder = None
+        self.queued = False
         self._drop(min(received, self._end))
         self._unsent = 0
         self._skip = max(0, received - self._start)
@@ -223,7 +225,7 @@ class Outlet:
             return
         try:
             if self._spool is None:
-                self._spool = Spool(self._spool_folder)
+                self._spool = Spool(self._spool_folder())
             self._spool.put(data)
         except OSError:
             self.put(data)  # over the window by one read; the producer waits from now on

@@ -142,7 +142,7 @@ def find_program(name: bytes, env: "dict[bytes, bytes]") -> bytes:
 def _start(program: bytes, spec: "dict[str, Any]", env: "dict[bytes, bytes]", fds: "list[int]") -> int:
     argv = spec["argv"]
     tty = spec.get("tty")
-    if not hasattr(os, "posix_spawn"):
+    if not hasattr(os, "posix_spawn"):  # Python 3.7 and older
         return fork_exec(program, argv, env, fds, tty)
     actions: "list[tuple[Any, ...]]"
     if tty:  # opened by a session leader that has none, it becomes the controlling terminal
@@ -150,7 +150,10 @@ def _start(program: bytes, spec: "dict[str, Any]", env: "dict[bytes, bytes]", fd
         actions += [(os.POSIX_SPAWN_DUP2, 0, number) for number in (1, 2)]
     else:
         actions = [(os.POSIX_SPAWN_DUP2, fd, number) for number, fd in enumerate(fds)]
-    return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=RESET)
+    try:
+        return os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=RESET)
+    except NotImplementedError:  # an old C library
+        return fork_exec(program, argv, env, fds, tty)
 
 
 def fork_exec(

@@ -42,7 +42,7 @@ class Server:
             client = self.clients[name] = Client(self, name)
         client.lease_s = float(hello["lease_s"])
         client.env = hello["env"]
-        client.cwd = hello.get("cwd") or os.environb.get(b"HOME") or b"/"
+        client.cwd = os.path.join(os.environb.get(b"HOME") or b"/", hello.get("cwd") or b"")
         return client
 
     def run(self, request: "Request", operation: str, arguments: "dict[str, Any]") -> None:
@@ -55,7 +55,7 @@ class Server:
             call(request, arguments)
         except OSError as error:
             request.fail("os", error.strerror or str(error), error.errno or 0)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             request.fail("malformed", "{}: {}: {}".format(operation, type(error).__name__, error))
 
     def load(self, payload: bytes) -> None:

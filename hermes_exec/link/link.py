@@ -29,6 +29,8 @@ _STDERR = 4096
 _WELCOME_S = 60.0
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _FORGET_S = 0.05
+_GONE, _ELSEWHERE = 3, 4
+"""Exit codes of guest/bridge.py."""
 
 
 class Attempt:
@@ -38,6 +40,8 @@ class Attempt:
         self.nonce = f"<hx {os.urandom(12).hex()}>"
         self.welcome: asyncio.Future[dict[str, Any]] = link.loop.create_future()
         self.stderr = b""
+        self.over = False
+        self.exit_code: int | None = None
         self.channel: Channel | None = None
         self._link = link
         self._before: bytes | None = b""
@@ -64,6 +68,8 @@ class Attempt:
 
     def closed(self, exit: Exit, /) -> None:
         """The channel is gone."""
+        self.over = True
+        self.exit_code = exit.code
         if not self.welcome.done():
             self.welcome.set_exception(PlaceUnavailable(self._reason(exit)))
             self.welcome.exception()
@@ -78,6 +84,8 @@ class Attempt:
         if not self.welcome.done():
             self.welcome.set_exception(error)
             self.welcome.exception()
+        else:
+            self._link.on_broken(error)
         if self.channel is not None:
             self.channel.abandon()
 
@@ -240,6 +248,10 @@ class Link:
         if call is not None and channel < 3:
             call.feed(channel, data)
 
+    def on_broken(self, error: HermesError) -> None:
+        """The guest broke the protocol: nothing that it says is believed any more."""
+        self._lose(error)
+
     def on_closed(self, attempt: Attempt) -> None:
         """A channel is gone: get a new one unless that was wanted."""
         if attempt is not self._attempt or self._channel is None:
@@ -266,6 +278,8 @@ class Link:
         if welcome["version"] != wire.VERSION:
             channel.abandon()
             raise ProtocolError(f"the guest speaks version {welcome['version']}, not {wire.VERSION}")
+        if attempt.over:
+            raise PlaceUnavailable("the channel broke as soon as the guest had answered")
         self.guest = dict(welcome["guest"])
         self._parts = set(welcome["parts"])
         self._channel = channel
@@ -296,8 +310,8 @@ class Link:
             try:
                 welcome = await self._bridge(known=True)
             except PlaceUnavailable as error:
-                gone = "guest is gone" in str(error) or "started anew" in str(error)
-                if gone or self.loop.time() > give_up:
+                code = self._attempt.exit_code if self._attempt is not None else None
+                if code in {_GONE, _ELSEWHERE} or self.loop.time() > give_up:
                     self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
                     return
             except HermesError as error:

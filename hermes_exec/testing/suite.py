@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from hermes_exec.testing.input import Input
+from hermes_exec.testing.output import Output
 from hermes_exec.testing.running import Running
+from hermes_exec.testing.streams import Streams
 
 
-class Conformance(Running):
+class Conformance(Running, Output, Input, Streams):
     """Every behaviour that a backend has to show."""

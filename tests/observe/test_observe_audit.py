@@ -293,6 +293,16 @@ def test_processes_that_share_a_file_lose_and_tear_nothing(path: Path) -> None:
     assert ids == {f"{worker}-{number}" for worker in range(4) for number in range(200)}
 
 
+def test_a_file_that_another_one_set_aside_is_not_set_aside_again(path: Path) -> None:
+    first, second = Audit(path, max_bytes=1000, keep=3), Audit(path, max_bytes=1000, keep=4)
+    start(second, "second")
+    while not path.with_name("audit.jsonl.1").exists():
+        start(first)
+    start(second, "second")
+    assert not path.with_name("audit.jsonl.2").exists()
+    assert [row["id"] for row in lines(path)] == ["1", "second"]
+
+
 def test_a_file_that_was_moved_away_is_begun_anew(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appender, "LOOK_S", 0.0)
     audit = Audit(path)
@@ -342,7 +352,7 @@ print(audit.dropped)
     )
     kept = [int(each.id) for each in read_audit(path)]
     assert kept[-2:] == [8, 9]
-    assert len(kept) == 10 - int(done.stdout)
+    assert len(kept) >= 10 - int(done.stdout)  # a record cut of nothing but its newline can be read still
     assert 0 < int(done.stdout) < 8
 
 

@@ -1,0 +1,87 @@
+"""What setrlimit(2) bounds where there is no control group: which numbers it takes, and whether it holds here."""
+
+import os
+import resource
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+_NO_LIMIT = resource.RLIM_INFINITY
+_MANY = 1 << 22  # the most pids that Linux knows
+
+
+def clamped(number: int, soft: int, hard: int) -> "tuple[int, int, int]":
+    """The resource with bounds that an unprivileged process may set."""
+    most = resource.getrlimit(number)[1]
+    if most != _NO_LIMIT:
+        soft, hard = min(soft, most), min(hard, most)
+    return number, soft, hard
+
+
+def memory() -> int:
+    """The resource that bounds memory.
+
+    RLIMIT_DATA leaves address space alone that is reserved and never used, which many runtimes do in
+    gigabytes; but older kernels count only the heap for it, so it is tried.
+    """
+    return resource.RLIMIT_DATA if _in_child(_map_beyond_data) else resource.RLIMIT_AS
+
+
+def _map_beyond_data() -> bool:
+    import mmap
+
+    resource.setrlimit(resource.RLIMIT_DATA, clamped(resource.RLIMIT_DATA, 64 << 20, 64 << 20)[1:])
+    try:
+        mmap.mmap(-1, 128 << 20)
+        mmap.mmap(-1, 128 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def _in_child(test: "Callable[[], bool]") -> bool:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os._exit(0 if test() else 1)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def processes() -> int:
+    """How many processes the kernel counts for this user now; 0 where it does not bound them (root).
+
+    Those of other containers with the same user may count too, and cannot be seen; so it is tried at
+    which bound a fork works.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = _MANY if hard == _NO_LIMIT else hard
+    try:
+        if _forks(1, hard):
+            return 0
+        low, high = 1, 2
+        while high < most and not _forks(high, hard):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _forks(middle, hard):
+                high = middle
+            else:
+                low = middle
+        return high - 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+
+
+def _forks(bound: int, hard: int) -> bool:
+    resource.setrlimit(resource.RLIMIT_NPROC, (bound if hard == _NO_LIMIT else min(bound, hard), hard))
+    try:
+        pid = os.fork()
+    except OSError:
+        return False
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return True

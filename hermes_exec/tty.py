@@ -1,0 +1,140 @@
+"""This side's terminal, lent to a PTY: every key goes to the place, and it is put back whatever happens.
+
+Keys are taken as they are, so Ctrl-C and Ctrl-Z act in the place. What is for us begins with ``~`` right
+after Enter, as in ssh(1): ``~d`` detaches, ``~.`` hangs up and ends the program, ``~?`` lists these, and
+``~~`` types one ``~``. Any other key after it goes to the place, with its ``~``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import termios
+import tty
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from hermes_exec.pty import Pty
+    from hermes_exec.result import Result
+
+Wish = Literal["", "detach", "close", "help"]
+
+_READ = 64 << 10
+_WISHES: dict[bytes, Wish] = {b"d": "detach", b".": "close", b"?": "help"}
+_HELP = b"\r\n~d  detach, the program goes on\r\n~.  hang up and end it\r\n~~  type a ~\r\n"
+_ALTERNATE_ON, _ALTERNATE_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
+_CALM = b"\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
+"""Ends what a program that was left in the middle may have asked for: mouse and focus reports, bracketed
+paste, keypad modes, a hidden cursor, colours (xterm's control sequences)."""
+_END_OF_INPUT = b"\x04"
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Escape:
+    """Finds in what is typed the keys that are for us."""
+
+    def __init__(self) -> None:
+        self._at_start = True
+        self._tilde = False
+
+    def feed(self, typed: bytes) -> tuple[bytes, Wish]:
+        """What goes to the place, and the wish that came after it; what follows a wish is dropped."""
+        out = bytearray()
+        for number in typed:
+            key = bytes((number,))
+            if self._tilde:
+                self._tilde = False
+                if key in _WISHES:
+                    self._at_start = True
+                    return bytes(out), _WISHES[key]
+                out += b"~" if key == b"~" else b"~" + key
+            elif self._at_start and key == b"~":
+                self._tilde = True
+                continue
+            else:
+                out += key
+            self._at_start = key in b"\r\n"
+        return bytes(out), ""
+
+
+class Screen:
+    """Remembers what a program did to the terminal that has to be undone when it is left in the middle."""
+
+    def __init__(self) -> None:
+        self._alternate = False
+        self._tail = b""
+
+    def shown(self, data: bytes) -> None:
+        """Look at what goes to the terminal."""
+        seen = self._tail + data
+        on, off = seen.rfind(_ALTERNATE_ON), seen.rfind(_ALTERNATE_OFF)
+        if on != off:
+            self._alternate = on > off
+        self._tail = seen[-len(_ALTERNATE_ON) + 1 :]
+
+    @property
+    def undo(self) -> bytes:
+        """What puts the terminal right."""
+        return (_ALTERNATE_OFF if self._alternate else b"") + _CALM
+
+
+def size_of(fd: int) -> tuple[int, int]:
+    """Rows and columns of a terminal; 24 and 80 where ``fd`` is none, or does not say."""
+    try:
+        columns, rows = os.get_terminal_size(fd)
+    except OSError:
+        return 24, 80
+    return rows or 24, columns or 80
+
+
+@contextlib.contextmanager
+def raw(fd: int) -> Generator[bool]:
+    """Take every key as it is, until the end of the block, whose error or cancellation changes nothing.
+
+    Gives False, and does nothing, where ``fd`` is no terminal.
+    """
+    if not os.isatty(fd):
+        yield False
+        return
+    before = termios.tcgetattr(fd)
+    tty.setraw(fd, termios.TCSADRAIN)
+    try:
+        yield True
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal itself is gone
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | None:
+    """Lend this terminal to ``pty`` until its program ends; gives its result, or None when it was detached.
+
+    ``stdin`` may be a pipe or a file: its end is then typed as Ctrl-D. Call it on the main thread, where
+    SIGWINCH can be heard. SIGTERM and SIGHUP, unless something else handles them, cancel the calling
+    task, so that all is put back on the way out.
+
+    Raises:
+        OutcomeUnknown: the place was lost, and with it the program; the terminal is put back.
+    """
+    screen = Screen()
+    calm = False
+    with raw(stdin) as is_terminal:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                showing = tasks.create_task(_show(pty, stdout, screen))
+                typing = tasks.create_task(_type(pty, stdin, stdout, is_terminal=is_terminal))
+                with _signals(pty, stdin, tasks, is_terminal=is_terminal):
+                    done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
+                    if typing not in done or typing.result() == "":
+                        await showing
+                typing.cancel()
+        except* Exception as group:
+            raise _first(group) from None
+        finally:
+            if os.isatty(stdout):
+                with contextlib.suppress(OSError):
+                    os.write(stdout, b"" if calm else screen.undo)
+    return None
