@@ -82,7 +82,7 @@ class Pty:
         return data
 
     async def write(self, data: bytes | str) -> None:
-        """Type; ``"\\x03"`` is Ctrl-C, ``"\\x04"`` Ctrl-D. Waits while the program does not read.
+        r"""Type; ``"\x03"`` is Ctrl-C, ``"\x04"`` Ctrl-D. Waits while the program does not read.
 
         What is typed after the program's end is dropped.
         """

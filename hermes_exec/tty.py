@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import termios
 import tty
 from typing import TYPE_CHECKING, Literal
+
+from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -31,7 +34,6 @@ _CALM = b"\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
 """Ends what a program that was left in the middle may have asked for: mouse and focus reports, bracketed
 paste, keypad modes, a hidden cursor, colours (xterm's control sequences)."""
 _END_OF_INPUT = b"\x04"
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Escape:
@@ -112,7 +114,7 @@ def raw(fd: int) -> Generator[bool]:
 async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | None:
     """Lend this terminal to ``pty`` until its program ends; gives its result, or None when it was detached.
 
-    ``stdin`` may be a pipe or a file: its end is then typed as Ctrl-D. Call it on the main thread, where
+    ``stdin`` may be a pipe or a file: its end is typed as Ctrl-D. Call it on the main thread, where
     SIGWINCH can be heard. SIGTERM and SIGHUP, unless something else handles them, cancel the calling
     task, so that all is put back on the way out.
 
@@ -120,21 +122,112 @@ async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | Non
         OutcomeUnknown: the place was lost, and with it the program; the terminal is put back.
     """
     screen = Screen()
-    calm = False
-    with raw(stdin) as is_terminal:
+    over = False
+    with raw(stdin) as is_terminal, _signals(pty, stdin if is_terminal else -1):
+        showing = asyncio.create_task(_show(pty, stdout, screen))
+        typing = asyncio.create_task(_type(pty, stdin, stdout if is_terminal else -1))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                showing = tasks.create_task(_show(pty, stdout, screen))
-                typing = tasks.create_task(_type(pty, stdin, stdout, is_terminal=is_terminal))
-                with _signals(pty, stdin, tasks, is_terminal=is_terminal):
-                    done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
-                    if typing not in done or typing.result() == "":
-                        await showing
-                typing.cancel()
-        except* Exception as group:
-            raise _first(group) from None
+            await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
+            wish = typing.result() if typing.done() else ""
+            if wish == "detach":
+                await pty.detach()
+                return None
+            if wish == "close":
+                await pty.close()
+            await showing
+            over = wish == ""
+            return await pty.wait()
         finally:
-            if os.isatty(stdout):
+            showing.cancel()
+            typing.cancel()
+            await asyncio.gather(showing, typing, return_exceptions=True)
+            if not over and os.isatty(stdout):
                 with contextlib.suppress(OSError):
-                    os.write(stdout, b"" if calm else screen.undo)
-    return None
+                    _write(stdout, screen.undo)
+
+
+async def _show(pty: Pty, fd: int, screen: Screen) -> None:
+    loop = asyncio.get_running_loop()
+    async for data in pty:
+        screen.shown(data)
+        await loop.run_in_executor(None, _write, fd, data)  # a slow terminal must not hold up the link
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # somebody else who has it open made it so
+            select.select((), (fd,), ())
+
+
+async def _type(pty: Pty, fd: int, screen: int) -> Wish:
+    """Send what is typed, until a wish to leave or the end of a pipe; ``screen`` is -1 without a terminal."""
+    escape = Escape()
+    last = b""
+    while True:
+        await _readable(fd)
+        typed = os.read(fd, _READ)
+        wish: Wish = ""
+        if not typed:
+            if screen < 0:  # in the middle of a line the first Ctrl-D only hands over what there is of it
+                await pty.write(_END_OF_INPUT if last in b"\n" else 2 * _END_OF_INPUT)
+            return ""
+        if screen >= 0:
+            typed, wish = escape.feed(typed)
+        await pty.write(typed)
+        last = typed[-1:]
+        if wish == "help":
+            _write(screen, _HELP)
+        elif wish:
+            return wish
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    try:
+        loop.add_reader(fd, lambda: None if ready.done() else ready.set_result(None))
+    except PermissionError:  # a file, which is always ready
+        return
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+@contextlib.contextmanager
+def _signals(pty: Pty, fd: int) -> Generator[None]:
+    """Follow the size of the terminal ``fd`` (-1: there is none); an order to end cancels the task."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+    resizing: set[asyncio.Task[None]] = set()
+
+    def resized() -> None:
+        resizing.add(changing := loop.create_task(_resize(pty, fd)))
+        changing.add_done_callback(resizing.discard)
+
+    wanted: dict[signal.Signals, Callable[[], object]] = {}
+    if fd >= 0:
+        wanted[signal.SIGWINCH] = resized
+    if task is not None:
+        ending = (signal.SIGTERM, signal.SIGHUP)
+        wanted |= {number: task.cancel for number in ending if signal.getsignal(number) is signal.SIG_DFL}
+    before = {number: signal.getsignal(number) for number in wanted}
+    heard: list[signal.Signals] = []
+    try:
+        for number, call in wanted.items():
+            with contextlib.suppress(ValueError, RuntimeError):  # not on the main thread
+                loop.add_signal_handler(number, call)
+                heard.append(number)
+        yield
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
+
+
+async def _resize(pty: Pty, fd: int) -> None:
+    with contextlib.suppress(HermesError):  # it has ended meanwhile, or ends for a reason told elsewhere
+        await pty.resize(*size_of(fd))

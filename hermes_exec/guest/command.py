@@ -16,13 +16,21 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .client import Client, Request
+    from .confine import Confinement
     from .loop import Loop, Timer
     from .process import Runner
     from .server import Server
 
 
+def _no_limits(loop: "Loop", limits: "dict[str, Any]") -> "Confinement":
+    raise ValueError("the part for limits was not sent")
+
+
 class Command:
     """A request that runs something: its time limit, its cancellation, its answer."""
+
+    confine: "Callable[[Loop, dict[str, Any]], Confinement]" = staticmethod(_no_limits)
+    """What prepares the limits of a command; set by the part for limits."""
 
     def __init__(self, request: "Request", arguments: "dict[str, Any]") -> None:
         self.request = request
@@ -32,6 +40,8 @@ class Command:
         self.answer: "dict[str, Any]" = {}
         self._started = 0.0
         self._deadline: "Timer | None" = None
+        limits = arguments.get("limits")
+        self.confined = Command.confine(self.loop, limits) if limits else None
         request.cancel = self.cancel
 
     def begin(self) -> None:
@@ -40,6 +50,8 @@ class Command:
         limit = self.arguments.get("timeout")
         if limit is not None:
             self._deadline = self.loop.call_later(float(limit), self._timed_out)
+        if self.confined is not None:
+            self.confined.begin()
 
     def _timed_out(self) -> None:
         self.stop("timed_out")
@@ -92,6 +104,8 @@ class Command:
         """Send the answer."""
         if self._deadline is not None:
             self._deadline.cancel()
+        if self.confined is not None:
+            self.confined.end(self.answer)
         self.answer["duration"] = now() - self._started
         self.request.finish(self.answer)
 
@@ -114,6 +128,8 @@ class Exec(Command):
             "env": env,
             "cwd": os.path.join(request.client.cwd, arguments.get("cwd") or b""),
         }
+        if self.confined is not None:
+            spec["confine"] = self.confined.spec()
         self.begin()
         fds = [stdin, self._pipes[0][2], self._pipes[-1][2]]
         self._runner.start(spec, fds, self._ended)
@@ -143,6 +159,8 @@ class Exec(Command):
             self.answer["code"] = 127 if value in (errno.ENOENT, errno.ENOTDIR) else 126
         elif kind == runner.NO_FOLDER:
             self.answer.update(error="cwd", errno=value, message=os.strerror(value))
+        elif kind == runner.NO_LIMITS:
+            self.answer.update(error="os", errno=value, message="its limits could not be set: " + os.strerror(value))
         else:
             self.ended(value)
         drain_all([outlet for outlet, _, _ in self._pipes], self._drained)

@@ -95,8 +95,7 @@ class Sender:
         for step in plan:
             *folders, name = step[1:].split(b"/")
             if self._go(folders):
-                if self._put(name, step[:1]):
-                    self._names.append(name)
+                self._put(name, step[:1])
             if self._size >= _FULL or len(self._entries) >= _MANY or self._large >= 0:
                 yield from self._flush()
         yield from self._end()
@@ -107,15 +106,11 @@ class Sender:
         while same < min(len(names), len(self._names)) and names[same] == self._names[same]:
             same += 1
         while len(self._names) > same:
-            self._names.pop()
             self._leave()
-        for name in names[same:]:
-            if not self._put(name, COPY):
-                return False
-            self._names.append(name)
-        return True
+        return all(self._put(name, COPY) for name in names[same:])
 
     def _leave(self) -> None:
+        self._names.pop()
         os.close(self._folders.pop())
         self._add(LEAVE, 0, 0, 0, b"")
 
@@ -124,14 +119,13 @@ class Sender:
         try:
             info = os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False)
             kind = stat.S_IFMT(info.st_mode)
-            if ignore and ignore.ignores(self._path(name), kind == stat.S_IFDIR):
+            if ignore and ignore.ignores(b"/".join(self._names + [name]), kind == stat.S_IFDIR):
                 return False
             mode = info.st_mode & PERMISSIONS
             if kind == stat.S_IFDIR:
                 self._folders.append(open_folder(name, self._folders[-1]))
+                self._names.append(name)
                 self._add(FOLDER, mode, info.st_mtime_ns, 0, name)
-                if ignore:
-                    self._names.append(name)
                 return True
             if kind == stat.S_IFREG and action == TOUCH:
                 self._add(META, mode, info.st_mtime_ns, 0, name)
@@ -147,9 +141,6 @@ class Sender:
         except OSError as error:
             self._add(SKIP, UNREADABLE, 0, error.errno or 0, name)
         return False
-
-    def _path(self, name: bytes) -> bytes:
-        return b"/".join(self._names + [name])
 
     def _file(self, name: bytes, mode: int, info: os.stat_result) -> None:
         fd = os.open(name, READ, dir_fd=self._folders[-1])
@@ -171,7 +162,8 @@ class Sender:
         self._contents.append(content)
         self._size += len(content)
         self.files += 1
-        self.bytes += len(content)
+        if kind == FILE:
+            self.bytes += len(content)
 
     def _add(self, kind: int, mode: int, mtime: int, size: int, name: bytes) -> None:
         self._entries.append(ENTRY.pack(kind, mode, mtime, size))

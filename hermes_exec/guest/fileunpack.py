@@ -131,7 +131,7 @@ class Receiver:
             self._complete()
         elif kind == filetree.END:
             totals = filetree.TOTALS.unpack(payload)
-            if len(self._folders) != 1 or totals != (self.files + len(self.outside), self.bytes):
+            if len(self._folders) != 1 or totals != (self.files, self.bytes):
                 raise Refused("the totals do not agree")
             self._leave_root()
             self._ended = True
@@ -142,3 +142,174 @@ class Receiver:
     def _compare(digest: "Any", told: memoryview) -> None:
         if digest.digest() != told:
             raise Refused("the content does not have the hash that was sent with it")
+
+    def _batch(self, payload: memoryview) -> None:
+        count, size = filetree.COUNTS.unpack_from(payload, 0)
+        start = filetree.COUNTS.size
+        at = start + count * ENTRY.size
+        names = bytes(payload[at : at + size]).split(b"\0")
+        at += size
+        if at > len(payload) or len(names) != count:
+            raise Refused("a batch whose parts do not fit")
+        name = b""
+        try:
+            for entry, name in zip(ENTRY.iter_unpack(payload[start : start + count * ENTRY.size]), names):
+                kind, mode, mtime, length = entry
+                if kind in (filetree.FILE, filetree.LINK):
+                    content = payload[at : at + length]
+                    at += length
+                    if at > len(payload):
+                        raise Refused("content that is cut short")
+                    self._take(name)
+                    if kind == filetree.FILE:
+                        self._file(name, mode, mtime, content)
+                    else:
+                        self._link(name, mtime, bytes(content))
+                else:
+                    self._other(kind, mode, mtime, length, name)
+        except OSError as error:
+            error.filename = self._path(name)
+            raise
+        if at != len(payload):
+            raise Refused("bytes after a batch")
+
+    def _path(self, name: bytes) -> bytes:
+        path = self._folders[-1].path
+        return path if name in (b"", b".") else path + b"/" + name if path else name
+
+    def _take(self, name: bytes) -> None:
+        """Refuse a name that is not plain, or that was sent before for the same file."""
+        check_name(name)
+        if self._large is not None:
+            raise Refused("an entry in the middle of a large file")
+        folder = self._folders[-1]
+        key = fold(name)
+        earlier = folder.seen.setdefault(key, name)
+        if earlier is not name and (earlier == name or self._same(earlier, name)):
+            raise Refused("{!r} was sent twice".format(self._path(name)))
+
+    def _same(self, earlier: bytes, name: bytes) -> bool:
+        """Whether this file system takes two spellings for one file."""
+        folder = self._folders[-1].fd
+        try:
+            first = os.stat(earlier, dir_fd=folder, follow_symlinks=False)
+            second = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(first, second)
+
+    def _other(self, kind: int, mode: int, mtime: int, size: int, name: bytes) -> None:
+        if kind == filetree.FOLDER:
+            self._take(name)
+            self._enter(name, mode, mtime)
+        elif kind == filetree.LEAVE and len(self._folders) > 1:
+            self._leave()
+        elif kind == filetree.LARGE:
+            self._take(name)
+            fd = os.open(self._temporary, NEW, 0o600, dir_fd=self._folders[-1].fd)
+            self._large = (fd, mode, mtime, name)
+            self._digest = sha256()
+        elif kind == filetree.META:
+            self._take(name)
+            self._touch(name, mode, mtime)
+        elif kind == filetree.SKIP:
+            if len(self.skipped) < _TOLD:
+                self.skipped.append([self._path(name), mode, size])
+        elif kind == filetree.ROOT and self._folders[-1].mode is None and len(self._folders) == 1:
+            self._folders[0].mode = mode & PERMISSIONS
+            self._folders[0].mtime = mtime
+        else:
+            raise Refused("an entry of kind {}".format(kind))
+
+    def _enter(self, name: bytes, mode: int, mtime: int) -> None:
+        folder = self._folders[-1].fd
+        try:
+            os.mkdir(name, 0o700, dir_fd=folder)
+        except FileExistsError:
+            pass
+        fd = open_folder(name, folder)
+        self._folders.append(Folder(fd, self._path(name), mode & PERMISSIONS, mtime))
+
+    def _leave(self) -> None:
+        folder = self._folders.pop()
+        try:
+            self._settle(folder)
+        finally:
+            os.close(folder.fd)
+
+    def _leave_root(self) -> None:
+        if self._fresh and self._folders[0].mode is not None:
+            self._settle(self._folders[0])
+
+    @staticmethod
+    def _settle(folder: Folder) -> None:
+        """All is in it: its own mode and time."""
+        os.fchmod(folder.fd, folder.mode or 0)
+        os.utime(folder.fd, ns=(folder.mtime, folder.mtime))
+
+    def _file(self, name: bytes, mode: int, mtime: int, content: memoryview) -> None:
+        fd = os.open(self._temporary, NEW, 0o600, dir_fd=self._folders[-1].fd)
+        try:
+            write_all(fd, content)
+            self._place(fd, name, mode, mtime)
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            os.close(fd)
+        self.bytes += len(content)
+
+    def _place(self, fd: int, name: bytes, mode: int, mtime: int) -> None:
+        folder = self._folders[-1].fd
+        os.fchmod(fd, mode & PERMISSIONS)
+        os.utime(fd, ns=(mtime, mtime))
+        os.rename(self._temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        self.files += 1
+
+    def _drop(self) -> None:
+        try:
+            os.unlink(self._temporary, dir_fd=self._folders[-1].fd)
+        except OSError:
+            pass
+
+    def _data(self, piece: memoryview) -> None:
+        if self._large is None:
+            raise Refused("content of no file")
+        write_all(self._large[0], piece)
+        self.bytes += len(piece)
+        if self._verify:
+            self._digest.update(piece)
+
+    def _complete(self) -> None:
+        if self._large is not None:
+            fd, mode, mtime, name = self._large
+            self._place(fd, name, mode, mtime)
+            self._large = None
+            os.close(fd)
+
+    def _link(self, name: bytes, mtime: int, target: bytes) -> None:
+        self.files += 1
+        if b"\0" in target:
+            raise Refused("a link with an impossible target")
+        if leads_out(target, len(self._folders) - 1) and not self._keep_outside:
+            if len(self.outside) < _TOLD:
+                self.outside.append([self._path(name), target])
+            return
+        folder = self._folders[-1].fd
+        os.symlink(target, self._temporary, dir_fd=folder)
+        try:
+            os.utime(self._temporary, ns=(mtime, mtime), dir_fd=folder, follow_symlinks=False)
+            os.rename(self._temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            self._drop()
+            raise
+
+    def _touch(self, name: bytes, mode: int, mtime: int) -> None:
+        """Give a file that has the right content the mode and time that go with it."""
+        fd = os.open(name, READ, dir_fd=self._folders[-1].fd)
+        try:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                os.fchmod(fd, mode & PERMISSIONS)
+                os.utime(fd, ns=(mtime, mtime))
+        finally:
+            os.close(fd)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .client import Request
-    from .limits import Confinement
+    from .confine import Confinement
     from .loop import Timer
 
 LOG_CAP = 1 << 30
@@ -91,7 +91,7 @@ class Job:
         client = self._request.client
         env = dict(client.env)
         env.update(arguments.get("env") or {})
-        spec = {"argv": self._words(), "env": env, "cwd": arguments.get("cwd") or client.cwd}
+        spec = {"argv": self._words(), "env": env, "cwd": os.path.join(client.cwd, arguments.get("cwd") or b"")}
         if self._confined is not None:
             spec["confine"] = self._confined.spec()
             self._confined.begin()
@@ -126,8 +126,9 @@ class Job:
             self._end(GRACE_S)
             return
         self._close()
-        words = {runner.NO_FOLDER: "cwd", runner.NO_PROGRAM: "program"}
-        self._request.finish({"error": words.get(kind, "os"), "errno": value, "message": os.strerror(value)})
+        error = {runner.NO_FOLDER: "cwd", runner.NO_PROGRAM: "program", runner.NO_LIMITS: "os"}[kind]
+        message = ("its limits could not be set: " if error == "os" else "") + os.strerror(value)
+        self._request.fail(error, message, value)
         self._on_end(self)
 
     def _log_failed(self, why: str) -> None:

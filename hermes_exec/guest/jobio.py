@@ -4,7 +4,8 @@ import errno
 import os
 
 from . import wire
-from .streams import Inlet, enlarge
+from .inlet import Inlet
+from .pipes import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

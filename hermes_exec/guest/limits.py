@@ -1,182 +1,97 @@
 """Limits on single commands: by control group where one can be used, by setrlimit(2) otherwise.
 
-A control group counts all processes of a command together; setrlimit(2) bounds each one for itself. CPU
-time has no bound in a group, so the guest looks at its clock, no earlier than the time can be used up.
+What neither can bound here is refused rather than ignored.
 """
 
-import _signal
+import errno
 import os
-import resource
 
-from . import cgroups, rlimits, tree
+from . import cgroups, rlimits
 from .cgroups import CPU, MEMORY, PROCESSES
 from .command import Command
+from .confine import FILE_SIZE, OPEN_FILES, Confinement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from .client import Request
     from .loop import Loop
     from .server import Server
 
-FILE_SIZE, OPEN_FILES = "file_size", "open_files"
-NAMES = (CPU, MEMORY, PROCESSES, FILE_SIZE, OPEN_FILES)
-_FLAGS = {
-    resource.RLIMIT_CPU: "t",
-    resource.RLIMIT_DATA: "d",
-    resource.RLIMIT_AS: "v",
-    resource.RLIMIT_NPROC: "u",
-    resource.RLIMIT_FSIZE: "f",
-    resource.RLIMIT_NOFILE: "n",
-}
-_KIBIBYTES = (resource.RLIMIT_DATA, resource.RLIMIT_AS, resource.RLIMIT_FSIZE)
-_LOOK_S = 0.02
-_GRACE_S = 1.0
+_NAMES = (CPU, MEMORY, PROCESSES, FILE_SIZE, OPEN_FILES)
+_PATIENCE = 20
+"""Attempts, 10 ms apart, to remove the groups of processes that have just died."""
 
 
-class Confinement:
-    """The limits of one command, with the groups that were made for it."""
+class Limiter:
+    """Makes confinements, and knows what holds in this place."""
 
-    def __init__(self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.Home, str]]") -> None:
-        self.removed = False
-        self._loop = loop
-        self._limits = limits
-        self._groups = groups
-        self._folders = sorted({folder for _, folder in groups.values()})
-        self._rlimits: "list[tuple[int, int, int]]" = []
-        self._hit = False
-        self._kill_rounds = 0
-        self._refusal = ""
-        self._pause = _LOOK_S
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._prefix = cgroups.prefix()
+        self._made = 0
+        self._confinements: "list[Confinement]" = []
+        self._end = server.on_idle
+        server.on_idle = self._clean_up
+        self._homes = cgroups.find()
+        self._memory = 0 if MEMORY in self._homes else rlimits.memory()
+        self._counts_processes = PROCESSES not in self._homes and rlimits.processes() > 0
 
-    def bound(self, memory: int, processes: int) -> None:
-        """Set the groups' bounds, and find the numbers for setrlimit(2) where there is no group."""
-        for kind, value in self._limits.items():
-            if kind in self._groups:
-                self._bound_group(kind, value)
-            elif kind == MEMORY:
-                self._add(memory, value)
-            elif kind == PROCESSES:
-                self._add(resource.RLIMIT_NPROC, processes + value)
-            elif kind == FILE_SIZE:
-                self._add(resource.RLIMIT_FSIZE, value)
-            elif kind == OPEN_FILES:
-                self._add(resource.RLIMIT_NOFILE, value)
-            if kind == CPU:  # each process for itself, beside the group's clock
-                seconds = int(-(-value // 1))
-                self._add(resource.RLIMIT_CPU, seconds, seconds + 1)  # SIGXCPU first, SIGKILL a second later
+    def info(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Which limit is enforced by what."""
+        request.finish({name: self._enforcer(name) for name in _NAMES})
 
-    def _add(self, number: int, soft: int, hard: "int | None" = None) -> None:
-        self._rlimits.append(rlimits.clamped(number, soft, soft if hard is None else hard))
+    def _enforcer(self, name: str) -> str:
+        home = self._homes.get(name)
+        if home is not None:
+            return home.enforcer
+        return "none" if name == PROCESSES and not self._counts_processes else "rlimit"
 
-    def _bound_group(self, kind: str, value: int) -> None:
-        home, folder = self._groups[kind]
-        if kind != CPU:
-            cgroups.write("{}/{}".format(folder, home.file(kind)), str(value).encode())
-        if kind == MEMORY:
-            swap = ("memory.memsw.limit_in_bytes", value) if home.version == 1 else ("memory.swap.max", 0)
-            try:
-                cgroups.write("{}/{}".format(folder, swap[0]), str(swap[1]).encode())
-            except OSError:
-                pass  # a kernel that does not count swap
+    def confine(self, loop: "Loop", limits: "dict[str, Any]") -> Confinement:
+        """Prepare the limits of one command; raises OSError where one of them cannot be had."""
+        for name, value in limits.items():
+            if name not in _NAMES or not (isinstance(value, int) or name == CPU) or value <= 0:
+                raise ValueError("no limit {}={}".format(name, value))
+            if self._enforcer(name) == "none":
+                raise OSError(errno.EOPNOTSUPP, "nothing here can limit {}".format(name))
+        folders: "dict[str, str]" = {}
+        groups = {}
+        for name in limits:
+            home = self._homes.get(name)
+            if home is not None:
+                if home.folder not in folders:
+                    folders[home.folder] = self._make(home.folder)
+                groups[name] = (home, folders[home.folder])
+        made = Confinement(loop, limits, groups)
+        self._confinements = [other for other in self._confinements if not other.removed]
+        self._confinements.append(made)
+        counted = rlimits.processes() if PROCESSES in limits and PROCESSES not in groups else 0
+        try:
+            made.bound(self._memory, counted)
+        except OSError:
+            made.remove()
+            raise
+        return made
 
-    def spec(self) -> "dict[str, Any]":
-        """What a runner's child has to do to itself before it becomes the program."""
-        return {"join": [folder + "/cgroup.procs" for folder in self._folders], "rlimits": self._rlimits}
+    def _make(self, parent: str) -> str:
+        self._made += 1
+        folder = "{}/{}{}".format(parent, self._prefix, self._made)
+        os.mkdir(folder)
+        return folder
 
-    def text(self, bash: bool, folder: str) -> bytes:
-        """What a subshell has to do to itself, in shell; if it cannot, nothing more runs in it."""
-        self._refusal = folder + "/refused"
-        builtin = "\\builtin" if bash else "\\command"
-        words = ["{} echo 0 >|{}/cgroup.procs".format(builtin, path) for path in self._folders]
-        for number, soft, hard in self._rlimits:
-            words.append(self._ulimit(builtin, bash, number, soft, hard))
-        text = "{{ {}; }} 2>/dev/null || {{ >|{}; \\exit 126; }};".format(" && ".join(words), self._refusal)
-        return text.encode()
+    def _clean_up(self, attempt: int = 0) -> None:
+        """Nobody needs the guest any more: remove all groups before it ends."""
+        self._confinements = [made for made in self._confinements if not made.remove()]
+        server = self._server
+        if self._confinements and attempt < _PATIENCE:
+            server.loop.call_later(0.01, lambda: self._clean_up(attempt + 1))
+        elif not server.clients and not any(keeps() for keeps in server.keeps_alive):
+            self._end()
 
-    @staticmethod
-    def _ulimit(builtin: str, bash: bool, number: int, soft: int, hard: int) -> str:
-        flag = _FLAGS[number]
-        text = "{0} ulimit -S -{1} {2} && {0} ulimit -H -{1} {3}"
-        if number == resource.RLIMIT_NPROC and not bash:
-            return "{{ {} || {}; }}".format(text.format(builtin, "p", soft, hard), text.format(builtin, flag, soft, hard))
-        if number not in _KIBIBYTES:
-            return text.format(builtin, flag, soft, hard)
-        plain = text.format(builtin, flag, soft >> 10, hard >> 10)
-        if number != resource.RLIMIT_FSIZE:
-            return plain
-        posix = text.format(builtin, flag, soft >> 9, hard >> 9)  # POSIX counts a file in blocks of 512 bytes
-        return "case :$SHELLOPTS: in *:posix:*) {};; *) {};; esac".format(posix, plain) if bash else posix
 
-    def begin(self) -> None:
-        """The command starts."""
-        if CPU in self._groups:
-            self._look()
-
-    def _used_s(self) -> float:
-        home, folder = self._groups[CPU]
-        if home.version == 1:
-            return int(cgroups.read(folder + "/cpuacct.usage") or 0) / 1e9
-        return cgroups.counter(folder + "/cpu.stat", b"usage_usec") / 1e6
-
-    def _look(self) -> None:
-        if self.removed:
-            return
-        left = self._limits[CPU] - self._used_s()
-        if left > 0:
-            self._loop.call_later(max(_LOOK_S, left / (os.cpu_count() or 1)), self._look)
-            return
-        self._hit = True
-        self._kill(_signal.SIGXCPU)
-        self._loop.call_later(_GRACE_S, self._kill_on)
-
-    def _kill_on(self) -> None:
-        if not self.removed and self._kill(_signal.SIGKILL):
-            self._loop.call_later(_LOOK_S, self._kill_on)
-
-    def _kill(self, number: int) -> bool:
-        pids = [int(pid) for pid in cgroups.read(self._groups[CPU][1] + "/cgroup.procs").split()]
-        for process in tree.living(pids):
-            tree.send(process, number)
-        return bool(pids)
-
-    def end(self, answer: "dict[str, Any]") -> None:
-        """The command has ended: say in its answer which limit did that, and let go of the groups."""
-        if self._refusal and os.path.exists(self._refusal):
-            os.unlink(self._refusal)
-            answer.update(error="os", errno=1, message="its limits could not be set, so it was not started")
-        elif "error" not in answer:
-            limit = self._verdict(answer)
-            if limit:
-                answer["limit"] = limit
-        self._remove_on()
-
-    def _verdict(self, answer: "dict[str, Any]") -> str:
-        if self._hit:
-            return CPU
-        if "timed_out" in answer or "cancelled" in answer or answer.get("code") == 0:
-            return ""
-        for kind, files, name in (
-            (MEMORY, ("", "memory.oom_control", "memory.events"), b"oom_kill"),
-            (PROCESSES, ("", "pids.events", "pids.events"), b"max"),
-        ):
-            home, folder = self._groups.get(kind, (None, ""))
-            if kind in self._limits and home and cgroups.counter("{}/{}".format(folder, files[home.version]), name):
-                return kind
-        number = answer.get("signal") or answer.get("code", 0) - 128  # a shell tells its child's signal so
-        for kind, signal in ((CPU, _signal.SIGXCPU), (FILE_SIZE, _signal.SIGXFSZ)):
-            if kind in self._limits and number == signal:
-                return kind
-        return ""
-
-    def _remove_on(self) -> None:
-        """Remove the groups as soon as what the command left in the background is gone."""
-        if not self.remove():
-            self._pause = min(2 * self._pause, 5.0)
-            self._loop.call_later(self._pause, self._remove_on)
-
-    def remove(self) -> bool:
-        """Remove the groups if they are empty; whether they are gone."""
-        self.removed = all([cgroups.remove(folder) for folder in self._folders])
-        return self.removed
+def install(server: "Server") -> None:
+    """Offer ``limits_info``, and limits to every command."""
+    limiter = Limiter(server)
+    Command.confine = staticmethod(limiter.confine)
+    server.operations["limits_info"] = limiter.info

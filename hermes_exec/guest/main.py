@@ -96,7 +96,7 @@ def keep(guest: int, folders: "list[str]") -> None:
 def _accept(server: Server, door: "_socket.socket") -> None:
     """A bridge hands over the descriptors of a new connection, and waits until it is closed."""
     try:
-        number, _ = door._accept()  # noqa: SLF001  what socket.accept is made of
+        number, _ = door._accept()  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
     except OSError:
         return  # it has hung up already
     bridge = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)

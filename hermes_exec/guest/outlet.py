@@ -220,13 +220,14 @@ class Outlet:
         self._settle()
 
     def _store(self, data: bytes) -> None:
-        if self._spool is None and not (self._spool_folder and self.full):
+        if self._spool is None and (self._spool_folder is None or not self.full):
             self.put(data)
             return
         try:
-            if self._spool is None:
+            if self._spool is None and self._spool_folder is not None:
                 self._spool = Spool(self._spool_folder())
-            self._spool.put(data)
+            if self._spool is not None:
+                self._spool.put(data)
         except OSError:
             self.put(data)  # over the window by one read; the producer waits from now on
             self._watch(False)

@@ -7,7 +7,9 @@ PTY ends with its program, by ``pty.close``, or with the client that started it 
 
 import _signal
 import errno
+import os
 
+from .folders import default_shell
 from .ptyprogram import Pty
 
 TYPE_CHECKING = False
@@ -35,6 +37,8 @@ class Ptys:
         if client not in self._owners:
             self._owners.add(client)
             client.on_close.append(lambda: self._leave(client))
+        if not arguments.get("argv"):
+            arguments["argv"] = [login_shell(client.env), b"-l"]
         self._ptys[arguments["name"]] = Pty(request, arguments, self._gone)
 
     def _gone(self, pty: Pty) -> None:
@@ -61,9 +65,23 @@ class Ptys:
 
         self._server.operations["pty." + operation] = named
 
-    def list(self, request: "Request", arguments: "dict[str, Any]") -> None:
+    def list(self, request: "Request", _: "dict[str, Any]") -> None:
         """Names, how many look at each, and whether the program has ended."""
         request.finish({"ptys": [[pty.name, len(pty.views), pty.ended] for pty in self._ptys.values()]})
+
+
+def login_shell(env: "dict[bytes, bytes]") -> bytes:
+    """The shell of this user, or a usual one where that is none to work in."""
+    import pwd  # a file of its own in some builds
+
+    shell = env.get(b"SHELL") or os.environb.get(b"SHELL")
+    if not shell:
+        try:
+            shell = os.fsencode(pwd.getpwuid(os.getuid()).pw_shell)
+        except KeyError:
+            shell = b""
+    useless = os.path.basename(shell) in (b"", b"nologin", b"false")
+    return default_shell() if useless or not os.access(shell, os.X_OK) else shell
 
 
 def _attach(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
@@ -80,7 +98,7 @@ def _send_signal(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> N
     request.finish({})
 
 
-def _close(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+def _close(pty: Pty, request: "Request", _: "dict[str, Any]") -> None:
     """Answers when nothing of it is left."""
     if pty.ended:
         request.finish({})
@@ -93,5 +111,7 @@ def install(server: "Server") -> None:
     ptys = Ptys(server)
     server.operations["pty"] = ptys.start
     server.operations["pty.list"] = ptys.list
-    for operation, call in (("attach", _attach), ("resize", _resize), ("signal", _send_signal), ("close", _close)):
-        ptys.offer(operation, call)
+    ptys.offer("attach", _attach)
+    ptys.offer("resize", _resize)
+    ptys.offer("signal", _send_signal)
+    ptys.offer("close", _close)

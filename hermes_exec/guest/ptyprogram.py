@@ -7,7 +7,6 @@ import os
 import struct
 
 from . import runner
-from .folders import default_shell
 from .loop import now
 from .process import Pool
 from .ptyview import History, View
@@ -30,7 +29,9 @@ _IUTF8 = 0o40000
 class Pty:
     """A pseudo-terminal, its program and its viewers. ``gone`` is called when nobody can attach any more."""
 
-    def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[Pty], None]") -> None:
+    def __init__(
+        self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[Pty], None]"
+    ) -> None:
         self.name: str = arguments["name"]
         self.owner = request.client
         self.keep_s = float(arguments.get("keep_s") or 0)
@@ -59,7 +60,7 @@ class Pty:
         self._unwatched()
 
     def _start(self, arguments: "dict[str, Any]") -> None:
-        import termios  # noqa: PLC0415  a file of its own
+        import termios  # a file of its own
 
         self._set_size = termios.TIOCSWINSZ
         os.set_blocking(self._master, False)
@@ -72,15 +73,18 @@ class Pty:
         env.update(arguments.get("env") or {})
         tty = os.ttyname(self._slave)
         spec = {
-            "argv": arguments.get("argv") or [login_shell(env), b"-l"],
+            "argv": arguments["argv"],
             "env": env,
             "cwd": arguments.get("cwd") or self.owner.cwd,
             "tty": tty,
         }
         self._pool = Pool(self._loop)
         self._runner = self._pool.take()
-        fds = [self._slave] * 3
-        self._runner.start(spec, fds, self._program_ended, lambda pid: self._request.finish({"pid": pid, "tty": tty}))
+
+        def started(pid: int) -> None:
+            self._request.finish({"pid": pid, "tty": tty})
+
+        self._runner.start(spec, [self._slave] * 3, self._program_ended, started)
 
     def resize(self, rows: int, cols: int) -> None:
         """Set the size; when it is another one the kernel tells those in the foreground."""
@@ -136,7 +140,7 @@ class Pty:
                 self._loop.ignore_read(self._master)
 
     def _readable(self) -> None:
-        parts = []
+        parts: "list[bytes]" = []
         size = 0
         ended = False
         while size < _TURN and not ended:
@@ -233,17 +237,3 @@ class Pty:
             self._swept(survivors)
         elif not self._over:  # the runner had not started it yet, or is about to tell its end
             self._loop.call_later(_AGAIN_S, self._kill)
-
-
-def login_shell(env: "dict[bytes, bytes]") -> bytes:
-    """The shell of this user, or a usual one where that is none to work in."""
-    import pwd  # noqa: PLC0415  a file of its own in some builds
-
-    shell = env.get(b"SHELL") or os.environb.get(b"SHELL")
-    if not shell:
-        try:
-            shell = os.fsencode(pwd.getpwuid(os.getuid()).pw_shell)
-        except KeyError:
-            shell = b""
-    useless = os.path.basename(shell) in (b"", b"nologin", b"false")
-    return default_shell() if useless or not os.access(shell, os.X_OK) else shell

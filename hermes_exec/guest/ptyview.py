@@ -41,7 +41,7 @@ class History:
         recent = bytes(self._bytes[-HISTORY:])
         if not recent:
             return b""
-        import re  # noqa: PLC0415  slow to import, and few attach a second time
+        import re  # slow to import, and few attach a second time
 
         if self._cut or len(recent) < len(self._bytes):
             recent = recent.partition(b"\n")[2] or recent  # no half of a line, nor of an escape sequence
@@ -52,7 +52,11 @@ class View:
     """One look at a PTY. A pipe holds what is shown until the request's outlet takes or spools it."""
 
     def __init__(
-        self, request: "Request", master: int, on_room: "Callable[[], None]", on_left: "Callable[[View], None]"
+        self,
+        request: "Request",
+        master: int,
+        on_room: "Callable[[], None]",
+        on_left: "Callable[[View], None]",
     ) -> None:
         self._request = request
         self._on_room = on_room

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REPLY = struct.Struct("<BBi")
 """Kind, whether it left processes behind, and a value: errno, pid or wait status."""
-NO_PROGRAM, NO_FOLDER, STARTED, ENDED = range(4)
+NO_PROGRAM, NO_FOLDER, STARTED, ENDED, NO_LIMITS = range(5)
 _LENGTH = struct.Struct(">I")
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 RESET = [number for number in range(1, 32) if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
@@ -115,6 +115,8 @@ def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]") ->
     except OSError as error:
         for fd in fds:
             os.close(fd)
+        if isinstance(error, NotConfined):
+            stage = NO_LIMITS
         channel.sendall(REPLY.pack(stage, 0, error.errno or 0))
         return
     for fd in fds:
@@ -142,8 +144,9 @@ def find_program(name: bytes, env: "dict[bytes, bytes]") -> bytes:
 def _start(program: bytes, spec: "dict[str, Any]", env: "dict[bytes, bytes]", fds: "list[int]") -> int:
     argv = spec["argv"]
     tty = spec.get("tty")
-    if not hasattr(os, "posix_spawn"):  # Python 3.7 and older
-        return fork_exec(program, argv, env, fds, tty)
+    confine = spec.get("confine")
+    if confine or not hasattr(os, "posix_spawn"):  # Python 3.7 and older
+        return fork_exec(program, argv, env, fds, tty, confine)
     actions: "list[tuple[Any, ...]]"
     if tty:  # opened by a session leader that has none, it becomes the controlling terminal
         actions = [(os.POSIX_SPAWN_OPEN, 0, tty, os.O_RDWR, 0)]
@@ -156,12 +159,39 @@ def _start(program: bytes, spec: "dict[str, Any]", env: "dict[bytes, bytes]", fd
         return fork_exec(program, argv, env, fds, tty)
 
 
+class NotConfined(OSError):
+    """A process could not be put under its limits, so it did not become the program."""
+
+
+def _enter(confine: "dict[str, Any]") -> None:
+    """Put this process under its limits; the guest's module ``confine`` says which."""
+    import resource  # loaded already
+
+    for path in confine["join"]:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(fd, b"0")
+        os.close(fd)
+    for number, soft, hard in confine["rlimits"]:
+        resource.setrlimit(number, (soft, hard))
+
+
 def fork_exec(
-    program: bytes, argv: "list[bytes]", env: "dict[bytes, bytes]", fds: "list[int]", tty: "str | None" = None
+    program: bytes,
+    argv: "list[bytes]",
+    env: "dict[bytes, bytes]",
+    fds: "list[int]",
+    tty: "str | None" = None,
+    confine: "dict[str, Any] | None" = None,
 ) -> int:
-    """Start a program, its own session and subreaper, by fork and exec; OSError when it cannot be run."""
+    """Start a program, its own session, by fork and exec; OSError when it cannot be run.
+
+    It is its own subreaper too, unless it is confined: then its limits would count the dead that it never reaps.
+    """
     told, tell = os.pipe()
     native.libc()
+    if confine:
+        import resource  # noqa: F401  before its limits leave no descriptor for that
+    limited = False
     pid = os.fork()
     if pid == 0:
         try:
@@ -174,10 +204,15 @@ def fork_exec(
             for number, fd in enumerate(fds):
                 os.dup2(fd, number)
             usual_descriptor_limit()
-            native.become_subreaper()
+            if confine:
+                _enter(confine)
+                limited = True
+            else:
+                native.become_subreaper()
             os.execve(program, argv, env)
         except OSError as error:
-            os.write(tell, struct.pack("i", error.errno or 0))
+            code = error.errno or 0
+            os.write(tell, struct.pack("i", -code if confine and not limited else code))
         finally:
             os._exit(127)
     os.close(tell)
@@ -186,7 +221,7 @@ def fork_exec(
     if failure:
         os.waitpid(pid, 0)
         code = struct.unpack("i", failure)[0]
-        raise OSError(code, os.strerror(code))
+        raise NotConfined(-code, os.strerror(-code)) if code < 0 else OSError(code, os.strerror(code))
     return pid
 
 

@@ -43,8 +43,8 @@ class ShellCommand(Command):
         """What stands around the text because of the options of this command."""
         arguments = self.arguments
         wrap = dialect.redirect(bool(arguments.get("stdin")), bool(arguments.get("merge")))
-        if arguments.get("cwd") is not None or arguments.get("env") or arguments.get("limits"):
-            limits = arguments.get("limits") or b""
+        if arguments.get("cwd") is not None or arguments.get("env") or self.confined is not None:
+            limits = b"" if self.confined is None else self.confined.text(dialect.bash, self._session.folder)
             wrap = dialect.subshell(wrap, arguments.get("cwd"), arguments.get("env") or {}, limits)
         return wrap
 

@@ -25,8 +25,8 @@ _CORE = (
 PARTS: dict[str, tuple[str, ...]] = {
     "files": ("filetree", "files"),
     "forward": ("forward",),
-    "jobs": ("jobs",),
-    "limits": ("limits",),
+    "jobs": ("joblog", "jobio", "job", "jobs"),
+    "limits": ("cgroups", "rlimits", "confine", "limits"),
     "pty": ("pty",),
 }
 """What is sent on first use: the part's name, and its modules in order; the last one has ``install``."""

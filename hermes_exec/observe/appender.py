@@ -44,8 +44,8 @@ class Appender:
             if now >= self._look_at:
                 self._look_at = now + LOOK_S
                 self._look()
-            # After an append the offset is at the file's end, also behind what other processes wrote.
-            if os.lseek(self._handle, 0, os.SEEK_CUR) + len(line) > self._max_bytes:
+            # The end counts what other processes wrote too; a file that one of them set aside is full as well.
+            if os.lseek(self._handle, 0, os.SEEK_END) + len(line) > self._max_bytes:
                 self._rotate()
             if self._torn:
                 line = b"\n" + line

@@ -1,0 +1,76 @@
+"""One try at reaching a guest: a channel, what is printed before the guest speaks, and how it ended."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
+from hermes_exec.guest import wire
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from hermes_exec.backend import Channel, Exit
+    from hermes_exec.link.link import Link
+
+_PREAMBLE = 64 << 10
+"""Bytes that login scripts may print before the guest's first word."""
+_STDERR = 4096
+
+
+class Attempt:
+    """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
+
+    def __init__(self, link: Link) -> None:
+        self.nonce = f"<hx {os.urandom(12).hex()}>"
+        self.welcome: asyncio.Future[dict[str, Any]] = link.loop.create_future()
+        self.stderr = b""
+        self.over = False
+        self.exit_code: int | None = None
+        self.channel: Channel | None = None
+        self._link = link
+        self._before: bytes | None = b""
+        self._parser = wire.Parser(link.on_frame, link.on_data, wire.MAX_REPLY)
+
+    def received(self, data: bytes, /) -> None:
+        """Bytes from the guest."""
+        if self._before is not None:
+            self._before += data
+            noise, found, data = self._before.partition(self.nonce.encode())
+            if not found:
+                if len(self._before) > _PREAMBLE:
+                    self._fail(ProtocolError(f"the place printed {noise[:200]!r} … and no guest answered"))
+                return
+            self._before = None
+        try:
+            self._parser.feed(data)
+        except (wire.WireError, KeyError, TypeError, IndexError, ValueError) as error:
+            self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
+
+    def stderr_received(self, data: bytes, /) -> None:
+        """What interpreters and login scripts complain about."""
+        self.stderr = (self.stderr + data)[-_STDERR:]
+
+    def closed(self, exit: Exit, /) -> None:
+        """The channel is gone."""
+        self.over = True
+        self.exit_code = exit.code
+        if not self.welcome.done():
+            self.welcome.set_exception(PlaceUnavailable(self._reason(exit)))
+            self.welcome.exception()
+        self._link.on_closed(self)
+
+    def _reason(self, exit: Exit) -> str:
+        said = (self.stderr or self._before or b"").decode("utf-8", "replace").strip()
+        how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")
+        return f"no guest answered ({how})" + (f": {said[-300:]}" if said else "")
+
+    def _fail(self, error: HermesError) -> None:
+        if not self.welcome.done():
+            self.welcome.set_exception(error)
+            self.welcome.exception()
+        else:
+            self._link.on_broken(error)
+        if self.channel is not None:
+            self.channel.abandon()
