@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec import execute, registry
 from hermes_exec.backend import Backend
@@ -52,6 +52,7 @@ def open(
     env: Mapping[str, str] | None = None,
     max_output: int | None = None,
     lease_s: float | None = None,
+    carrier: Literal["auto", "guest", "plain"] | None = None,
     audit: bool | None = None,
 ) -> Opening:
     """Open a place: ``async with hermes_exec.open("local") as terminal``.
@@ -63,6 +64,8 @@ def open(
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
         lease_s: seconds that the place goes on after the orchestrator vanished; 900 by default.
+        carrier: ``guest`` needs a Python in the place, ``plain`` only a shell and keeps fewer promises
+            (docs/promises.md); ``auto`` takes the best that is there. As configured when left out.
         audit: whether commands are recorded in the audit; as configured when left out.
 
     Raises:
@@ -70,7 +73,15 @@ def open(
         PlaceUnavailable: the place could not be opened; nothing is left behind.
     """
     return Opening(
-        target, {"cwd": cwd, "env": env, "max_output": max_output, "lease_s": lease_s, "audit": audit}
+        target,
+        {
+            "cwd": cwd,
+            "env": env,
+            "max_output": max_output,
+            "lease_s": lease_s,
+            "carrier": carrier,
+            "audit": audit,
+        },
     )
 
 
@@ -81,6 +92,7 @@ async def open_terminal(
     env: Mapping[str, str] | None,
     max_output: int | None,
     lease_s: float | None,
+    carrier: str | None,
     audit: bool | None,
 ) -> Terminal:
     """See ``open``."""
@@ -88,16 +100,18 @@ async def open_terminal(
     if cwd is not None:
         plan.cwd = cwd
     plan.env.update(env or {})
+    if carrier is not None:
+        plan.carrier = carrier
     backend = plan.backend
     await backend.open()
     try:
-        carrier = await _carrier(backend, plan, plan.lease_s if lease_s is None else lease_s)
+        way = await _carrier(backend, plan, plan.lease_s if lease_s is None else lease_s)
     except BaseException:
         await backend.close()
         raise
     return Terminal(
         backend,
-        carrier,
+        way,
         session=plan.session,
         max_output=plan.max_output if max_output is None else max_output,
         audit=plan.audit(wanted=audit),

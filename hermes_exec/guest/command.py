@@ -120,6 +120,7 @@ class Exec(Command):
             os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if not arguments.get("stdin") else self._stdin()
         )
         self._over = False
+        self._killing = False
         self._runner: "Runner" = pool.take()
         env = dict(request.client.env)
         env.update(arguments.get("env") or {})
@@ -143,13 +144,17 @@ class Exec(Command):
         return theirs
 
     def kill(self) -> None:
-        """End the tree below the runner."""
+        """End the tree below the runner; the answer waits for that."""
         if not self._over:
+            self._killing = True
             self._runner.kill(self.grace_s, self._killed)
 
     def _killed(self, pids: "list[int]") -> None:
+        self._killing = False
         self.survivors(pids)
-        if not pids and not self._over:  # the runner had not started it yet, or is about to tell its end
+        if self._over or pids:
+            self._deliver()
+        else:  # the runner had not started it yet, or is about to tell its end
             self.loop.call_later(0.01, self.kill)
 
     def _ended(self, kind: int, value: int) -> None:
@@ -163,10 +168,16 @@ class Exec(Command):
             self.answer.update(error="os", errno=value, message="its limits could not be set: " + os.strerror(value))
         else:
             self.ended(value)
-        drain_all([outlet for outlet, _, _ in self._pipes], self._drained)
+        if not self._killing:
+            self._deliver()
 
-    def _drained(self) -> None:
-        for outlet, fd, _ in self._pipes:
+    def _deliver(self) -> None:
+        if self._pipes:
+            pipes, self._pipes = self._pipes, []
+            drain_all([outlet for outlet, _, _ in pipes], lambda: self._drained(pipes))
+
+    def _drained(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
+        for outlet, fd, _ in pipes:
             outlet.release()
             Discard(self.loop, fd)
         if self.request.inlet is not None:

@@ -171,6 +171,8 @@ class Sender:
 
     def _flush(self) -> "Iterator[bytes]":
         """The batch so far, and the large file that ends it."""
+        if not self._entries:
+            return
         names = b"\0".join(self._entry_names)
         parts = [COUNTS.pack(len(self._entries), len(names))] + self._entries + [names] + self._contents
         payload = b"".join(parts)

@@ -9,7 +9,7 @@ from .jobio import Input, Recorder
 from .joblog import Log
 from .loop import now
 from .process import Pool, Runner
-from .session import default_shell, remove_folder, write_file
+from .folders import default_shell, remove_folder, write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ import os
 
 from . import wire
 from .inlet import Inlet
-from .pipes import enlarge
+from .outlet import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,12 +2,13 @@
 
 import _socket
 import os
+from _collections import deque
 
 from . import runner, tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Deque
 
     from .loop import Loop
 
@@ -32,6 +33,8 @@ class Runner:
         self._channel = ours
         self._on_started: "Callable[[int], None] | None" = None
         self._on_end: "Callable[[int, int], None] | None" = None
+        self._kills = 0
+        self._ended: "bool | None" = None  # whether the program left something, once it has ended
         loop.on_read(ours.fileno(), self._replied)
         loop.on_exit(self.pid, lambda _: None)
 
@@ -49,10 +52,14 @@ class Runner:
         runner.send_spec(self._channel, spec, fds)
 
     def _replied(self) -> None:
-        data = self._channel.recv(runner.REPLY.size)
+        try:
+            data = self._channel.recv(runner.REPLY.size)
+        except OSError:
+            data = b""
         if not data:
             kind, left, value = runner.ENDED, 0, 9  # the runner itself was killed
             self.close()
+            self._pool.forget(self)
         else:
             kind, left, value = runner.REPLY.unpack(data)
         if kind == runner.STARTED:
@@ -62,13 +69,32 @@ class Runner:
         on_end = self._on_end
         self._on_end = None
         if data:
-            self._pool.give_back(self, bool(left))
+            self._ended = bool(left)
+            self._give_back()
         if on_end is not None:
             on_end(kind, value)
 
+    def _give_back(self) -> None:
+        """Be free for the next program, but never while a kill is still at work below this runner."""
+        if self._ended is not None and not self._kills:
+            left, self._ended = self._ended, None
+            self._pool.give_back(self, left)
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing that its programs started is alive any more."""
+        return not tree.living(tree.descendants([self.pid]))
+
     def kill(self, grace_s: float, done: "Callable[[list[int]], None]") -> tree.TreeKill:
         """End the program and all that came of it."""
-        return tree.TreeKill(self._loop, lambda: tree.descendants([self.pid]), grace_s, done)
+
+        def killed(pids: "list[int]") -> None:
+            self._kills -= 1
+            done(pids)
+            self._give_back()
+
+        self._kills += 1
+        return tree.TreeKill(self._loop, lambda: tree.descendants([self.pid]), grace_s, killed)
 
     def close(self) -> None:
         """Let the runner go; what it still watches over becomes the guest's."""
@@ -82,11 +108,16 @@ class Pool:
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop
         self._idle: "list[Runner]" = []
-        self._left: "list[Runner]" = []
+        self._left: "Deque[Runner]" = deque()
         self._closed = False
 
     def take(self) -> Runner:
         """A runner with nothing below it."""
+        if self._left:  # in turns, so that these never grow beyond those that are in use
+            used = self._left.popleft()
+            if used.free:
+                return used
+            self._left.append(used)
         return self._idle.pop() if self._idle else Runner(self._loop, self)
 
     def give_back(self, used: Runner, left: bool) -> None:
@@ -100,13 +131,20 @@ class Pool:
         else:
             used.close()
 
+    def forget(self, gone: Runner) -> None:
+        """That runner was killed by somebody."""
+        if gone in self._idle:
+            self._idle.remove(gone)
+        if gone in self._left:
+            self._left.remove(gone)
+
     def _end(self, used: Runner) -> None:
         used.kill(0.2, lambda _: used.close())
 
     def close(self) -> None:
         """End what programs left behind, and the runners."""
         self._closed = True
-        for used in self._left + self._idle:
+        for used in [*self._left, *self._idle]:
             self._end(used)
-        self._left = []
-        self._idle = []
+        self._left.clear()
+        self._idle.clear()

@@ -66,8 +66,12 @@ class Ptys:
         self._server.operations["pty." + operation] = named
 
     def list(self, request: "Request", _: "dict[str, Any]") -> None:
-        """Names, how many look at each, and whether the program has ended."""
-        request.finish({"ptys": [[pty.name, len(pty.views), pty.ended] for pty in self._ptys.values()]})
+        """Every PTY: its name and its terminal, how many look at it, and whether its program has ended."""
+        ptys = [
+            {"name": pty.name, "tty": pty.tty, "views": len(pty.views), "ended": pty.ended}
+            for pty in self._ptys.values()
+        ]
+        request.finish({"ptys": ptys})
 
 
 def login_shell(env: "dict[bytes, bytes]") -> bytes:

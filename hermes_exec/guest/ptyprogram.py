@@ -52,6 +52,7 @@ class Pty:
         # The guest holds the program's side too, so that the program may close it and open it again.
         self._master, self._slave = os.openpty()
         try:
+            self.tty = os.ttyname(self._slave)
             self._start(arguments)
         except BaseException:
             self._hang_up()
@@ -71,18 +72,17 @@ class Pty:
         env = {b"TERM": b"xterm-256color"}
         env.update(self.owner.env)
         env.update(arguments.get("env") or {})
-        tty = os.ttyname(self._slave)
         spec = {
             "argv": arguments["argv"],
             "env": env,
             "cwd": arguments.get("cwd") or self.owner.cwd,
-            "tty": tty,
+            "tty": self.tty,
         }
         self._pool = Pool(self._loop)
         self._runner = self._pool.take()
 
         def started(pid: int) -> None:
-            self._request.finish({"pid": pid, "tty": tty})
+            self._request.finish({"pid": pid, "tty": self.tty})
 
         self._runner.start(spec, [self._slave] * 3, self._program_ended, started)
 

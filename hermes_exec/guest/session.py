@@ -136,10 +136,10 @@ class Session:
             internal(code, begun)
         elif command is None:
             self._replace()
-        elif begun:
-            self._done(command, code)
         elif command.bad_folder:
             command.answer.update(error="cwd", errno=2, message="no such folder")
+            self._done(command, code)
+        elif begun:
             self._done(command, code)
         elif (
             code and self._shell is not None

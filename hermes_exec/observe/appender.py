@@ -44,7 +44,7 @@ class Appender:
             if now >= self._look_at:
                 self._look_at = now + LOOK_S
                 self._look()
-            # The end counts what other processes wrote too; a file that one of them set aside is full as well.
+            # The end counts what others wrote too, and a file that one of them set aside is full as well.
             if os.lseek(self._handle, 0, os.SEEK_END) + len(line) > self._max_bytes:
                 self._rotate()
             if self._torn:

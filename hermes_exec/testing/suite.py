@@ -5,8 +5,10 @@ from __future__ import annotations
 from hermes_exec.testing.input import Input
 from hermes_exec.testing.output import Output
 from hermes_exec.testing.running import Running
+from hermes_exec.testing.sessions import Sessions
+from hermes_exec.testing.state import State
 from hermes_exec.testing.streams import Streams
 
 
-class Conformance(Running, Output, Input, Streams):
+class Conformance(Running, Output, Input, Sessions, State, Streams):
     """Every behaviour that a backend has to show."""

@@ -207,6 +207,12 @@ def test_a_wrong_flag_is_named(person: Person) -> None:
         person.settings(log_format="xml")
 
 
+def test_a_file_larger_than_any_configuration_is_not_read(person: Person) -> None:
+    person.writes(person.user_file, "#" * (1 << 20) + "\n")
+    with pytest.raises(ConfigError, match=r"hermes\.toml: larger than 1048576 bytes"):
+        person.settings()
+
+
 def test_an_empty_variable_is_one_that_is_not_set(person: Person) -> None:
     names = ["ON", "CONFIG", "TIMEOUT", "MAX_OUTPUT", "AUDIT", "LOG", "LOG_FORMAT"]
     person.variables = {f"HERMES_EXEC_{name}": "" for name in names}

@@ -160,10 +160,16 @@ def test_what_is_no_target_is_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["ssh://me:hunter2@host", "ssh://me:hun+hunter2@host", "docker:x+ssh://me:hunter2@host",
-     "ssh://me:p@hunter2@host", "ssh:me:hunter2@host", "ssh://me:hunter2+hunter2@host:22"],
+     "ssh://me:p@hunter2@host", "ssh:me:hunter2@host", "ssh://me:hunter2+hunter2@host:22", "ssh://me:22+hunter2@host"],
 )  # fmt: skip
 def test_a_password_in_a_target_is_refused_and_not_repeated(text: str) -> None:
     assert "hunter2" not in refused(text)
+
+
+def test_signs_that_a_target_gives_a_meaning_can_be_parts_of_a_name() -> None:
+    profile = SingularityProfile(image="/a%2Bb+c@d/x y.sif")
+    assert target_of(profile) == "singularity:/a%252Bb%2Bc@d/x y.sif"
+    assert parse_target(target_of(profile)).chain == (profile,)
 
 
 @given(st.text() | st.from_regex(r"(docker|ssh|local|singularity|modal|x)(:|://)?.*(\+.*)?"))

@@ -1,0 +1,67 @@
+"""``./dev bench``: run the benchmarks, print their table, and on request put it into the README."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import files, latency, opening, scale, streaming
+from benchmarks.figures import Figure, as_json, table
+from benchmarks.peers.serve import PEERS, Peer
+
+_README = Path(__file__).parent.parent / "README.md"
+_PLACE = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmarks -->)", re.DOTALL)
+
+
+def _peers(rounds: int) -> list[Figure]:
+    with tempfile.TemporaryDirectory() as home:
+        peers = [Peer(name, home) for name in PEERS]
+        try:
+            return latency.against_peers(peers, rounds)
+        finally:
+            for peer in peers:
+                peer.close()
+
+
+def main() -> int:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument("groups", nargs="*", help="latency, peers, opening, streaming, files, scale; all if left out")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
+    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    chosen = parser.parse_args()
+    part = 10 if chosen.quick else 1
+    groups = {
+        "latency": lambda: latency.figures(400 // part),
+        "peers": lambda: _peers(60 // part),
+        "opening": lambda: opening.figures(40 // part),
+        "streaming": lambda: streaming.figures(3, (1 << 30) // part),
+        "files": lambda: files.figures(3, (200 << 20) // part, 2000 // part),
+        "scale": lambda: scale.figures(1000 // part, 10_000 // part),
+    }
+    if unknown := set(chosen.groups) - set(groups):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(groups)}")
+    figures: list[Figure] = []
+    for name, run in groups.items():
+        if not chosen.groups or name in chosen.groups:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            figures += run()
+    text = table(figures)
+    machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; medians."
+    print(f"{text}\n\n{machine}")
+    if chosen.json:
+        chosen.json.write_text(as_json(figures) + "\n")
+    if chosen.readme:
+        readme = _README.read_text()
+        _README.write_text(_PLACE.sub(lambda found: f"{found[1]}{text}\n\n{machine}\n{found[2]}", readme))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

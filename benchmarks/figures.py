@@ -1,0 +1,77 @@
+"""One measured figure, and how figures are shown."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Our median beside a reference's, taken in turns in one run."""
+
+    name: str
+    unit: str
+    ours: float
+    reference: str
+    theirs: float
+    bar: float | None = None
+    """What the ratio ours / theirs should stay below, or above where higher is better."""
+    better: Literal["lower", "higher"] = "lower"
+
+    @property
+    def ratio(self) -> float:
+        """Ours / theirs."""
+        return self.ours / self.theirs if self.theirs else 0.0
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None without a bar."""
+        if self.bar is None:
+            return None
+        return self.ratio <= self.bar if self.better == "lower" else self.ratio >= self.bar
+
+
+def spent(call: Callable[[], object]) -> float:
+    """Seconds that a call took."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+async def spent_async(call: Callable[[], Awaitable[object]]) -> float:
+    """Seconds that an awaited call took."""
+    begin = time.perf_counter()
+    await call()
+    return time.perf_counter() - begin
+
+
+def median(values: list[float]) -> float:
+    """The median."""
+    return statistics.median(values)
+
+
+def table(figures: list[Figure]) -> str:
+    """The figures as a Markdown table."""
+    rows = ["| what | ours | beside it | ratio | bar |", "|---|---|---|---|---|"]
+    for figure in figures:
+        sign = "≤" if figure.better == "lower" else "≥"
+        bar = "" if figure.bar is None else f"{sign} {figure.bar:g}{'' if figure.met else ' **missed**'}"
+        theirs = f"{figure.reference}: {number(figure.theirs)} {figure.unit}" if figure.reference else ""
+        ratio = f"{figure.ratio:.2f}" if figure.reference else ""
+        rows.append(f"| {figure.name} | {number(figure.ours)} {figure.unit} | {theirs} | {ratio} | {bar} |")
+    return "\n".join(rows)
+
+
+def number(value: float) -> str:
+    """Three digits that matter."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def as_json(figures: list[Figure]) -> str:
+    """The figures for machines."""
+    return json.dumps([{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in figures], indent=1)

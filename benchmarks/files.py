@@ -1,0 +1,70 @@
+"""Moving files, beside cat, tar and rsync."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import hermes_exec
+from benchmarks.figures import Figure, median, spent, spent_async
+
+
+def _shell(text: str, folder: Path) -> float:
+    return spent(lambda: subprocess.run(["bash", "-c", text], cwd=folder, check=True, capture_output=True))
+
+
+def _make_tree(folder: Path, count: int) -> None:
+    for number in range(count):
+        path = folder / f"{number % 40}" / f"{number}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"%d\n" % number * 200)
+
+
+async def _measure(folder: Path, size: int, count: int, rounds: int) -> list[Figure]:
+    big, tree = folder / "big", folder / "tree"
+    with big.open("wb") as file:
+        for _ in range(size >> 20):
+            file.write(time.time_ns().to_bytes(8, "big") * (1 << 17))
+    _make_tree(tree, count)
+    times: dict[str, list[float]] = {}
+
+    def note(name: str, seconds: float) -> None:
+        times.setdefault(name, []).append(seconds)
+
+    async with hermes_exec.open("local", audit=False) as terminal:
+        for _ in range(rounds):
+            for stale in ("cat", "up", "down", "tar", "tree-up", "rsync", "synced"):
+                path = folder / stale
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            note("cat", _shell("cat big | cat > cat", folder))
+            note("up", await spent_async(lambda: terminal.upload(str(big), str(folder / "up"))))
+            note("down", await spent_async(lambda: terminal.download(str(folder / "up"), str(folder / "down"))))
+            note("tar", _shell("mkdir tar && tar cf - -C tree . | tar xf - -C tar", folder))
+            note("tree", await spent_async(lambda: terminal.upload(str(tree), str(folder / "tree-up"))))
+            if shutil.which("rsync"):
+                _shell("rsync -a tree/ rsync/", folder)
+                note("rsync", _shell("rsync -a tree/ rsync/", folder))
+            await terminal.sync(str(tree), str(folder / "synced"))
+            note("sync", await spent_async(lambda: terminal.sync(str(tree), str(folder / "synced"))))
+    middle = {name: median(values) * 1e3 for name, values in times.items()}
+    megabytes = size >> 20
+    return [
+        Figure(f"{megabytes} MiB up", "ms", middle["up"], "`cat | cat`", middle["cat"], 1 / 0.7),
+        Figure(f"{megabytes} MiB down", "ms", middle["down"], "`cat | cat`", middle["cat"], 1 / 0.7),
+        Figure(f"{count} small files up", "ms", middle["tree"], "`tar | tar`", middle["tar"], 1.0),
+        *(
+            [Figure("unchanged re-sync", "ms", middle["sync"], "`rsync -a`", middle["rsync"], 1.0)]
+            if "rsync" in middle
+            else []
+        ),
+    ]
+
+
+def figures(rounds: int, size: int, count: int) -> list[Figure]:
+    """Whole files, trees, sync."""
+    with tempfile.TemporaryDirectory(prefix="hermes-bench-") as folder:
+        return asyncio.run(_measure(Path(folder), size, count, rounds))

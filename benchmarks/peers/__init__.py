@@ -1,0 +1,1 @@
+"""Other systems, each in a virtual environment of its own, driven one command at a time."""

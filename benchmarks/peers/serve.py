@@ -1,0 +1,59 @@
+"""Installs a peer into a virtual environment of its own, and asks it for one command at a time."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+_HERE = Path(__file__).parent
+_CACHE = _HERE.parent.parent / ".cache" / "peers"
+PEERS = {"hermes-agent": "0.19.0", "swe-rex": "1.4.0", "mini-swe-agent": "2.4.6"}
+"""Distribution and version."""
+
+
+def install(name: str) -> Path:
+    """The interpreter of a peer's environment."""
+    folder = _CACHE / f"{name}-{PEERS[name]}"
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        uv = str(Path(sys.executable).parent / "uv")
+        subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
+        subprocess.run([uv, "pip", "install", "-q", "--python", str(python), f"{name}=={PEERS[name]}"], check=True)
+        (folder / "ready").touch()
+    return python
+
+
+class Peer:
+    """A peer's process, which runs a command for each line that it is given."""
+
+    def __init__(self, name: str, home: str) -> None:
+        self.name = name
+        script = _HERE / f"serve_{name.replace('-', '_')}.py"
+        self._process = subprocess.Popen(
+            [str(install(name)), "-I", str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": "/usr/bin:/bin", "HOME": home, "MSWEA_SILENT_STARTUP": "1"},
+            text=True,
+        )
+
+    def run(self, command: str) -> float:
+        """Seconds that the peer took, by its own clock."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        for line in self._process.stdout:
+            if line.startswith("took "):
+                return float(line.split()[1])
+        raise RuntimeError(f"{self.name} ended")
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=20)

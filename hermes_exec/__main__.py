@@ -1,0 +1,7 @@
+"""``python -m hermes_exec`` is ``hermes-exec``."""
+
+import sys
+
+from hermes_exec.cli import main
+
+sys.exit(main())

@@ -1,0 +1,147 @@
+"""The words of ``hermes-exec``. Only the modules of the commands that are asked for are loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hermes_exec.cli.flags import flags
+from hermes_exec.cli.say import BROKEN_PIPE, INTERRUPTED, USAGE, report, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+NAME = "hermes-exec"
+_COMPLETING = "_HERMES_EXEC_COMPLETE"
+
+COMMANDS = {
+    "run": ("running", "Run a command in a place."),
+    "shell": ("shells", "Work in a place, in its shell."),
+    "cp": ("copying", "Copy files and folders to a place, from it, or between two."),
+    "sync": ("copying", "Make a folder like another one, moving only what changed."),
+    "jobs": ("jobs", "List the jobs of a place."),
+    "logs": ("jobs", "Show what a job wrote."),
+    "attach": ("jobs", "Tie this terminal to a job."),
+    "kill": ("jobs", "End a job and all that it started."),
+    "forward": ("forwarding", "Pass a port on to a place, or from it to here."),
+    "backends": ("usable", "List the kinds of place, and which of them can be used here."),
+    "doctor": ("usable", "Look for what is amiss, and tell what mends it."),
+    "profile": ("profiles", "The places that you gave a name."),
+    "log": ("history", "Show the commands of the past."),
+    "bench": ("bench", "Measure how fast a place is."),
+    "demo": ("demo", "Do a real job in every place that can be used here."),
+}
+"""Each command, the module here that has it, and its line in the list of commands."""
+
+
+def start(words: Sequence[str]) -> int:
+    """Run one command line and return the exit code; whatever goes wrong is told in a line."""
+    app = build(words)
+    try:
+        outcome: object = app(args=list(words) or ["--help"], prog_name=NAME, standalone_mode=False)
+        code = outcome if isinstance(outcome, int) else 0
+        sys.stdout.flush()
+    except typer.TyperException as error:
+        code = _usage(error)
+    except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
+        code = report(error)
+    _let_go_of_output()
+    return code
+
+
+def build(words: Sequence[str]) -> typer.Typer:
+    """The application, with the real commands among ``words`` and only the names of the others."""
+    app = typer.Typer(
+        add_completion=True,
+        rich_markup_mode=None,  # rich takes longer to import than all else together
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        help="One terminal for every place: this machine, containers, hosts over SSH, clouds.",
+    )
+    app.callback()(_before)
+    wanted = set(COMMANDS) if _COMPLETING in os.environ else set(words)
+    for name, (module, summary) in COMMANDS.items():
+        add = import_module(f"hermes_exec.cli.{module}").add if name in wanted else _add_name
+        add(app, name, summary)
+    return app
+
+
+def _add_name(app: typer.Typer, name: str, summary: str) -> None:
+    app.command(name, help=summary)(_not_loaded)
+
+
+def _not_loaded() -> None:
+    raise AssertionError("a command whose name is not among the words")
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001  the shape of typer's callbacks
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"{NAME} {version('hermes-exec')}")
+        raise typer.Exit
+
+
+def _variable(name: str) -> Callable[[str | None], str | None]:
+    """An option that is the same as a variable, and stronger."""
+
+    def take(value: str | None) -> str | None:
+        if value is not None:
+            os.environ[f"HERMES_EXEC_{name}"] = value
+        return value
+
+    return take
+
+
+def _before(  # noqa: PLR0913  one parameter an option
+    *,
+    version: Annotated[  # noqa: ARG001  its callback does it
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+    config: Annotated[  # noqa: ARG001  its callback does it
+        str | None,
+        typer.Option(metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")),
+    ] = None,
+    log_format: Annotated[  # noqa: ARG001  its callback does it
+        str | None,
+        typer.Option(metavar="text|json", help="How -v tells it.", callback=_variable("LOG_FORMAT")),
+    ] = None,
+    audit: Annotated[
+        bool | None, typer.Option("--audit/--no-audit", help="Whether commands are recorded.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Tell what happens; twice: everything.")
+    ] = 0,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    flags.quiet, flags.verbose, flags.debug = quiet, verbose, debug
+    if audit is not None:
+        os.environ["HERMES_EXEC_AUDIT"] = "1" if audit else "0"
+    if verbose:
+        os.environ["HERMES_EXEC_LOG"] = "info" if verbose == 1 else "debug"
+
+
+def _usage(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    asked = f"{context.command_path} --help" if isinstance(context, typer.Context) else f"{NAME} --help"
+    say(f"{' '.join(error.format_message().split()).rstrip('.')}. Try: {asked}")
+    return USAGE
+
+
+def _let_go_of_output() -> None:
+    # What could not be written is not tried again at the interpreter's end, where it would be complained of.
+    try:
+        sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)

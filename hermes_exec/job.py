@@ -1,0 +1,254 @@
+"""Jobs: commands that outlive the connection and the process that started them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec import execute, joblog, records
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT
+from hermes_exec.errors import PlaceError, ProtocolError, UsageError
+from hermes_exec.jobstatus import JobState, JobStatus, raise_error
+from hermes_exec.result import Event, Result, Truncation
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from hermes_exec.execute import Words
+    from hermes_exec.joblog import LogStream
+    from hermes_exec.limits import Limits
+    from hermes_exec.link.link import Link
+
+CAP_S = 86400.0
+"""Seconds after which a job is ended unless it was started with another cap."""
+LOG_CAP = 1 << 30
+"""Bytes of log that a job may write unless it was started with another cap."""
+_HEAD = 0.4
+_PART = "jobs"
+
+
+class Job:
+    """One job in a place, known by its id. Made by ``Terminal.start``, or for any id of ``Terminal.jobs``.
+
+    A job ends when its program ends; what that left running in the background is ended then too.
+    """
+
+    def __init__(self, link: Link, id: str) -> None:
+        self.id = id
+        self._link = link
+
+    def __repr__(self) -> str:
+        """The id."""
+        return f"<Job {self.id}>"
+
+    async def status(self) -> JobStatus:
+        """How it is now.
+
+        Raises:
+            UsageError: the place does not know the job: it was pruned, or never there.
+        """
+        return await self._status("jobs")
+
+    async def _status(self, operation: str, **fields: Any) -> JobStatus:
+        self._link.need(_PART)
+        answer = await self._link.call(operation, {"job": self.id, **fields}).result()
+        raise_error(answer, f"job {self.id}")
+        try:
+            return JobStatus.from_answer(answer["jobs"][0])
+        except (KeyError, IndexError) as error:
+            raise ProtocolError("the guest's account of a job makes no sense") from error
+
+    async def logs(
+        self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False
+    ) -> AsyncGenerator[Event]:
+        """What it wrote, as events, from byte ``offset`` of the stream on.
+
+        ``both`` gives the streams in the order in which they came; its offsets count the bytes of both.
+        A negative offset counts from the end. With ``follow`` it goes on until the job ends. Whoever
+        reads slowly, or leaves, does not disturb the job.
+        """
+        self._link.need(_PART)
+        fields = {"job": self.id, "offset": offset, "follow": follow}
+        async with aclosing(joblog.read(self._link, fields, stream)) as events:
+            async for event in events:
+                yield event
+
+    async def write(self, data: bytes | str) -> None:
+        """Send standard input; returns when the job's pipe has taken it all.
+
+        Raises:
+            Closed: its input was closed, or it was started without ``stdin``, or it has ended.
+        """
+        await self._input(data.encode() if isinstance(data, str) else data, last=False)
+
+    async def close_stdin(self) -> None:
+        """Its standard input ends here. Safe to call twice."""
+        await self._input(b"", last=True)
+
+    async def _input(self, data: bytes, *, last: bool) -> None:
+        self._link.need(_PART)
+        call = self._link.call("job_input", {"job": self.id, "last": last})
+        await call.write(data)
+        call.write_eof()
+        answer = await call.result()
+        if not (last and answer.get("error") == "closed"):
+            raise_error(answer, f"job {self.id}")
+
+    async def wait(self, timeout: float | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+        """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
+
+        Raises:
+            TimeoutError: it still runs after ``timeout`` seconds, and goes on.
+        """
+        async with asyncio.timeout(timeout):
+            status = await self._status("job_wait")
+        return await self._result(status, max_output)
+
+    async def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+        """End it with all that it started: TERM, and KILL after ``grace_s``. An ended job is left as it is.
+
+        Raises:
+            PlaceError: some of its processes could not be ended; they still run.
+        """
+        status = await self._status("job_kill", grace=float(grace_s))
+        if status.state is not JobState.ENDED:
+            raise PlaceError(f"job {self.id}: {status.note}", state="it still runs")
+        return await self._result(status, max_output)
+
+    async def _result(self, status: JobStatus, max_output: int) -> Result:
+        if status.result is None:
+            raise ProtocolError("the guest says that a job has ended which has not")
+        stdout, lost_out = await self._output("stdout", status.stdout_bytes, max_output)
+        stderr, lost_err = await self._output("stderr", status.stderr_bytes, max_output)
+        truncated: dict[Any, Truncation] = {}
+        if lost_out:
+            truncated["stdout"] = Truncation(status.stdout_bytes, lost_out)
+        if lost_err:
+            truncated["stderr"] = Truncation(status.stderr_bytes, lost_err)
+        return replace(status.result, stdout=stdout, stderr=stderr, truncated=truncated)
+
+    async def _output(self, stream: LogStream, total: int, most: int) -> tuple[bytes, int]:
+        """One stream, and how many bytes of its middle are missing."""
+        if total <= most:
+            return await self._read(stream, 0, total), 0
+        head = int(most * _HEAD)
+        mark = f"\n[... {total - most} bytes omitted ...]\n".encode()
+        start = await self._read(stream, 0, head)
+        return start + mark + await self._read(stream, total - (most - head), most - head), total - most
+
+    async def _read(self, stream: LogStream, offset: int, count: int) -> bytes:
+        if not count:
+            return b""
+        fields = {"job": self.id, "offset": offset, "count": count}
+        async with aclosing(joblog.read(self._link, fields, stream)) as events:
+            return b"".join([event.data async for event in events])
+
+    async def prune(self) -> None:
+        """Forget it and its log. Safe when the place has forgotten it already.
+
+        Raises:
+            UsageError: it has not ended.
+        """
+        self._link.need(_PART)
+        answer = await self._link.call("job_prune", {"job": self.id}).result()
+        if answer.get("error") != "missing":
+            raise_error(answer, f"job {self.id}")
+            await records.forget_guest(self._link, answer["left"])
+
+
+async def start_job(
+    link: Link,
+    target: str,
+    command: Words | Sequence[Words],
+    *,
+    name: str = "",
+    env: Mapping[str, str] | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: bool = False,
+    cap_s: float | None = CAP_S,
+    log_cap: int = LOG_CAP,
+    limits: Limits | None = None,
+) -> Job:
+    """Start a job, and return once its program runs.
+
+    Args:
+        link: the guest that shall have it.
+        target: the one-line target of the place, under which other processes will look for the job.
+        command: shell text, run by the place's ``bash -c`` (else ``sh -c``), or a program and its arguments.
+        name: a label for people.
+        env: variables beside the terminal's own.
+        cwd: its folder.
+        stdin: whether it will be sent input (``Job.write``); else it reads nothing.
+        cap_s: seconds after which it is ended, suspended time included; None for never.
+        log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
+        limits: what it may use.
+
+    Raises:
+        UsageError: there is no such program or folder; nothing ran.
+        OutcomeUnknown: the place was lost; the job runs once at most.
+    """
+    fields = _fields(command, env, cwd)
+    if cap_s is not None and not 0 < cap_s < 1e9:
+        raise UsageError(f"a cap of {cap_s} s", remedy="more than 0, or None for none")
+    if log_cap < 1:
+        raise UsageError(f"a log of {log_cap} bytes", remedy="at least 1")
+    fields.update(job=_new_id(), name=name, stdin=stdin, cap_s=None if cap_s is None else float(cap_s))
+    fields["log_cap"] = log_cap
+    if limits is not None:
+        link.need("limits")
+        fields["limits"] = limits.as_fields()
+    link.need(_PART)
+    guest = await records.record_guest(link, target)
+    answer = await link.call("start", fields).result()
+    if "error" in answer:
+        await list_jobs(link)
+        raise_error(answer, execute.shown(command)[:80])
+    if records.read_record(guest.id) is None:  # another process has just pruned its last job
+        await asyncio.to_thread(records.write_record, guest)
+    return Job(link, fields["job"])
+
+
+def _fields(
+    command: Words | Sequence[Words], env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if isinstance(command, str | bytes):
+        fields["command"] = execute.encode(command)
+    elif command:
+        fields["argv"] = [execute.encode(word) for word in command]
+    else:
+        raise UsageError("an empty command", remedy="give a program and its arguments")
+    if env:
+        fields["env"] = execute.encode_env(env)
+    if cwd is not None:
+        fields["cwd"] = execute.encode(cwd)
+    return fields
+
+
+def _new_id() -> str:
+    """Short, and easy to say and to type: four syllables, of 40 million such words."""
+    word = "".join(secrets.choice("bdfghjklmnprstvz") + secrets.choice("aeiou") for _ in range(4))
+    return f"{word[:4]}-{word[4:]}"
+
+
+async def list_jobs(link: Link) -> list[JobStatus]:
+    """The jobs of a guest, in the order of their starts; a guest without any is no longer recorded."""
+    link.need(_PART)
+    answer = await link.call("jobs", {}).result()
+    raise_error(answer, "jobs")
+    jobs = [JobStatus.from_answer(fields) for fields in answer["jobs"]]
+    await records.forget_guest(link, len(jobs))
+    return jobs
+
+
+async def prune_jobs(link: Link) -> list[str]:
+    """Forget all jobs that have ended, and their logs; gives their ids."""
+    link.need(_PART)
+    answer = await link.call("job_prune", {}).result()
+    raise_error(answer, "jobs")
+    await records.forget_guest(link, answer["left"])
+    return [str(id) for id in answer["pruned"]]

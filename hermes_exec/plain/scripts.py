@@ -1,0 +1,125 @@
+"""The shell texts that are run in the place. Any POSIX ``sh`` does, with or without busybox.
+
+Each text is a constant: what varies comes as positional parameters (or, staged, as quoted words of a
+``set`` command), so nothing of the caller's is ever evaluated by them. A text that a command of the
+caller's runs behind uses no variables either: they would overwrite the command's own environment.
+"""
+
+from __future__ import annotations
+
+# How a command starts. $1 is a random word, $2 the folder or nothing, the rest is the program.
+#
+# What is told goes to standard error *before* the program exists: the line with the random word ends our
+# own part of that stream, and from there on every byte is the command's and is looked at by nobody. So
+# the exit status stays the command's alone, and "no folder" needs no number of its own.
+ENTER = """[ -z "$2" ] || cd "$2" >/dev/null 2>&1 || { echo "$1 cwd" >&2; exit 1; }
+"""
+FIND = """command -v -- "$3" >/dev/null 2>&1 || [ -e "$3" ] || { echo "$1 program" >&2; exit 127; }
+"""
+TELL = """echo "$1 $$ $(read -r s </proc/$$/stat && echo "$s")" >&2
+"""
+START = ENTER + FIND + TELL + 'shift 2; exec "$@"'
+START_MERGED = START + " 2>&1"
+
+SOURCE = '. "$1"'
+"""Runs a staged script; its first line removes it."""
+
+# A command leads a session, so that what it leaves in the background can still be told from the rest.
+# setsid would fork, and so lose the exit status, where the process leads a group already: hence the look.
+LEAD = """case $(read -r s </proc/$$/stat; set -- ${s##*) }; echo "$3") in
+$$) exec "$@" ;;
+*) exec setsid "$@" ;;
+esac"""
+
+PROBE = """echo "$1"
+echo "stat=$(read -r s </proc/$$/stat && echo "$s")"
+echo "sh=$(command -v sh)"
+echo "bash=$(command -v bash)"
+echo "setsid=$(command -v setsid)"
+for d in "$TMPDIR" /tmp /var/tmp /dev/shm; do
+    [ -d "$d" ] && [ -w "$d" ] && { echo "folder=$d"; break; }
+done
+exit 0"""
+
+# Signals ($1) a tree and prints it: the given processes (PID:START), all that descend from one, and all in
+# a session or process group that one leads or led. A pid that belongs to another process by now is left
+# out: a kernel gives a number anew only when no session and no group has it any more. Each pid comes from
+# the name of its folder, and the fields from behind the last parenthesis, because a program chooses the
+# rest. KILL goes on until nothing is left. 0 only looks.
+SIGNAL_TREE = r"""signal=$1; shift; known=" $* "; round=0
+look() {
+    table=
+    for folder in /proc/[0-9]*; do
+        line=
+        while IFS= read -r part || [ -n "$part" ]; do line="$line$part "; done 2>/dev/null <"$folder/stat" || continue
+        set -- ${line##*) }
+        [ $# -ge 20 ] && table="$table ${folder#/proc/}:${20}:$2:$3:$4:$1"
+    done
+    table="$table "
+}
+select_tree() {
+    ids=" "
+    for process in $known; do
+        case $table in
+            *" $process:"*) ids="$ids${process%%:*} " ;;
+            *" ${process%%:*}:"*) ;;
+            *) ids="$ids${process%%:*} " ;;
+        esac
+    done
+    tree= more=1
+    while [ -n "$more" ]; do
+        more=
+        for row in $table; do
+            IFS=:; set -- $row; unset IFS
+            case " $tree" in *" $1:"*) continue ;; esac
+            case $ids in
+                *" $1 "*) ;;
+                *" $3 "* | *" $4 "* | *" $5 "*) ids="$ids$1 "; more=1 ;;
+                *) continue ;;
+            esac
+            [ "$1" = $$ ] || tree="$tree$1:$2:$6 "
+        done
+    done
+    alive=
+    for row in $tree; do
+        case $row in *:[ZX]) ;; *) alive="$alive${row%:*} " ;; esac
+    done
+}
+while look; select_tree; [ -n "$alive" ]; do
+    for process in $alive; do
+        kill -$signal "${process%%:*}"
+        [ $signal != TERM ] || kill -CONT "${process%%:*}"
+    done 2>/dev/null
+    [ $signal = KILL ] && [ $round -lt 60 ] || break
+    known="$known$alive"
+    if sleep 0.05 2>/dev/null; then round=$((round + 1)); else sleep 1; round=$((round + 20)); fi
+done
+echo $alive"""
+
+# These end with statuses of our own, 100 + errno for what can be told beforehand; no program of the
+# caller's runs in them.
+READ = """[ ! -d "$1" ] || exit 121
+[ -e "$1" ] || exit 102
+[ -r "$1" ] || exit 113
+exec cat <"$1\""""
+
+# $1 the file, $2 a new one beside it, $3 how many bytes must have come, $4 a umask or nothing.
+STORE = """[ ! -d "$1" ] || exit 121
+folder=${1%/*}/
+[ -d "$folder" ] || exit 102
+[ -w "$folder" ] || exit 113
+[ -z "$4" ] || umask "$4"
+set -C
+if cat >"$2" && [ "$(($(wc -c <"$2")))" -eq "$3" ]; then
+    mode=$(stat -Lc %a "$1" 2>/dev/null) && chmod "$mode" "$2"
+    mv -f "$2" "$1" && exit 0
+fi
+rm -f "$2"
+exit 1"""
+
+REMOVE = 'rm -f "$1"'
+
+
+def quote(word: bytes) -> bytes:
+    """A word that every POSIX shell reads back as the same bytes."""
+    return b"'" + word.replace(b"'", b"'\\''") + b"'"

@@ -1,0 +1,134 @@
+"""Which guests have jobs: one small file for each, so that a new process finds the jobs of an old one.
+
+A record is written before a guest's first job is started and removed when the guest has none left, so a
+crash at any moment leaves a record too many rather than a job that nobody can find.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import time
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.config.paths import read_regular, state_folder, write_private
+from hermes_exec.errors import ConfigError, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hermes_exec.link.link import Link
+
+_log = logging.getLogger(__name__)
+_ID = re.compile(r"[0-9a-f]{16}")
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRecord:
+    """Where a guest is, and how to come back to it."""
+
+    id: str
+    target: str
+    """The one-line target of its place."""
+    created: float
+    """Seconds since 1970."""
+    folder: str
+    host: str
+    boot: str
+    python: str
+    uid: int
+    interpreter: str
+
+    def __post_init__(self) -> None:
+        """Refuse what no guest has: both guests and files are written by others.
+
+        Raises:
+            ValueError: a field is not what it must be.
+        """
+        for field in fields(self):
+            value: Any = getattr(self, field.name)
+            kind = {"created": (int, float), "uid": (int,)}.get(field.name, (str,))
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise ValueError(f"{field.name} is no {kind[0].__name__}")
+            if isinstance(value, str) and (len(value) > _LONGEST or not value.isprintable()):
+                raise ValueError(f"{field.name} is too long or not printable")
+        if not _ID.fullmatch(self.id):
+            raise ValueError("id is not 16 hexadecimal digits")
+        if not self.folder.startswith("/") or self.interpreter.startswith("-") or not self.interpreter:
+            raise ValueError("folder or interpreter is no path")
+
+    @classmethod
+    def of(cls, target: str, identity: Mapping[str, Any]) -> GuestRecord:
+        """The record of a guest whose ``Link.identity`` is known."""
+        own = {field.name for field in fields(cls)} - {"target", "created"}
+        return cls(target=target, created=time.time(), **{name: identity[name] for name in own})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What ``Link.attach`` takes."""
+        return {name: value for name, value in asdict(self).items() if name not in ("target", "created")}
+
+
+def _folder(environ: Mapping[str, str] | None) -> Path:
+    return state_folder(os.environ if environ is None else environ) / "guests"
+
+
+def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) -> None:
+    """Keep a record (0600, whole or not at all); one that is there is replaced."""
+    write_private(_folder(environ) / f"{record.id}.json", json.dumps(asdict(record), indent=1).encode())
+
+
+def read_record(guest: str, environ: Mapping[str, str] | None = None) -> GuestRecord | None:
+    """The record of one guest; None where there is none, or one that makes no sense."""
+    path = _folder(environ) / f"{guest}.json"
+    return _read(path) if _ID.fullmatch(guest) and path.is_file() else None
+
+
+def remove_record(guest: str, environ: Mapping[str, str] | None = None) -> None:
+    """Forget a guest; safe when it is not recorded."""
+    if _ID.fullmatch(guest):
+        (_folder(environ) / f"{guest}.json").unlink(missing_ok=True)
+
+
+def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
+    """All records, the oldest first. A file that is no record is left alone, and a warning names it."""
+    paths = sorted(_folder(environ).glob("*.json"))
+    found = [_read(path) for path in paths if not path.name.startswith(".")]  # those are being written
+    return sorted((record for record in found if record), key=lambda record: record.created)
+
+
+def _read(path: Path) -> GuestRecord | None:
+    try:
+        record = GuestRecord(**json.loads(read_regular(path)))
+        if f"{record.id}.json" != path.name:
+            raise ValueError("its name is not its guest's id")
+    except (ConfigError, TypeError, ValueError, RecursionError) as error:
+        _log.warning("%s is ignored: %s", path, error)
+        return None
+    return record
+
+
+async def record_guest(link: Link, target: str) -> GuestRecord:
+    """Record the guest at the other end of ``link`` unless it is recorded already."""
+    try:
+        guest = GuestRecord.of(target, link.identity)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the guest's account of itself makes no sense: {error}") from error
+    if read_record(guest.id) is None:
+        await asyncio.to_thread(write_record, guest)
+    return guest
+
+
+async def forget_guest(link: Link, left: int) -> None:
+    """Remove the record of a guest without jobs; put it back if one was started at that very moment."""
+    record = read_record(str(link.guest["id"])) if left == 0 else None
+    if record is not None:
+        remove_record(record.id)
+        if (await link.call("jobs", {}).result()).get("jobs"):
+            await asyncio.to_thread(write_record, record)

@@ -1,0 +1,88 @@
+"""A connection that breaks in the middle of a PTY: no byte is lost or repeated, either way."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from hermes_exec.backend import Channel, Receiver
+from hermes_exec.link.link import Link
+from hermes_exec.pty import Pty, link_pty
+from hermes_exec_backends.local import LocalBackend
+
+Live = Callable[[Callable[[Link], Awaitable[None]]], None]
+Until = Callable[[Pty, bytes], Awaitable[bytes]]
+
+
+class Unreachable(LocalBackend):
+    """This machine behind a way that can be closed for a while."""
+
+    def __init__(self) -> None:
+        self.way = asyncio.Event()
+        self.way.set()
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        await self.way.wait()
+        return await super().spawn(argv, receiver, env=env)
+
+
+def test_output_is_whole_after_many_cuts(live: Live) -> None:
+    async def scenario(link: Link) -> None:
+        pty = await link_pty(link, ["sh", "-c", "stty -opost; seq 800000"])
+        shown = b""
+        cuts = 0
+        async for piece in pty:
+            shown += piece
+            if len(shown) > (cuts + 1) * 500_000:
+                cuts += 1
+                link.cut()
+        assert cuts > 5
+        assert shown == b"".join(b"%d\n" % number for number in range(1, 800_001))
+        assert (await pty.wait()).exit_code == 0
+
+    live(scenario)
+
+
+def test_what_is_typed_arrives_once_after_many_cuts(live: Live, until: Until) -> None:
+    async def scenario(link: Link) -> None:
+        script = "stty raw -echo; echo ready; head -c 4000000 | sha256sum"
+        pty = await link_pty(link, ["sh", "-c", script])
+        await until(pty, b"ready")
+        typed = b"".join(b"%d\n" % number for number in range(1_000_000))[:4_000_000]
+        for start in range(0, len(typed), 100_000):
+            await pty.write(typed[start : start + 100_000])
+            if start % 500_000 == 0:
+                link.cut()
+        assert hashlib.sha256(typed).hexdigest().encode() in await until(pty, b"-\n")
+
+    live(scenario)
+
+
+def test_program_goes_on_and_ends_while_nobody_is_connected() -> None:
+    async def scenario() -> None:
+        backend = Unreachable()
+        link = Link(backend, env={}, cwd=None)
+        await link.open()
+        try:
+            script = "stty -opost; read -r _; seq 3000000; exit 4"
+            pty = await link_pty(link, ["sh", "-c", script])
+            pid = (await link.request("exec", {"argv": [b"pgrep", b"-nx", b"seq"]}))["code"]
+            assert pid == 1
+            await pty.write("\n")
+            await pty.read()
+            backend.way.clear()
+            link.cut()
+            await asyncio.sleep(1.5)
+            backend.way.set()
+            shown = b"".join([piece async for piece in pty])
+            assert shown.endswith(b"".join(b"%d\n" % number for number in range(2, 3_000_001)))
+            result = await pty.wait()
+            assert result.exit_code == 4
+            assert result.duration_s < 1.5
+        finally:
+            await link.close()
+
+    asyncio.run(scenario())
