@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
     from hermes_exec.carrier import Carrier, Running
     from hermes_exec.limits import Limits
+    from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
 
 Words = str | bytes
 Command = "Words | Sequence[Words]"
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK)
+DEFAULT_JOB_LEASE_S = 86400.0
+NEEDS_PYTHON = "install Python 3.6 or later there"
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
@@ -43,7 +46,23 @@ class Context:
     spools: Spools
     audit: Audit | None
     max_output: int = DEFAULT_MAX_OUTPUT
+    timeout_s: float | None = None
+    """For commands that are started without a time limit."""
+    job_lease_s: float = DEFAULT_JOB_LEASE_S
+    """For jobs that are started without a cap."""
     closed: bool = False
+
+    def check_open(self) -> None:
+        """Raise Closed after the terminal's end."""
+        if self.closed:
+            raise Closed("the terminal is closed", remedy="open a new one")
+
+    def link(self, what: str) -> Link:
+        """The guest's link, for what a plain carrier cannot do."""
+        self.check_open()
+        if self.carrier.link is None:
+            raise Unsupported(f"this place cannot {what} without a Python", remedy=NEEDS_PYTHON)
+        return self.carrier.link
 
 
 class CommandOptions(TypedDict, total=False):
@@ -108,13 +127,17 @@ def encode_env(env: Mapping[str, str]) -> dict[bytes, bytes]:
     return encoded
 
 
-def arguments_of(options: Options) -> dict[str, Any]:
+def arguments_of(context: Context, options: Options) -> dict[str, Any]:
     """The fields of a request; those left out have the guest's default."""
     fields: dict[str, Any] = {}
-    if options.timeout is not None:
-        if not 0 < options.timeout <= _MAX_TIMEOUT_S:
-            raise UsageError(f"a timeout of {options.timeout} s", remedy="more than 0, or None for no limit")
-        fields["timeout"] = float(options.timeout)
+    if options.limits is not None:
+        fields["limits"] = options.limits.as_fields()
+        context.link("enforce limits").need("limits")
+    timeout = context.timeout_s if options.timeout is None else options.timeout
+    if timeout is not None:
+        if not 0 < timeout <= _MAX_TIMEOUT_S:
+            raise UsageError(f"a timeout of {timeout} s", remedy="more than 0, or None for the default")
+        fields["timeout"] = float(timeout)
     if options.stdin is not None or options.interactive:
         fields["stdin"] = True
     if options.env:

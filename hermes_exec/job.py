@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import aclosing
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hermes_exec import execute, joblog, records
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
 from hermes_exec.jobstatus import JobState, JobStatus, raise_error
-from hermes_exec.result import Event, Result, Truncation
 
 if TYPE_CHECKING:
     import os
@@ -22,12 +20,13 @@ if TYPE_CHECKING:
     from hermes_exec.joblog import LogStream
     from hermes_exec.limits import Limits
     from hermes_exec.link.link import Link
+    from hermes_exec.result import Event, Result
 
 CAP_S = 86400.0
 """Seconds after which a job is ended unless it was started with another cap."""
 LOG_CAP = 1 << 30
 """Bytes of log that a job may write unless it was started with another cap."""
-_HEAD = 0.4
+_LONGEST_NAME = 256
 _PART = "jobs"
 
 
@@ -106,7 +105,7 @@ class Job:
         """
         async with asyncio.timeout(timeout):
             status = await self._status("job_wait")
-        return await self._result(status, max_output)
+        return await joblog.result(self._link, status, max_output)
 
     async def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """End it with all that it started: TERM, and KILL after ``grace_s``. An ended job is left as it is.
@@ -117,35 +116,7 @@ class Job:
         status = await self._status("job_kill", grace=float(grace_s))
         if status.state is not JobState.ENDED:
             raise PlaceError(f"job {self.id}: {status.note}", state="it still runs")
-        return await self._result(status, max_output)
-
-    async def _result(self, status: JobStatus, max_output: int) -> Result:
-        if status.result is None:
-            raise ProtocolError("the guest says that a job has ended which has not")
-        stdout, lost_out = await self._output("stdout", status.stdout_bytes, max_output)
-        stderr, lost_err = await self._output("stderr", status.stderr_bytes, max_output)
-        truncated: dict[Any, Truncation] = {}
-        if lost_out:
-            truncated["stdout"] = Truncation(status.stdout_bytes, lost_out)
-        if lost_err:
-            truncated["stderr"] = Truncation(status.stderr_bytes, lost_err)
-        return replace(status.result, stdout=stdout, stderr=stderr, truncated=truncated)
-
-    async def _output(self, stream: LogStream, total: int, most: int) -> tuple[bytes, int]:
-        """One stream, and how many bytes of its middle are missing."""
-        if total <= most:
-            return await self._read(stream, 0, total), 0
-        head = int(most * _HEAD)
-        mark = f"\n[... {total - most} bytes omitted ...]\n".encode()
-        start = await self._read(stream, 0, head)
-        return start + mark + await self._read(stream, total - (most - head), most - head), total - most
-
-    async def _read(self, stream: LogStream, offset: int, count: int) -> bytes:
-        if not count:
-            return b""
-        fields = {"job": self.id, "offset": offset, "count": count}
-        async with aclosing(joblog.read(self._link, fields, stream)) as events:
-            return b"".join([event.data async for event in events])
+        return await joblog.result(self._link, status, max_output)
 
     async def prune(self) -> None:
         """Forget it and its log. Safe when the place has forgotten it already.
@@ -160,18 +131,20 @@ class Job:
             await records.forget_guest(self._link, answer["left"])
 
 
+class JobOptions(TypedDict, total=False):
+    """How a job is started; ``start_job`` says what each name means."""
+
+    name: str
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    stdin: bool
+    cap_s: float | None
+    log_cap: int
+    limits: Limits | None
+
+
 async def start_job(
-    link: Link,
-    target: str,
-    command: Words | Sequence[Words],
-    *,
-    name: str = "",
-    env: Mapping[str, str] | None = None,
-    cwd: str | os.PathLike[str] | None = None,
-    stdin: bool = False,
-    cap_s: float | None = CAP_S,
-    log_cap: int = LOG_CAP,
-    limits: Limits | None = None,
+    link: Link, target: str, command: Words | Sequence[Words], **options: Unpack[JobOptions]
 ) -> Job:
     """Start a job, and return once its program runs.
 
@@ -179,25 +152,23 @@ async def start_job(
         link: the guest that shall have it.
         target: the one-line target of the place, under which other processes will look for the job.
         command: shell text, run by the place's ``bash -c`` (else ``sh -c``), or a program and its arguments.
-        name: a label for people.
-        env: variables beside the terminal's own.
-        cwd: its folder.
-        stdin: whether it will be sent input (``Job.write``); else it reads nothing.
-        cap_s: seconds after which it is ended, suspended time included; None for never.
-        log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
-        limits: what it may use.
+        options: how to start it.
+            name: a label for people, of 256 characters at most.
+            env: variables beside the terminal's own.
+            cwd: its folder.
+            stdin: whether it will be sent input (``Job.write``); else it reads nothing.
+            cap_s: seconds after which it is ended, suspended time included; a day unless given, None
+                for never.
+            log_cap: bytes of output that are kept, 1 GiB unless given; a job that writes more waits, and
+                its status says so.
+            limits: what it may use.
 
     Raises:
-        UsageError: there is no such program or folder; nothing ran.
+        UsageError: there is no such program or folder, or an option makes no sense; nothing ran.
         OutcomeUnknown: the place was lost; the job runs once at most.
     """
-    fields = _fields(command, env, cwd)
-    if cap_s is not None and not 0 < cap_s < 1e9:
-        raise UsageError(f"a cap of {cap_s} s", remedy="more than 0, or None for none")
-    if log_cap < 1:
-        raise UsageError(f"a log of {log_cap} bytes", remedy="at least 1")
-    fields.update(job=_new_id(), name=name, stdin=stdin, cap_s=None if cap_s is None else float(cap_s))
-    fields["log_cap"] = log_cap
+    limits = options.get("limits")
+    fields = {**_words(command), **_options(options), "job": _new_id()}
     if limits is not None:
         link.need("limits")
         fields["limits"] = limits.as_fields()
@@ -212,21 +183,31 @@ async def start_job(
     return Job(link, fields["job"])
 
 
-def _fields(
-    command: Words | Sequence[Words], env: Mapping[str, str] | None, cwd: str | os.PathLike[str] | None
-) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _words(command: Words | Sequence[Words]) -> dict[str, Any]:
     if isinstance(command, str | bytes):
-        fields["command"] = execute.encode(command)
-    elif command:
-        fields["argv"] = [execute.encode(word) for word in command]
-    else:
+        return {"command": execute.encode(command)}
+    if not command:
         raise UsageError("an empty command", remedy="give a program and its arguments")
-    if env:
-        fields["env"] = execute.encode_env(env)
-    if cwd is not None:
-        fields["cwd"] = execute.encode(cwd)
-    return fields
+    return {"argv": [execute.encode(word) for word in command]}
+
+
+def _options(options: JobOptions) -> dict[str, Any]:
+    name, cwd = options.get("name", ""), options.get("cwd")
+    cap_s, log_cap = options.get("cap_s", CAP_S), options.get("log_cap", LOG_CAP)
+    if cap_s is not None and not 0 < cap_s < 1e9:
+        raise UsageError(f"a cap of {cap_s} s", remedy="more than 0, or None for none")
+    if len(name) > _LONGEST_NAME:
+        raise UsageError(f"a name of {len(name)} characters", remedy=f"{_LONGEST_NAME} at most")
+    if log_cap < 1:
+        raise UsageError(f"a log of {log_cap} bytes", remedy="at least 1")
+    return {
+        "name": name,
+        "env": execute.encode_env(options.get("env") or {}),
+        "cwd": None if cwd is None else execute.encode(cwd),
+        "stdin": bool(options.get("stdin")),
+        "cap_s": None if cap_s is None else float(cap_s),
+        "log_cap": log_cap,
+    }
 
 
 def _new_id() -> str:

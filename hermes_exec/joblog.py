@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from hermes_exec.errors import ProtocolError
 from hermes_exec.guest.wire import STDERR, STDOUT
 from hermes_exec.jobstatus import raise_error
-from hermes_exec.result import Event
+from hermes_exec.result import Event, Truncation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from hermes_exec.carrier import Running
+    from hermes_exec.jobstatus import JobStatus
     from hermes_exec.link.link import Link
+    from hermes_exec.result import Result
 
 LogStream = Literal["both", "stdout", "stderr"]
 STREAMS: dict[LogStream, int] = {"both": 0, "stdout": STDOUT, "stderr": STDERR}
 _ERR_BIT = 1 << 31
+_HEAD = 0.4
+"""The part of a shortened output that is its beginning."""
 
 
 class LogSink:
@@ -32,7 +39,7 @@ class LogSink:
         self._left = 0
         self._kind: Literal["stdout", "stderr"] = "stderr" if stream == "stderr" else "stdout"
 
-    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+    def feed(self, _: Running, __: int, data: bytes, /) -> None:
         """Take bytes from the carrier."""
         self._chunks.append(data)
         self.wake.set()
@@ -85,3 +92,35 @@ async def read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGe
             await sink.wake.wait()
     finally:
         call.cancel()
+
+
+async def result(link: Link, status: JobStatus, max_output: int) -> Result:
+    """The result of an ended job with up to ``max_output`` bytes of each stream, head and tail."""
+    if status.result is None:
+        raise ProtocolError("the guest says that a job has ended which has not")
+    stdout, lost_out = await _output(link, status.id, "stdout", status.stdout_bytes, max_output)
+    stderr, lost_err = await _output(link, status.id, "stderr", status.stderr_bytes, max_output)
+    truncated: dict[Literal["stdout", "stderr"], Truncation] = {}
+    if lost_out:
+        truncated["stdout"] = Truncation(status.stdout_bytes, lost_out)
+    if lost_err:
+        truncated["stderr"] = Truncation(status.stderr_bytes, lost_err)
+    return replace(status.result, stdout=stdout, stderr=stderr, truncated=truncated)
+
+
+async def _output(link: Link, job: str, stream: LogStream, total: int, most: int) -> tuple[bytes, int]:
+    """One stream, and how many bytes of its middle are missing."""
+    if total <= most:
+        return await _span(link, job, stream, 0, total), 0
+    head = int(most * _HEAD)
+    tail = most - head
+    mark = f"\n[... {total - most} bytes omitted ...]\n".encode()
+    start = await _span(link, job, stream, 0, head)
+    return start + mark + await _span(link, job, stream, total - tail, tail), total - most
+
+
+async def _span(link: Link, job: str, stream: LogStream, offset: int, count: int) -> bytes:
+    if not count:
+        return b""
+    async with aclosing(read(link, {"job": job, "offset": offset, "count": count}, stream)) as events:
+        return b"".join([event.data async for event in events])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -41,7 +40,7 @@ class JobStatus:
     id: str
     name: str
     command: str
-    """The shell text or the words; the first 1,024 bytes of it."""
+    """The shell text, or the words as a shell would take them; the first 1,024 bytes."""
     state: JobState
     pid: int
     started: float
@@ -70,7 +69,7 @@ class JobStatus:
             return cls(
                 id=_a(str, fields["job"]),
                 name=_a(str, fields["name"]),
-                command=os.fsdecode(_a(bytes, fields["command"])),
+                command=execute.shown(_words(fields["command"])),
                 state=state,
                 pid=_a(int, fields["pid"]),
                 started=_a(float, fields["started"]),
@@ -83,6 +82,13 @@ class JobStatus:
             )
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise ProtocolError("the guest's account of a job makes no sense") from error
+
+
+def _words(value: Any) -> bytes | list[bytes]:
+    if isinstance(value, bytes):
+        return value
+    words: list[Any] = _a(list, value)
+    return [_a(bytes, word) for word in words]
 
 
 def _a(kind: type[_T], value: Any) -> _T:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_exec import execute, registry
 from hermes_exec.backend import Backend
-from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.plan import Plan
 from hermes_exec.terminal import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from types import TracebackType
 
-    from hermes_exec.config.profile import Profile
-    from hermes_exec.config.secrets import Secret
     from hermes_exec.observe.audit import Audit
 
 
@@ -100,93 +96,51 @@ async def open_terminal(
     if cwd is not None:
         plan.cwd = cwd
     plan.env.update(env or {})
-    if carrier is not None:
-        plan.carrier = carrier
-    backend = plan.backend
-    await backend.open()
+    plan.carrier = carrier or plan.carrier
+    plan.lease_s = plan.lease_s if lease_s is None else lease_s
+    if max_output is not None:
+        plan.max_output = max_output
+    return await open_plan(plan, plan.audit(wanted=audit))
+
+
+async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
+    """Open what was planned; see ``open``."""
+    await plan.backend.open()
     try:
-        way = await _carrier(backend, plan, plan.lease_s if lease_s is None else lease_s)
+        carrier = await _carrier(plan.backend, plan)
     except BaseException:
-        await backend.close()
+        await plan.backend.close()
         raise
     return Terminal(
-        backend,
-        way,
+        plan.backend,
+        carrier,
+        target=plan.target,
         session=plan.session,
-        max_output=plan.max_output if max_output is None else max_output,
-        audit=plan.audit(wanted=audit),
+        max_output=plan.max_output,
+        timeout_s=plan.timeout_s,
+        job_lease_s=plan.job_lease_s,
+        audit=audit,
     )
 
 
-class Plan:
-    """Everything that a target and its profile say about opening a place."""
-
-    def __init__(self, target: str | Backend | None) -> None:
-        self.cwd: str | None = None
-        self.env: dict[str, str] = {}
-        self.carrier = "auto"
-        self.lease_s = 900.0
-        self.max_output = DEFAULT_MAX_OUTPUT
-        self.session: dict[str, Any] = {}
-        self.python: str | None = None
-        self._secrets: list[Secret] = []
-        self._audits = True
-        if isinstance(target, Backend):
-            self.backend = target
-        else:
-            self._resolve(target)
-
-    def _resolve(self, target: str | None) -> None:
-        from hermes_exec.config.load import load_settings, resolve
-
-        settings = load_settings()
-        resolved = resolve(target, settings)
-        self._audits = settings.audit.enabled
-        self._take(resolved.chain[0])
-        self.backend = registry.backend_class(resolved.chain[0].type).from_profile(resolved.chain[0])
-
-    def _take(self, profile: Profile) -> None:
-        from hermes_exec.config.secrets import resolve_secrets
-
-        secrets = resolve_secrets(profile.secrets, os.environ)
-        self._secrets = list(secrets.values())
-        self.cwd = profile.cwd
-        self.env = {**profile.env, **{name: secret.reveal() for name, secret in secrets.items()}}
-        self.carrier = profile.carrier
-        self.lease_s = profile.lease_s
-        self.max_output = profile.max_output
-        self.python = profile.python
-        if profile.shell:
-            self.session["shell"] = execute.encode(profile.shell)
-        if profile.login:
-            self.session["login"] = True
-        if profile.setup:
-            self.session["setup"] = [execute.encode(line) for line in profile.setup]
-
-    def audit(self, *, wanted: bool | None) -> Audit | None:
-        """The audit of this terminal, or None."""
-        if not (self._audits if wanted is None else wanted):
-            return None
-        from hermes_exec.config.paths import audit_file
-        from hermes_exec.observe.audit import Audit
-        from hermes_exec.observe.redact import Redactor
-
-        return Audit(audit_file(os.environ), Redactor(self._secrets))
-
-
-async def _carrier(backend: Backend, plan: Plan, lease_s: float) -> Any:
+async def _carrier(backend: Backend, plan: Plan) -> Carrier:
     from hermes_exec.link.carrier import GuestCarrier
     from hermes_exec.link.link import Link
 
+    why_no_guest = ""
     if plan.carrier != "plain":
-        link = Link(backend, env=plan.env, cwd=plan.cwd, lease_s=lease_s)
+        link = Link(backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
         try:
             await link.open()
-        except PlaceUnavailable:
+        except PlaceUnavailable as error:
             if plan.carrier == "guest":
                 raise
+            why_no_guest = f"{error.what}; "
         else:
             return GuestCarrier(link, backend.features)
     from hermes_exec.plain import PlainCarrier
 
-    return await PlainCarrier.open(backend, env=plan.env, cwd=plan.cwd)
+    try:
+        return await PlainCarrier.open(backend, env=plan.env, cwd=plan.cwd)
+    except PlaceUnavailable as error:
+        raise PlaceUnavailable(why_no_guest + error.what, remedy=error.remedy) from error

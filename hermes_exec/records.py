@@ -49,13 +49,13 @@ class GuestRecord:
         """Refuse what no guest has: both guests and files are written by others.
 
         Raises:
-            ValueError: a field is not what it must be.
+            TypeError, ValueError: a field is not what it must be.
         """
         for field in fields(self):
             value: Any = getattr(self, field.name)
             kind = {"created": (int, float), "uid": (int,)}.get(field.name, (str,))
             if isinstance(value, bool) or not isinstance(value, kind):
-                raise ValueError(f"{field.name} is no {kind[0].__name__}")
+                raise TypeError(f"{field.name} is no {kind[0].__name__}")
             if isinstance(value, str) and (len(value) > _LONGEST or not value.isprintable()):
                 raise ValueError(f"{field.name} is too long or not printable")
         if not _ID.fullmatch(self.id):
@@ -106,10 +106,11 @@ def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
 def _read(path: Path) -> GuestRecord | None:
     try:
         record = GuestRecord(**json.loads(read_regular(path)))
-        if f"{record.id}.json" != path.name:
-            raise ValueError("its name is not its guest's id")
     except (ConfigError, TypeError, ValueError, RecursionError) as error:
         _log.warning("%s is ignored: %s", path, error)
+        return None
+    if f"{record.id}.json" != path.name:
+        _log.warning("%s is ignored: its name is not its guest's id", path)
         return None
     return record
 

@@ -77,7 +77,7 @@ class Session:
     def _fields(self, command: Words, options: Options) -> dict[str, Any]:
         if self._closed or self._context.closed:
             raise Closed("the session is closed")
-        fields = execute.arguments_of(options)
+        fields = execute.arguments_of(self._context, options)
         fields["session"] = self._call.number
         fields["command"] = execute.encode(command)
         return fields

@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
+from hermes_exec.access import Access
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Spools
-from hermes_exec.errors import Closed, Unsupported, UsageError
-from hermes_exec.execute import Context, Options
+from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec.execute import DEFAULT_JOB_LEASE_S, Context, Options
 from hermes_exec.session import Session
 from hermes_exec.stream import Stream
 
@@ -19,15 +20,11 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Capabilities, Carrier
     from hermes_exec.execute import RunOptions, StreamOptions, Words
-    from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
     from hermes_exec.result import Result
 
 
-_PYTHON = "install Python 3.6 or later there"
-
-
-class Terminal:
+class Terminal(Access):
     """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.open``.
 
     It belongs to the event loop it was opened on, where any number of tasks may use it at once;
@@ -39,21 +36,26 @@ class Terminal:
         backend: Backend,
         carrier: Carrier,
         *,
+        target: str,
         session: Mapping[str, Any],
         max_output: int = DEFAULT_MAX_OUTPUT,
+        timeout_s: float | None = None,
+        job_lease_s: float | None = None,
         audit: Audit | None = None,
     ) -> None:
         self._backend = backend
         self._carrier = carrier
         self._session_fields = dict(session)
-        self._context = Context(carrier, backend.target, Spools(), audit, max_output)
+        self._context = Context(
+            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S
+        )
         self._default: Session | None = None
         self._sessions = 0
 
     @property
     def target(self) -> str:
         """The one-line target of this place."""
-        return self._backend.target
+        return self._context.target
 
     @property
     def capabilities(self) -> Capabilities:
@@ -102,10 +104,10 @@ class Terminal:
         return Stream(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
     def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
-        self._check_open()
+        self._context.check_open()
         if not command:
             raise UsageError("an empty command", remedy="give a program and its arguments")
-        fields = execute.arguments_of(options)
+        fields = execute.arguments_of(self._context, options)
         fields["argv"] = [execute.encode(word) for word in command]
         return fields
 
@@ -130,9 +132,9 @@ class Terminal:
         shell: str | None = None,
         login: bool | None = None,
     ) -> Session:
-        self._check_open()
+        self._context.check_open()
         if not self.capabilities.sessions and name is not None:
-            raise Unsupported("this place keeps no live shells", remedy=_PYTHON)
+            raise Unsupported("this place keeps no live shells", remedy=execute.NEEDS_PYTHON)
         fields = dict(self._session_fields)
         if cwd is not None:
             fields["cwd"] = execute.encode(cwd)
@@ -146,22 +148,10 @@ class Terminal:
         return Session(self._context, fields, name or f"session-{self._sessions}")
 
     def _default_session(self) -> Session:
-        self._check_open()
+        self._context.check_open()
         if self._default is None:
             self._default = self._new_session(None)
         return self._default
-
-    def _check_open(self) -> None:
-        if self._context.closed:
-            raise Closed("the terminal is closed", remedy="open a new one")
-
-    def _link(self, what: str) -> Link:
-        """The guest's link, for what the plain carrier cannot do."""
-        self._check_open()
-        link = self._carrier.link
-        if link is None:
-            raise Unsupported(f"this place cannot {what} without a Python", remedy=_PYTHON)
-        return link
 
     async def close(self, *, keep: bool = False) -> None:
         """End everything but jobs, and let go of the place. Safe to call twice.

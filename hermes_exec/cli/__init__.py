@@ -10,18 +10,40 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run one command line, the process's own when none is given, and return the exit code."""
+def main() -> int:
+    """Run this process's command line. Does not return, but for ``python -m`` on a broken standard output."""
     if sys.platform == "win32":
         print("hermes-exec: Windows is not supported. Try: run it inside WSL2", file=sys.stderr)
         return 125
     try:
         _open_standard_files()
-        from hermes_exec.cli.app import start
-
-        return start(sys.argv[1:] if words is None else words)
+        code = _run(sys.argv[1:])
     except KeyboardInterrupt:
-        return 130
+        code = 130
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = code or 141  # whoever read it has gone, and nobody is left to be told
+    # All that was opened is closed by now; taking the interpreter down in good order only takes time.
+    os._exit(code)
+
+
+def _run(words: Sequence[str]) -> int:
+    from hermes_exec.cli.quick import spoken_run
+
+    spoken = spoken_run(words)
+    if spoken is not None:
+        from hermes_exec.cli.running import perform
+        from hermes_exec.cli.say import report
+
+        try:
+            return perform(spoken)
+        except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
+            return report(error)
+    from hermes_exec.cli.app import start
+
+    return start(words)
 
 
 def _open_standard_files() -> None:

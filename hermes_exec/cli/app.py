@@ -19,7 +19,7 @@ NAME = "hermes-exec"
 _COMPLETING = "_HERMES_EXEC_COMPLETE"
 
 COMMANDS = {
-    "run": ("running", "Run a command in a place."),
+    "run": ("run", "Run a command in a place."),
     "shell": ("shells", "Work in a place, in its shell."),
     "cp": ("copying", "Copy files and folders to a place, from it, or between two."),
     "sync": ("copying", "Make a folder like another one, moving only what changed."),
@@ -45,6 +45,8 @@ def start(words: Sequence[str]) -> int:
         outcome: object = app(args=list(words) or ["--help"], prog_name=NAME, standalone_mode=False)
         code = outcome if isinstance(outcome, int) else 0
         sys.stdout.flush()
+    except SystemExit as error:  # typer's own way to tell that nobody reads our output
+        code = BROKEN_PIPE if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except typer.TyperException as error:
         code = _usage(error)
     except (typer.Abort, KeyboardInterrupt):
@@ -53,7 +55,6 @@ def start(words: Sequence[str]) -> int:
         code = BROKEN_PIPE
     except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
         code = report(error)
-    _let_go_of_output()
     return code
 
 
@@ -133,15 +134,6 @@ def _before(  # noqa: PLR0913  one parameter an option
 def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     asked = f"{context.command_path} --help" if isinstance(context, typer.Context) else f"{NAME} --help"
-    say(f"{' '.join(error.format_message().split()).rstrip('.')}. Try: {asked}")
+    said = " ".join(error.format_message().split())
+    say(f"{said if said.endswith(('.', '?', '!')) else said + '.'} Try: {asked}")
     return USAGE
-
-
-def _let_go_of_output() -> None:
-    # What could not be written is not tried again at the interpreter's end, where it would be complained of.
-    try:
-        sys.stdout.flush()
-    except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

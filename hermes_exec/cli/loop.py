@@ -7,7 +7,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.cli.say import say
+from hermes_exec.cli.say import BROKEN_PIPE, say
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -17,8 +17,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
-    """Give what ``work`` gives, or 128 + N after signal N, which cancels it. A second signal ends us at once."""
-    return asyncio.run(_guarded(work))
+    """Give what ``work`` gives, or 128 + N after signal N, which cancels it. A second signal ends us at once.
+
+    Where nobody reads our output any more, that is the end too: 141, as for any program.
+    """
+    try:
+        return asyncio.run(_guarded(work))
+    except BrokenPipeError:
+        return BROKEN_PIPE
 
 
 async def _guarded(work: Coroutine[Any, Any, int]) -> int:

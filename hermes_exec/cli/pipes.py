@@ -29,7 +29,8 @@ class Output:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
         self._filter: StreamRedactor | None = redactor.stream() if redactor else None
-        self._late: asyncio.TimerHandle | None = None
+        self._lock = asyncio.Lock()
+        self._late: asyncio.Task[None] | None = None
         self._own = -1
         self._socket: socket.socket | None = None
         mode = os.fstat(fd).st_mode
@@ -46,17 +47,19 @@ class Output:
         Raises:
             BrokenPipeError: whoever read it is gone.
         """
+        async with self._lock:
+            await self._write(data if self._filter is None else self._filter.feed(data))
         if self._filter is not None:
-            data = self._filter.feed(data)
-            self._watch_held()
-        await self._write(data)
+            self._stop_waiting()
+            if self._filter.held:
+                self._late = self._loop.create_task(self._let_go(self._filter))
 
     async def flush(self) -> None:
         """Write what was held back; the end."""
         if self._filter is not None:
-            if self._late is not None:
-                self._late.cancel()
-            await self._write(self._filter.flush())
+            self._stop_waiting()
+            async with self._lock:
+                await self._write(self._filter.flush())
 
     def close(self) -> None:
         """Let go of what was opened here; the output itself stays open."""
@@ -87,16 +90,16 @@ class Output:
         finally:
             self._loop.remove_writer(fd)
 
-    def _watch_held(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-        held = self._filter is not None and self._filter.held
-        self._late = self._loop.call_later(_PATIENCE_S, self._let_go) if held else None
+    async def _let_go(self, held: StreamRedactor) -> None:
+        await asyncio.sleep(_PATIENCE_S)
+        async with self._lock:
+            with contextlib.suppress(OSError):  # the next write tells
+                await self._write(held.flush())
 
-    def _let_go(self) -> None:
-        if self._filter is not None:
-            with contextlib.suppress(OSError):
-                self._send(memoryview(self._filter.flush()))
+    def _stop_waiting(self) -> None:
+        # One that is writing already goes on: what it took must come out.
+        if self._late is not None and not self._lock.locked():
+            self._late.cancel()
 
 
 async def feed(stream: Stream, fd: int = 0) -> None:

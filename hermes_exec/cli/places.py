@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from hermes_exec.config.settings import Settings
+    from hermes_exec.observe.redact import Redactor
     from hermes_exec.terminal import Terminal
 
 _PR_SET_DUMPABLE = 4
@@ -79,8 +81,9 @@ async def opened(
 
         target = LocalBackend()  # what the configuration would say, without reading that there is none
     async with hermes_exec.open(target, cwd=cwd, env=env, max_output=max_output) as terminal:
-        if terminal.redactor:
-            keep_secrets(terminal.redactor)
+        redactor: Redactor | None = getattr(terminal, "redactor", None)
+        if redactor:
+            keep_secrets(redactor)
         yield terminal
 
 
@@ -95,3 +98,17 @@ def _anything_configured(environ: Mapping[str, str]) -> bool:
     except FileNotFoundError:
         here = Path("/")
     return exists(user_file(environ)) or any(exists(folder / FILE_NAME) for folder in (here, *here.parents))
+
+
+def keep_secrets(redactor: Redactor) -> None:
+    """Take these secrets out of all that we say, and let no other process of this user read our memory."""
+    flags.redactor = redactor
+    if flags.verbose:
+        from hermes_exec.observe.logs import setup_logging
+
+        setup_logging("info" if flags.verbose == 1 else "debug", redactor=redactor)
+    if sys.platform == "linux":
+        import ctypes
+
+        # Else /proc/PID/environ, where a secret may come from, can be read by what runs as the same user.
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

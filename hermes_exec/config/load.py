@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hermes_exec.config.check import within
 from hermes_exec.config.files import Contents, parse_file, profiles_from_mapping
-from hermes_exec.config.paths import FILE_NAME, exists, read_regular, shown, user_file
+from hermes_exec.config.paths import find_project_file, read_regular, shown, user_file
 from hermes_exec.config.settings import (
     BUILT_IN,
     AuditSettings,
@@ -108,17 +108,6 @@ def check(settings: Settings) -> list[str]:
         except HermesError as error:
             problems += str(error).splitlines()
     return list(dict.fromkeys(problems))
-
-
-def find_project_file(cwd: Path) -> Path | None:
-    """The nearest ``hermes.toml`` from ``cwd`` up to the root of its repository.
-
-    Outside of a repository only ``cwd`` itself is looked into.
-    """
-    start = cwd.resolve()
-    folders = [start, *start.parents]
-    root = next((position for position, folder in enumerate(folders) if exists(folder / ".git")), 0)
-    return next((path for folder in folders[: root + 1] if exists(path := folder / FILE_NAME)), None)
 
 
 def _user(environ: Mapping[str, str], flags: Overrides, warnings: list[str]) -> tuple[Path | None, Contents]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +60,17 @@ def exists(path: Path) -> bool:
     return True
 
 
+def find_project_file(cwd: Path) -> Path | None:
+    """The nearest ``hermes.toml`` from ``cwd`` up to the root of its repository.
+
+    Outside of a repository only ``cwd`` itself is looked into.
+    """
+    start = cwd.resolve()
+    folders = [start, *start.parents]
+    root = next((position for position, folder in enumerate(folders) if exists(folder / ".git")), 0)
+    return next((path for folder in folders[: root + 1] if exists(path := folder / FILE_NAME)), None)
+
+
 def make_private_folder(folder: Path) -> None:
     """Create ``folder`` for this user alone (0700); one that exists is left as it is."""
     if not folder.is_dir():
@@ -69,6 +79,8 @@ def make_private_folder(folder: Path) -> None:
 
 def write_private(path: Path, content: bytes) -> None:
     """Replace ``path`` (0600) in one step: after a crash it holds the old content or the new, whole."""
+    import tempfile
+
     make_private_folder(path.parent)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created 0600
     try:

@@ -17,7 +17,6 @@ class Profile(
     frozen=True,
     extra="forbid",
     strict=True,
-    use_attribute_docstrings=True,
     hide_input_in_errors=True,
 ):
     """A place and how to work there. Each kind of place has a subclass, found by its ``type``.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +168,8 @@ def _from_file(name: str, source: SecretSource, environ: Mapping[str, str]) -> b
 
 
 def _from_command(name: str, source: SecretSource, environ: Mapping[str, str]) -> bytes:
+    import subprocess
+
     try:
         # Its standard error stays the user's own, so that a prompt or a complaint is seen, and is never kept.
         done = subprocess.run(

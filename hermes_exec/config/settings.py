@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
 
 
-class Limits(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class Limits(BaseModel, frozen=True, extra="forbid", strict=True):
     """What every command is held to unless it is started with other words."""
 
     timeout_s: Seconds | None = None
@@ -26,7 +26,7 @@ class Limits(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_
     """Bytes of each output stream that a result keeps; the profile's own when left out."""
 
 
-class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The record of every command."""
 
     enabled: bool = True
@@ -37,7 +37,7 @@ class AuditSettings(BaseModel, frozen=True, extra="forbid", strict=True, use_att
     """Full files that are kept beside the one being written."""
 
 
-class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True):
+class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """What the program tells of its own doings, on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "warning"

@@ -98,13 +98,12 @@ def _can_join(path: str) -> bool:
 
 
 def _mounts() -> "Iterator[tuple[set[str], str, str]]":
-    """The controllers of each mounted hierarchy (none: version 2), its root and its folder (proc(5), mountinfo)."""
+    """Of each mounted hierarchy: its controllers (none: version 2), its root, its folder (see proc(5))."""
     for line in read("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
         fields, kinds = before.split(), after.split()
         if len(fields) > 4 and len(kinds) > 2 and kinds[0] in ("cgroup", "cgroup2"):
-            controllers = set(kinds[2].split(",")) if kinds[0] == "cgroup" else set()
-            yield controllers, fields[3], fields[4]
+            yield set(kinds[2].split(",") if kinds[0] == "cgroup" else []), fields[3], fields[4]
 
 
 def _own(controllers: "set[str]", root: str, mount: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 
-def _no_limits(loop: "Loop", limits: "dict[str, Any]") -> "Confinement":
+def _no_limits(_: "Loop", __: "dict[str, Any]") -> "Confinement":
     raise ValueError("the part for limits was not sent")
 
 
@@ -83,7 +83,7 @@ class Command:
 
     def open_outlets(self, merge: bool) -> "list[tuple[Outlet, int, int]]":
         """New pipes for the output: outlet, read end, write end; one for both if ``merge``."""
-        pipes = []
+        pipes: "list[tuple[Outlet, int, int]]" = []
         for channel in (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR):
             ours, theirs = os.pipe()
             os.set_blocking(ours, False)
@@ -165,7 +165,9 @@ class Exec(Command):
         elif kind == runner.NO_FOLDER:
             self.answer.update(error="cwd", errno=value, message=os.strerror(value))
         elif kind == runner.NO_LIMITS:
-            self.answer.update(error="os", errno=value, message="its limits could not be set: " + os.strerror(value))
+            self.answer.update(
+                error="os", errno=value, message="its limits could not be set: " + os.strerror(value)
+            )
         else:
             self.ended(value)
         if not self._killing:

@@ -35,8 +35,9 @@ _GRACE_S = 1.0
 class Confinement:
     """The limits of one command, with the groups that were made for it."""
 
-    def __init__(self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.Home, str]]") -> None:
-        self.removed = False
+    def __init__(
+        self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.Home, str]]"
+    ) -> None:
         self._loop = loop
         self._limits = limits
         self._groups = groups
@@ -45,6 +46,11 @@ class Confinement:
         self._hit = False
         self._refusal = ""
         self._pause = _LOOK_S
+
+    @property
+    def removed(self) -> bool:
+        """Whether none of its groups is left."""
+        return not self._folders
 
     def bound(self, memory: int, processes: int) -> None:
         """Set the groups' bounds, and find the numbers for setrlimit(2) where there is no group."""
@@ -85,12 +91,13 @@ class Confinement:
         """What a subshell has to do to itself, in shell; if it cannot, nothing more runs in it."""
         self._refusal = folder + "/refused"
         builtin = b"\\builtin " if bash else b"\\command "
-        steps = []
-        for path in self._folders:
-            steps.append(builtin + b"echo 0 >|" + quote(os.fsencode(path + "/cgroup.procs")))
-        for number, soft, hard in self._rlimits:
-            steps.append(_ulimit(builtin, bash, number, soft, hard))
-        return b"{ %b; } 2>/dev/null || { >|%b; \\exit 126; };" % (b" && ".join(steps), self._refusal.encode())
+        join = builtin + b"echo 0 >|"
+        steps = [join + quote(os.fsencode(path + "/cgroup.procs")) for path in self._folders]
+        steps += [_ulimit(builtin, bash, *bounds) for bounds in self._rlimits]
+        return b"{ %b; } 2>/dev/null || { >|%b; \\exit 126; };" % (
+            b" && ".join(steps),
+            self._refusal.encode(),
+        )
 
     def begin(self) -> None:
         """The command starts."""
@@ -145,7 +152,11 @@ class Confinement:
             (PROCESSES, ("", "pids.events", "pids.events"), b"max"),
         ):
             home, folder = self._groups.get(kind, (None, ""))
-            if kind in self._limits and home and cgroups.counter("{}/{}".format(folder, files[home.version]), name):
+            if (
+                kind in self._limits
+                and home
+                and cgroups.counter("{}/{}".format(folder, files[home.version]), name)
+            ):
                 return kind
         number = answer.get("signal") or answer.get("code", 0) - 128  # a shell tells its child's signal so
         for kind, signal in ((CPU, _signal.SIGXCPU), (FILE_SIZE, _signal.SIGXFSZ)):
@@ -161,7 +172,7 @@ class Confinement:
 
     def remove(self) -> bool:
         """Remove the groups if they are empty; whether they are gone."""
-        self.removed = all([cgroups.remove(folder) for folder in self._folders])
+        self._folders = [folder for folder in self._folders if not cgroups.remove(folder)]
         return self.removed
 
 

@@ -1,24 +1,15 @@
-"""What the guest does with files, each operation from beginning to end. A worker runs them, so any of them may block."""
+"""Single files and folders: each operation from beginning to end. A worker runs them, so any of them may block."""
 
 import errno
 import os
 import stat
 import struct
 
-from . import fileglob, fileput, filescan, filetree
+from . import fileglob, fileput
 from .filepatterns import Ignore
-from .filesafe import (
-    CHUNK,
-    FOLDER,
-    PERMISSIONS,
-    check_name,
-    make_folders,
-    remove_tree,
-    sha256,
-    unlink,
-    write_all,
-)
-from .fileunpack import Receiver
+from .filesafe import CHUNK, FOLDER, make_folders, remove_tree, unlink, write_all
+from .filescan import digest_of
+from .filewrite import TEMPORARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +17,9 @@ if TYPE_CHECKING:
 
     Answer = dict[str, Any]
 
-LISTED = struct.Struct(">IQqII")
-"""One name of a listing: mode, size, mtime in ns, owner, group."""
-GOT = struct.Struct(">cHqQQ")
-"""Before the content of a download: f or d, mode, mtime in ns, bytes and files in all (of a folder only if asked)."""
-PATH_LENGTH = struct.Struct(">H")
+LISTED = struct.Struct(">HIQqII")
+"""One name of a listing: its bytes, mode, size, mtime in ns, owner, group; then the name, ``/`` and a link's target."""
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Task:
@@ -40,6 +29,8 @@ class Task:
         self.arguments = arguments
         self.fd_in = fd_in
         self.fd_out = fd_out
+        self._held: "list[bytes]" = []
+        self._size = 0
 
     def path(self, key: str = "path") -> bytes:
         """An argument as an absolute path."""
@@ -52,47 +43,62 @@ class Task:
         """What to leave out."""
         return Ignore(self.arguments["ignore"])
 
+    def put(self, data: bytes) -> None:
+        """Send a little, together with what follows."""
+        self._held.append(data)
+        self._size += len(data)
+        if self._size >= CHUNK:
+            self.flush()
 
-def describe(path: bytes, info: os.stat_result) -> "list[Any]":
-    """What is told about one file."""
-    target = os.readlink(path) if stat.S_ISLNK(info.st_mode) else None
-    return [info.st_mode, info.st_size, info.st_mtime_ns, info.st_uid, info.st_gid, target]
+    def flush(self) -> None:
+        """Send what was put."""
+        write_all(self.fd_out, b"".join(self._held))
+        self._held = []
+        self._size = 0
 
 
 def stat_(task: Task) -> "Answer":
+    """What a file is."""
     path = task.path()
     info = os.stat(path) if task.arguments["follow"] else os.lstat(path)
-    return {"info": describe(path, info)}
+    target = os.readlink(path) if stat.S_ISLNK(info.st_mode) else None
+    return {"info": [info.st_mode, info.st_size, info.st_mtime_ns, info.st_uid, info.st_gid, target]}
 
 
 def list_(task: Task) -> "Answer":
+    """What is in a folder."""
     folder = os.open(task.path(), FOLDER)
     try:
         for name in sorted(map(os.fsencode, os.listdir(folder))):
             try:
                 info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                told = name
                 if stat.S_ISLNK(info.st_mode):
-                    name += b"/" + os.fsencode(os.readlink(name, dir_fd=folder))
+                    told += b"/" + os.fsencode(os.readlink(name, dir_fd=folder))
             except FileNotFoundError:
-                continue
-            record = LISTED.pack(info.st_mode, info.st_size, info.st_mtime_ns, info.st_uid, info.st_gid)
-            write_all(task.fd_out, PATH_LENGTH.pack(len(name)) + name + record)
+                continue  # it vanished
+            numbers = info.st_mode, info.st_size, info.st_mtime_ns, info.st_uid, info.st_gid
+            task.put(LISTED.pack(len(told), *numbers) + told)
     finally:
         os.close(folder)
+    task.flush()
     return {}
 
 
 def glob(task: Task) -> "Answer":
+    """Which paths match."""
     left = task.arguments["limit"]
     for path in fileglob.expand(task.arguments["cwd"], task.arguments["pattern"]):
         if not left:
             return {"more": True}
         left -= 1
-        write_all(task.fd_out, path + b"\0")
+        task.put(path + b"\0")
+    task.flush()
     return {"more": False}
 
 
 def mkdir(task: Task) -> "Answer":
+    """A new folder; with ``parents`` one that is there already will do."""
     path = task.path()
     if task.arguments["parents"]:
         make_folders(path)
@@ -104,17 +110,129 @@ def mkdir(task: Task) -> "Answer":
 
 
 def remove(task: Task) -> "Answer":
-    path = task.path().rstrip(b"/")
-    above, name = os.path.split(path)
-    if not name or name in (b".", b".."):
-        raise ValueError("the root, . and .. are never removed")
-    folder = os.open(above or b"/", FOLDER)
+    """One file, link or empty folder; with ``recursive`` whatever it is."""
+    above, name = os.path.split(task.path().rstrip(b"/"))
+    if name in (b"", b".", b".."):
+        raise OSError(errno.EINVAL, "the root, . and .. are never removed")
+    folder = os.open(above, FOLDER)
     try:
-        if task.arguments["recursive"]:
-            if not unlink(name, folder):
+        if not unlink(name, folder):
+            if task.arguments["recursive"]:
                 remove_tree(name, folder)
-        elif not unlink(name, folder):
-            os.rmdir(name, dir_fd=folder)
+            else:
+                os.rmdir(name, dir_fd=folder)
     finally:
         os.close(folder)
     return {}
+
+
+def move(task: Task) -> "Answer":
+    """Another name; in another file system a whole copy first, which then takes the name at once."""
+    source, to = task.path(), task.path("to")
+    try:
+        os.rename(source, to)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _move_across(source, to)
+    return {}
+
+
+def _move_across(source: bytes, to: bytes) -> None:
+    import shutil  # noqa: PLC0415  slow to import and seldom needed
+
+    to = to.rstrip(b"/")
+    temporary = os.path.join(os.path.dirname(to), TEMPORARY + os.urandom(6).hex().encode())
+    is_folder = os.path.isdir(source) and not os.path.islink(source)
+    try:
+        if is_folder:
+            shutil.copytree(source, temporary, symlinks=True)
+        else:
+            shutil.copy2(source, temporary, follow_symlinks=False)
+        os.rename(temporary, to)
+    except BaseException:
+        if is_folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        elif os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+    if is_folder:
+        shutil.rmtree(source)
+    else:
+        os.unlink(source)
+
+
+def chmod(task: Task) -> "Answer":
+    """Permissions of what the path leads to."""
+    os.chmod(task.path(), task.arguments["mode"])
+    return {}
+
+
+def symlink(task: Task) -> "Answer":
+    """A link, in the place of an old one or of a file if ``replace``."""
+    path = task.path()
+    if not task.arguments["replace"]:
+        os.symlink(task.arguments["target"], path)
+        return {}
+    temporary = os.path.join(os.path.dirname(path), TEMPORARY + os.urandom(6).hex().encode())
+    os.symlink(task.arguments["target"], temporary)
+    try:
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return {}
+
+
+def readlink(task: Task) -> "Answer":
+    """Where a link leads."""
+    return {"target": os.readlink(task.path())}
+
+
+def hash_(task: Task) -> "Answer":
+    """The SHA-256 of a file."""
+    fd = os.open(task.path(), _READ)
+    try:
+        return {"sha256": digest_of(fd)}
+    finally:
+        os.close(fd)
+
+
+def read(task: Task) -> "Answer":
+    """Bytes of a file, of a device or of a pipe."""
+    fd = os.open(task.path(), _READ)
+    try:
+        if task.arguments["offset"]:
+            os.lseek(fd, task.arguments["offset"], os.SEEK_SET)
+        left = task.arguments["length"]
+        while left is None or left > 0:
+            data = os.read(fd, 4 * CHUNK if left is None else min(left, 4 * CHUNK))
+            if not data:
+                break
+            write_all(task.fd_out, data)
+            left = None if left is None else left - len(data)
+    finally:
+        os.close(fd)
+    return {}
+
+
+def write(task: Task) -> "Answer":
+    """Replace a file's content, or add to it."""
+    fileput.write(task.arguments, task.path(), task.fd_in)
+    return {}
+
+
+OPERATIONS: "dict[str, Callable[[Task], Answer]]" = {
+    "stat": stat_,
+    "list": list_,
+    "glob": glob,
+    "mkdir": mkdir,
+    "remove": remove,
+    "move": move,
+    "chmod": chmod,
+    "symlink": symlink,
+    "readlink": readlink,
+    "hash": hash_,
+    "read": read,
+    "write": write,
+}

@@ -21,7 +21,7 @@ from .filesafe import (
 
 TEMPORARY = b".hx-"
 """How the names of unfinished files begin."""
-TOLD = 1000
+TOLD = 200
 """Entries left out that are told one by one."""
 
 

@@ -5,11 +5,11 @@ import time
 
 from . import runner, tree
 from .command import Command
+from .folders import default_shell, remove_folder, write_file
 from .jobio import Input, Recorder
 from .joblog import Log
 from .loop import now
 from .process import Pool, Runner
-from .folders import default_shell, remove_folder, write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ _SHOWN = 1024
 """Bytes of a command that its status repeats."""
 _LARGE = 100 << 10
 """Kernels refuse to start a program with a word over 128 KiB, so the shell gets larger commands by file."""
+_LONGEST_NAME = 256
 _FULL_LOG = "its log is full"
 
 
@@ -41,7 +42,9 @@ class Job:
     ``on_end`` is called when it has ended, or could not be started (``started`` is False then).
     """
 
-    def __init__(self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[Job], None]") -> None:
+    def __init__(
+        self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[Job], None]"
+    ) -> None:
         server = request.client.server
         self.id: str = arguments["job"]
         self.over = False
@@ -55,8 +58,9 @@ class Job:
         self._name: str = arguments.get("name") or ""
         self._command: "bytes | None" = arguments.get("command")
         self._argv: "list[bytes]" = arguments.get("argv") or []
-        if bool(self._argv) == (self._command is not None):
-            raise ValueError("either a command or an argv")
+        if bool(self._argv) == (self._command is not None) or len(self._name) > _LONGEST_NAME:
+            raise ValueError("either a command or an argv, and a name of {} characters".format(_LONGEST_NAME))
+        self._shown = _shortened(self._argv) if self._command is None else self._command[:_SHOWN]
         self._main: "tree.Process" = (0, 0)
         self._answer: "dict[str, Any]" = {}
         self._program_over = False
@@ -91,11 +95,17 @@ class Job:
         client = self._request.client
         env = dict(client.env)
         env.update(arguments.get("env") or {})
-        spec = {"argv": self._words(), "env": env, "cwd": os.path.join(client.cwd, arguments.get("cwd") or b"")}
+        spec: "dict[str, Any]" = {
+            "argv": self._words(),
+            "env": env,
+            "cwd": os.path.join(client.cwd, arguments.get("cwd") or b""),
+        }
         if self._confined is not None:
             spec["confine"] = self._confined.spec()
             self._confined.begin()
-        fds = [self.input.open() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)]
+        fds = [
+            self.input.open() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        ]
         try:
             fds += self._recorder.open()
             self._runner.start(spec, fds, self._program_ended, self._program_started)
@@ -154,7 +164,7 @@ class Job:
         found = tree.descendants([self._runner.pid])
         pid = self._main[0]
         if not found and pid and self._main in tree.living([pid]):  # somebody killed the runner
-            found = [pid] + tree.descendants([pid])
+            found = [pid, *tree.descendants([pid])]
         return found
 
     def _killed(self, pids: "list[int]") -> None:
@@ -184,12 +194,11 @@ class Job:
         if waits:
             answer.setdefault("note", _FULL_LOG)
         answer.setdefault("duration", now() - self._began)
-        words = self._argv if self._command is None else [self._command]
         return {
             "job": self.id,
             "name": self._name,
             "state": "ended" if self.over else "waiting" if waits else "running",
-            "command": b" ".join(words)[:_SHOWN],
+            "command": self._shown,
             "pid": self._main[0],
             "started": self._started,
             "ended": self._ended,
@@ -213,6 +222,18 @@ class Job:
         if self.timer is not None:
             self.timer.cancel()
         remove_folder(self.log.folder)
+
+
+def _shortened(words: "list[bytes]") -> "list[bytes]":
+    """The first words, and no more bytes of them than are shown."""
+    left = _SHOWN
+    shown: "list[bytes]" = []
+    for word in words:
+        if left <= 0:
+            break
+        shown.append(word[:left])
+        left -= len(word) + 8  # a word costs the reply something too
+    return shown
 
 
 def _call_all(calls: "list[Callable[[], None]]") -> None:

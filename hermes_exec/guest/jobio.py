@@ -1,4 +1,4 @@
-"""What goes into a job and what comes out of it: its standard input, and the pipes whose content its log keeps."""
+"""What goes into a job and what comes out of it: its standard input, and the pipes that its log is fed by."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ class Recorder:
 
     def open(self) -> "list[int]":
         """New pipes; gives the ends for standard output and standard error."""
-        theirs = []
+        theirs: "list[int]" = []
         for channel in (wire.STDOUT, wire.STDERR):
             self._pipes[channel], end = os.pipe()
             theirs.append(end)
@@ -64,7 +64,9 @@ class Recorder:
             self._ignore()
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._on_failure(
-                "the place's disk was full" if full else "its log could not be written ({})".format(error.strerror)
+                "the place's disk was full"
+                if full
+                else "its log could not be written ({})".format(error.strerror)
             )
             return False
         return True
@@ -74,7 +76,7 @@ class Recorder:
             self._loop.ignore_read(fd)
 
     def close(self) -> None:
-        """Keep what is still in the pipes, also beyond the log's cap, so that nothing is dropped; close them."""
+        """Close the pipes after the last byte, which is kept even beyond the log's cap."""
         self._ignore()
         for channel, fd in self._pipes.items():
             while self._rest(channel, fd):

@@ -120,7 +120,12 @@ class Reader:
         self._busy = False
         names = _NAMES if stream == BOTH else (_NAMES[stream],)
         self._fds = [os.open("{}/{}".format(log.folder, name), os.O_RDONLY | os.O_CLOEXEC) for name in names]
-        self._place = [0, 0, 0, 0]  # where ``at`` is: record, bytes of it that are read, both streams' offsets
+        self._place = [
+            0,
+            0,
+            0,
+            0,
+        ]  # where ``at`` is: record, bytes of it that are read, both streams' offsets
         self._sought = stream != BOTH
         log.readers.append(self)
         self.more()
@@ -166,14 +171,16 @@ class Reader:
             offsets[head >> 31] += skipped
             at += skipped
             if skipped < head & _LONGEST:
-                self._place = [record, skipped] + offsets
+                self._place = [record, skipped, *offsets]
                 return
             record += 1
-        self._place = [record, 0] + offsets
+        self._place = [record, 0, *offsets]
 
     def _both(self, count: int) -> bytes:
         record, inside, out, err = self._place
-        heads = os.pread(self._fds[0], min(_BATCH, self._log.records - record) * RECORD.size, record * RECORD.size)
+        heads = os.pread(
+            self._fds[0], min(_BATCH, self._log.records - record) * RECORD.size, record * RECORD.size
+        )
         pieces: "list[tuple[int, int]]" = []
         sums = [0, 0]
         for (head,) in RECORD.iter_unpack(heads):
@@ -204,7 +211,7 @@ class Reader:
 
 def _joined(pieces: "list[tuple[int, int]]", data: "list[bytes]") -> bytes:
     """The pieces, each with its head, in their order."""
-    parts = []
+    parts: "list[bytes]" = []
     ends = [0, 0]
     for bit, length in pieces:
         stream = bit >> 31

@@ -1,11 +1,11 @@
 """The jobs of a guest: commands that belong to it rather than to a client, so they outlive every connection.
 
-A job ends when its program ends; what the program left running is ended then too. Its log and status stay
-until somebody prunes them, or ``KEEP_S`` seconds. As long as there is any job, running or ended, the guest stays.
+A job ends when its program ends; what the program left running is ended then too. Its log and status
+stay until somebody prunes them, or ``KEEP_S`` seconds. As long as there is any job, running or ended, the
+guest stays.
 """
 
 import errno
-import os
 
 from . import runner, wire
 from .job import GRACE_S, Job
@@ -43,7 +43,9 @@ class Jobs:
             request.fail("exists", "there is a job {} already".format(name), errno.EEXIST)
             return
         if len(self._jobs) >= _MOST:
-            raise OSError(errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST))
+            raise OSError(
+                errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST)
+            )
         job = self._jobs[name] = Job(request, arguments, self._ended)
         cap = arguments.get("cap_s", CAP_S)
         if cap is not None:
@@ -66,7 +68,7 @@ class Jobs:
             request.fail("missing", "no job {} here".format(arguments["job"]), errno.ENOENT)
         return job
 
-    def list(self, request: "Request", arguments: "dict[str, Any]") -> None:
+    def status(self, request: "Request", arguments: "dict[str, Any]") -> None:
         """The status of one job, or of all."""
         if arguments.get("job") is None:
             request.finish({"jobs": [job.status() for job in self._jobs.values()]})
@@ -156,7 +158,7 @@ def install(server: "Server") -> None:
     runner.raise_descriptor_limit()  # a running job takes seven
     jobs = Jobs(server)
     server.operations["start"] = jobs.start
-    server.operations["jobs"] = jobs.list
+    server.operations["jobs"] = jobs.status
     server.operations["job_wait"] = jobs.wait
     server.operations["job_kill"] = jobs.kill
     server.operations["job_input"] = jobs.input

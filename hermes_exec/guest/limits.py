@@ -13,7 +13,7 @@ from .confine import FILE_SIZE, OPEN_FILES, Confinement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any
 
     from .client import Request
     from .loop import Loop
@@ -38,7 +38,7 @@ class Limiter:
         self._memory = 0 if MEMORY in self._homes else rlimits.memory()
         self._counts_processes = PROCESSES not in self._homes and rlimits.processes() > 0
 
-    def info(self, request: "Request", arguments: "dict[str, Any]") -> None:
+    def info(self, request: "Request", _: "dict[str, Any]") -> None:
         """Which limit is enforced by what."""
         request.finish({name: self._enforcer(name) for name in _NAMES})
 
@@ -56,7 +56,7 @@ class Limiter:
             if self._enforcer(name) == "none":
                 raise OSError(errno.EOPNOTSUPP, "nothing here can limit {}".format(name))
         folders: "dict[str, str]" = {}
-        groups = {}
+        groups: "dict[str, tuple[cgroups.Home, str]]" = {}
         for name in limits:
             home = self._homes.get(name)
             if home is not None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _PR_SET_CHILD_SUBREAPER = 36
+_IN_CLOSE_WRITE = 0x8
 _IN_OPEN = 0x20
 _IN_NONBLOCK_CLOEXEC = 0o2004000
 _EVENT = struct.Struct("iIII")
@@ -33,8 +34,12 @@ def become_subreaper() -> bool:
         return False
 
 
-class Opened:
-    """Tells which files in watched folders, or which watched files, were opened (inotify(7))."""
+class Touched:
+    """Tells which files in watched folders, or which watched files, were written (inotify(7)).
+
+    To be written is to be opened for writing and closed, with or without a byte. Whoever only reads, such as
+    a search through all folders, leaves no trace.
+    """
 
     def __init__(self) -> None:
         import ctypes
@@ -48,9 +53,10 @@ class Opened:
         code = self._errno()
         return OSError(code, "{}: {}".format(what, os.strerror(code)))
 
-    def watch(self, path: str) -> int:
-        """Watch a folder or a file; gives the number that its events carry."""
-        number: int = libc().inotify_add_watch(self.fd, path.encode(), _IN_OPEN)
+    def watch(self, path: str, reads: bool = False) -> int:
+        """Watch a folder or a file, for ``reads`` too or no longer; gives the number that its events carry."""
+        mask = _IN_CLOSE_WRITE | (_IN_OPEN if reads else 0)
+        number: int = libc().inotify_add_watch(self.fd, path.encode(), mask)
         if number < 0:
             raise self._error("inotify_add_watch " + path)
         return number
@@ -59,8 +65,8 @@ class Opened:
         """Stop watching."""
         libc().inotify_rm_watch(self.fd, number)
 
-    def read(self) -> "list[tuple[int, bytes]]":
-        """The events so far: the watch's number, and the file's name inside a watched folder."""
+    def read(self) -> "list[tuple[int, bytes, bool]]":
+        """The events so far: the watch's number, the file's name inside a watched folder, whether it was written."""
         try:
             data = os.read(self.fd, 16384)
         except BlockingIOError:
@@ -70,7 +76,7 @@ class Opened:
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)
             at += 16
-            if mask & _IN_OPEN:
-                events.append((number, data[at : at + size].rstrip(b"\0")))
+            if mask & (_IN_OPEN | _IN_CLOSE_WRITE):
+                events.append((number, data[at : at + size].rstrip(b"\0"), bool(mask & _IN_CLOSE_WRITE)))
             at += size
         return events

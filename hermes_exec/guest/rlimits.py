@@ -1,4 +1,4 @@
-"""What setrlimit(2) bounds where there is no control group: which numbers it takes, and whether it holds here."""
+"""What setrlimit(2) bounds where there is no control group, and whether it holds here."""
 
 import os
 import resource

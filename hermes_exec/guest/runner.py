@@ -94,7 +94,7 @@ def serve(fd: int) -> None:
 
 
 def _receive(channel: "_socket.socket", size: int) -> bytes:
-    parts = []
+    parts: "list[bytes]" = []
     while size:
         part = channel.recv(min(size, 1 << 20))
         if not part:
@@ -185,12 +185,12 @@ def fork_exec(
 ) -> int:
     """Start a program, its own session, by fork and exec; OSError when it cannot be run.
 
-    It is its own subreaper too, unless it is confined: then its limits would count the dead that it never reaps.
+    It is its own subreaper too, unless it is confined: its limits would count the dead it never reaps.
     """
     told, tell = os.pipe()
     native.libc()
     if confine:
-        import resource  # noqa: F401  before its limits leave no descriptor for that
+        __import__("resource")  # now, before the limits leave no descriptor for that
     limited = False
     pid = os.fork()
     if pid == 0:

@@ -107,6 +107,8 @@ class Session:
             outlet.read_from(fd)
         if command.arguments.get("stdin") and command.stdin_keeper < 0:
             command.open_stdin(self.folder)
+        if command.arguments.get("stdin"):
+            self._watches.see_stdin(self.folder, True)
         command.begin()
         shell.run(command.text, command.wrap(self._dialect), self._outputs.switch())
         self._stuck = 0
@@ -124,7 +126,7 @@ class Session:
         elif not self._ready:
             self._ready = True
             self._next()
-        else:
+        elif name.isdigit():
             self._status(int(name))
 
     def _status(self, code: int) -> None:
@@ -171,6 +173,8 @@ class Session:
         for outlet in command.outlets:
             outlet.release()
         command.close_stdin(self.folder)
+        if command.arguments.get("stdin") and self._shell is not None:
+            self._watches.see_stdin(self.folder, False)
         if self._state != KEPT:
             command.answer["shell"] = self._state
             self._state = KEPT

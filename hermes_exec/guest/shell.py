@@ -21,19 +21,23 @@ class Watches:
     """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
 
     def __init__(self, loop: "Loop") -> None:
-        self._statuses = native.Opened()
-        self._begun = native.Opened()
+        self._statuses = native.Touched()
+        self._begun = native.Touched()
         self._seen: "dict[int, bool]" = {}
         self._calls: "dict[int, Callable[[bytes], None]]" = {}
         loop.on_read(self._statuses.fd, self._read)
 
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
-        """Watch a session's folder; ``call`` gets the names that are opened in its ``s``."""
+        """Watch a session's folder; ``call`` gets the names of what is written in its ``s``."""
         number = self._statuses.watch(folder + "/s")
         begun = self._begun.watch(folder + "/b")
         self._calls[number] = call
         self._seen[begun] = False
         return number, begun
+
+    def see_stdin(self, folder: str, on: bool) -> None:
+        """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
+        self._statuses.watch(folder + "/s", on)
 
     def remove(self, numbers: "tuple[int, int]") -> None:
         """Stop watching."""
@@ -45,7 +49,7 @@ class Watches:
     def begun(self, numbers: "tuple[int, int]") -> bool:
         """Whether a command of that session has begun since this was last asked."""
         number = numbers[1]
-        for seen, _ in self._begun.read():
+        for seen, _, _ in self._begun.read():
             if seen in self._seen:
                 self._seen[seen] = True
         answer = self._seen[number]
@@ -53,9 +57,9 @@ class Watches:
         return answer
 
     def _read(self) -> None:
-        for number, name in self._statuses.read():
+        for number, name, written in self._statuses.read():
             call = self._calls.get(number)
-            if call is not None:
+            if call is not None and written != (name == b"stdin"):  # that one we close ourselves
                 call(name)
 
 

@@ -23,7 +23,20 @@ _CORE = (
 """In the order of their imports of each other; the last one is run."""
 
 PARTS: dict[str, tuple[str, ...]] = {
-    "files": ("filetree", "files"),
+    "files": (
+        "filesafe",
+        "filepatterns",
+        "filetree",
+        "filewrite",
+        "fileunpack",
+        "filescan",
+        "fileput",
+        "fileglob",
+        "filework",
+        "filetransfer",
+        "fileworker",
+        "files",
+    ),
     "forward": ("forward",),
     "jobs": ("joblog", "jobio", "job", "jobs"),
     "limits": ("cgroups", "rlimits", "confine", "limits"),

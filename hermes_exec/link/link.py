@@ -35,7 +35,13 @@ class Link:
     """Requests to a guest, over channels that may break. Use it on one event loop only."""
 
     def __init__(
-        self, backend: Backend, *, env: Mapping[str, str], cwd: str | None, lease_s: float = 900.0
+        self,
+        backend: Backend,
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        lease_s: float = 900.0,
+        python: str | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
@@ -44,6 +50,8 @@ class Link:
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         self._cwd = None if cwd is None else os.fsencode(cwd)
         self._lease_s = lease_s
+        self._pythons = [python] if python else list(backend.pythons)
+        self._same = backend.same_python and python in {None, *backend.pythons[:1]}
         self._python = ""
         self._number = 0
         self._calls: dict[int, Call] = {}
@@ -63,9 +71,9 @@ class Link:
             PlaceUnavailable: no interpreter there could run it; nothing is left behind.
         """
         reasons: list[str] = []
-        for python in self._backend.pythons:
+        for python in self._pythons:
             attempt = Attempt(self)
-            argv, payload = bootstrap.guest(attempt.nonce, same_python=self._backend.same_python)
+            argv, payload = bootstrap.guest(attempt.nonce, same_python=self._same)
             self._python = python
             try:
                 await self._connect(attempt, argv, [payload, self._attach(known=False)])
@@ -115,9 +123,7 @@ class Link:
         """Send a part of the guest that the next request uses, unless it is there."""
         if part not in self._parts:
             self._parts.add(part)
-            self.send(
-                wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._backend.same_python))
-            )
+            self.send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._same)))
 
     def send(self, frame: bytes) -> None:
         """Write a frame; dropped while the link is down, because a new channel sends what is missing."""

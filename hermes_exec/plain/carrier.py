@@ -136,5 +136,5 @@ class PlainCarrier:
         self._sessions.clear()
         await asyncio.gather(
             *(session.close() for session in sessions),
-            *(command.end(_CLOSE_GRACE_S) for command in list(self._active)),
+            *(command.close(_CLOSE_GRACE_S) for command in list(self._active)),
         )

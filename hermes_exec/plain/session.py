@@ -96,6 +96,6 @@ class PlainSession:
         for command in waiting:
             command.cancel()
         if current is not None:
-            await current.end(_CLOSE_GRACE_S)
+            await current.close(_CLOSE_GRACE_S)
         self._over.set()
         return {}

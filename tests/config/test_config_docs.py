@@ -5,6 +5,9 @@ Its tables are renewed by running this file with ``--write``.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import re
 import sys
 import tomllib
@@ -98,16 +101,30 @@ def default(value: object) -> str:
             return str(value)
 
 
+def docstrings(model: type[BaseModel]) -> dict[str, str]:
+    """What stands below each field of the class and of those it comes from, in one line each."""
+    found: dict[str, str] = {}
+    for owner in reversed([each for each in model.__mro__ if each.__module__.startswith("hermes_exec")]):
+        (definition,) = ast.parse(inspect.getsource(owner)).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in itertools.pairwise(definition.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                text = below.value if isinstance(below, ast.Expr) else None
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    found[field.target.id] = " ".join(text.value.split())
+    return found
+
+
 def table(name: str) -> str:
     model = MODELS[name]
     hints = get_type_hints(model, include_extras=True)
+    meanings = docstrings(model)
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key, field in model.model_fields.items():
         if issubclass(model, Profile) and model is not Profile and key in Profile.model_fields:
             continue
         given = "required" if field.is_required() else default(field.get_default(call_default_factory=True))
-        meaning = " ".join((field.description or "").split())
-        rows.append(f"| `{key}` | {word(hints[key])} | {given} | {meaning} |")
+        rows.append(f"| `{key}` | {word(hints[key])} | {given} | {meanings[key]} |")
     return "\n".join(rows)
 
 
@@ -130,6 +147,12 @@ def test_the_tables_of_keys_are_those_of_the_models() -> None:
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "local"])
 def test_every_model_has_its_table(name: str) -> None:
     assert f"<!-- keys of {name} -->" in DOCS.read_text()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_field_is_described(name: str) -> None:
+    described = docstrings(MODELS[name])
+    assert [field for field in MODELS[name].model_fields if field not in described] == []
 
 
 def test_every_example_file_is_valid() -> None:

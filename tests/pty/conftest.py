@@ -6,11 +6,12 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from hermes_exec.backend import Channel, Receiver
 from hermes_exec.link.link import Link
 from hermes_exec.pty import Pty
 from hermes_exec_backends.local import LocalBackend
@@ -19,19 +20,37 @@ Scenario = Callable[[Link], Awaitable[None]]
 Live = Callable[[Scenario], None]
 
 
-class OldPython(LocalBackend):
-    """This machine, seen by an interpreter that cannot take our compiled code."""
+class Place(LocalBackend):
+    """This machine, seen by the given interpreter; an old one cannot take our compiled code.
 
-    def __init__(self, python: str) -> None:
+    The way to it is open while ``way`` is set.
+    """
+
+    def __init__(self, python: str = "") -> None:
+        self.way = asyncio.Event()
+        self.way.set()
         self._python = python
+        self._channels: list[Channel] = []
 
     @property
     def pythons(self) -> Sequence[str]:
-        return (self._python,)
+        return (self._python,) if self._python else super().pythons
 
     @property
     def same_python(self) -> bool:
-        return False
+        return not self._python and super().same_python
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        await self.way.wait()
+        self._channels.append(await super().spawn(argv, receiver, env=env))
+        return self._channels[-1]
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Wait for the processes behind channels that were cut: they end with their guest."""
+        for channel in self._channels:
+            await asyncio.to_thread(vars(channel)["_process"].wait)
 
 
 def python_3_6() -> str:
@@ -50,16 +69,16 @@ PYTHON_3_6 = python_3_6()
 
 
 @pytest.fixture(params=["this python", "python 3.6"])
-def backend(request: pytest.FixtureRequest) -> LocalBackend:
+def backend(request: pytest.FixtureRequest) -> Place:
     if request.param == "this python":
-        return LocalBackend()
+        return Place()
     if not PYTHON_3_6:
         pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
-    return OldPython(PYTHON_3_6)
+    return Place(PYTHON_3_6)
 
 
 @pytest.fixture
-def live(backend: LocalBackend) -> Live:
+def live(backend: Place) -> Live:
     """Run a scenario with a link to a new guest, and close the link."""
 
     def run(scenario: Scenario) -> None:
@@ -71,6 +90,7 @@ def live(backend: LocalBackend) -> Live:
                     await scenario(link)
             finally:
                 await link.close()
+                await backend.close()
             assert vars(link)["_attempt"].stderr == b""  # a fault in the guest's loop is told there
 
         asyncio.run(whole())

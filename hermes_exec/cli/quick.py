@@ -1,0 +1,84 @@
+"""The plainest command lines of ``run``, understood without typer, whose import would take longer than they do.
+
+Whatever is not plain here (help, mistakes, joined short options) is left to typer, which knows them all.
+A test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(slots=True)
+class Spoken:
+    """The words of one ``run``, as they were said."""
+
+    command: list[str]
+    on: str | None = None
+    cwd: str | None = None
+    env: list[str] = field(default_factory=list[str])
+    timeout: str | None = None
+    grace: str | None = None
+    shell: bool | None = None
+    stdin: bool | None = None
+    merge: bool = False
+    redact: bool = True
+    json: bool = False
+    detach: bool = False
+    pty: bool = False
+    name: str | None = None
+
+
+_VALUES = {
+    "--on": "on",
+    "-o": "on",
+    "--cwd": "cwd",
+    "-C": "cwd",
+    "--timeout": "timeout",
+    "--grace": "grace",
+    "--name": "name",
+}
+_FLAGS: dict[str, tuple[str, bool]] = {
+    "--shell": ("shell", True),
+    "--no-shell": ("shell", False),
+    "--stdin": ("stdin", True),
+    "-i": ("stdin", True),
+    "--no-stdin": ("stdin", False),
+    "-n": ("stdin", False),
+    "--merge": ("merge", True),
+    "--no-redact": ("redact", False),
+    "--json": ("json", True),
+}
+
+
+def spoken_run(words: Sequence[str]) -> Spoken | None:
+    """The command line, if it is a plain ``run``."""
+    if not words or words[0] != "run":
+        return None
+    said: dict[str, Any] = {}
+    env: list[str] = []
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        option, equals, value = words[at].partition("=")
+        at += 1
+        if option in _FLAGS and not equals:
+            key, flag = _FLAGS[option]
+            said[key] = flag
+            continue
+        if option not in _VALUES and option not in {"--env", "-e"}:
+            return None
+        if not (equals and option.startswith("--")):
+            if equals or at == len(words):
+                return None
+            value = words[at]
+            at += 1
+        if option in _VALUES:
+            said[_VALUES[option]] = value
+        else:
+            env.append(value)
+    command = list(words[at + 1 :] if at < len(words) and words[at] == "--" else words[at:])
+    return Spoken(command, env=env, **said) if command else None

@@ -1,0 +1,113 @@
+"""What a target, its profile and the configuration say about opening a place."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec import execute, registry
+from hermes_exec.backend import Backend
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT
+from hermes_exec.config import paths
+from hermes_exec.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec.config.settings import Settings
+    from hermes_exec.observe.audit import Audit
+
+_log = logging.getLogger("hermes_exec.config")
+
+
+class Plan:
+    """Everything that is decided before a place is opened.
+
+    Raises:
+        ConfigError: the target or the configuration is wrong.
+        Unsupported: the place is known, but not part of this version.
+    """
+
+    def __init__(self, target: str | Backend | None, settings: Settings | None = None) -> None:
+        self.target = ""
+        self.cwd: str | None = None
+        self.env: dict[str, str] = {}
+        self.carrier = "auto"
+        self.lease_s = 900.0
+        self.job_lease_s: float | None = None
+        self.max_output = DEFAULT_MAX_OUTPUT
+        self.timeout_s: float | None = None
+        self.session: dict[str, Any] = {}
+        self.python: str | None = None
+        self.secrets: list[Secret] = []
+        self._audit_limits: dict[str, int] = {}
+        self._audits = True
+        if isinstance(target, Backend):
+            self.backend = target
+        elif target in {None, "local"} and settings is None and _nothing_configured(os.environ):
+            self.backend = registry.backend_class("local")()
+        else:
+            self._resolve(target, settings)
+        self.target = self.target or self.backend.target
+
+    def _resolve(self, target: str | None, settings: Settings | None) -> None:
+        from hermes_exec.config.load import load_settings, resolve  # pydantic takes 0.2 s to import
+
+        if settings is None:
+            settings = load_settings()
+            for warning in settings.warnings:
+                _log.warning("%s", warning)
+        resolved = resolve(target, settings)
+        if len(resolved.chain) > 1:
+            raise Unsupported(f"{resolved}: this version opens no place inside another")
+        self.target = str(resolved)
+        self._take(resolved.profile)
+        self._audits = settings.audit.enabled
+        self._audit_limits = {"max_bytes": settings.audit.max_bytes, "keep": settings.audit.keep}
+        self.timeout_s = settings.limits.timeout_s
+        if settings.limits.max_output is not None:
+            self.max_output = settings.limits.max_output
+        self.backend = registry.backend_class(resolved.profile.type).from_profile(resolved.profile)
+
+    def _take(self, profile: Profile) -> None:
+        from hermes_exec.config.secrets import resolve_secrets
+
+        secrets = resolve_secrets(profile.secrets, os.environ)
+        self.secrets = list(secrets.values())
+        self.cwd = profile.cwd
+        self.env = {**profile.env, **{name: secret.reveal() for name, secret in secrets.items()}}
+        self.carrier = profile.carrier
+        self.lease_s = profile.lease_s
+        self.job_lease_s = profile.job_lease_s
+        self.max_output = profile.max_output
+        self.python = profile.python
+        if profile.shell:
+            self.session["shell"] = execute.encode(profile.shell)
+        if profile.login:
+            self.session["login"] = True
+        if profile.setup:
+            self.session["setup"] = [execute.encode(line) for line in profile.setup]
+
+    def audit(self, *, wanted: bool | None) -> Audit | None:
+        """The audit of this terminal, or None."""
+        if not (self._audits if wanted is None else wanted):
+            return None
+        from hermes_exec.observe.audit import Audit
+        from hermes_exec.observe.redact import Redactor
+
+        return Audit(paths.audit_file(os.environ), Redactor(self.secrets), **self._audit_limits)
+
+
+def _nothing_configured(environ: Mapping[str, str]) -> bool:
+    """Whether there is no setting that could say anything; cheap, for the most frequent case."""
+    if any(name.startswith("HERMES_EXEC_") for name in environ):
+        return False
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return False
+    return not paths.exists(paths.user_file(environ)) and paths.find_project_file(here) is None
