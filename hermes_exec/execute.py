@@ -266,9 +266,7 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words], options: 
     """The error that a failed answer stands for; in all of these nothing ran."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
-        return UsageError(
-            f"no folder {options.cwd} in the place ({message})", remedy="create it, or omit cwd"
-        )
+        return UsageError(f"no folder to run in: {message}", remedy="create it, or omit cwd")
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":

@@ -87,7 +87,7 @@ class JobStatus:
 def _words(value: Any) -> bytes | list[bytes]:
     if isinstance(value, bytes):
         return value
-    words: list[Any] = _a(list, value)
+    words: list[object] = list(value)
     return [_a(bytes, word) for word in words]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from hermes_exec.backend import Backend
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.plan import Plan
 from hermes_exec.terminal import Terminal
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
     from types import TracebackType
 
+    from hermes_exec.backend import Backend
+    from hermes_exec.carrier import Carrier
     from hermes_exec.observe.audit import Audit
 
 

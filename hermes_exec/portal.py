@@ -3,63 +3,50 @@
 An event loop belongs to one thread at a time, and handing work from thread to thread costs 50 to 100 µs
 each way, a third of what a short command takes. So the loop has no thread of its own: **whoever calls,
 drives it**, until the own call is done. While one thread drives, the calls of others are handed to it, and
-they wait. When the driver is done before them, the *resident* goes on for it: a daemon thread, which also
-drives whenever nobody has called for 10 to 20 ms, so that keep-alives, reconnects, forwards and streams go
-on. The next caller makes the resident stop and drives by itself. Where a caller cannot drive, because its
-thread runs another event loop (a notebook), the resident drives and the caller waits.
+they wait. When the driver is done before them, the *resident* goes on in its place: a daemon thread, which
+also drives when nobody has called for 10 to 20 ms, so that keep-alives, reconnects, forwards and streams go
+on. The next caller makes it stop and drives by itself. A caller that cannot drive, because its thread runs
+another event loop (a notebook), waits for the resident.
 
 One loop serves the whole process: a thousand open terminals then cost one thread and one selector.
 
-**Signals.** Python runs signal handlers in the main thread, between any two instructions. One that raises,
-as the one of Ctrl-C does, would do so in the midst of whatever the loop is at: another thread's call, a
-half parsed frame. So during a call of the main thread such signals are noted only. The thread leaves the
-loop and then calls their handlers; if one raises, the call is cancelled, waited for, and the exception goes
-to the caller. A second one gives up the waiting.
+A signal whose handler raises (Ctrl-C) must not do so inside of the loop, so the main thread first leaves
+the loop; then the call is cancelled and waited for, and the exception goes to the caller. A second one gives
+up the waiting.
 
-**Fork.** A child shares its parent's selector and pipes, so all it can do with them is harm: every object
+A forked child shares its parent's selector and pipes, so all it could do with them is harm: every object
 that it inherited refuses to work, and it may open new ones.
 
-**Exit.** What was left open is closed within 5 s, after Python has joined all threads but daemons.
+At the exit, what was left open is closed, after Python has joined all threads but daemons.
 """
 
 from __future__ import annotations
 
-import _signal
 import asyncio
 import atexit
 import contextlib
 import os
 import queue
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, ParamSpec, Protocol, TypeVar
+from collections.abc import Awaitable, Coroutine
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 from hermes_exec.errors import UsageError
+from hermes_exec.interrupts import run_undisturbed
+from hermes_exec.leftovers import EXIT_S, Leftovers
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Callable
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _IDLE_S = 0.01
-_EXIT_S = 5.0
 _RESIDENT: Final = object()
-_GUARDED = (_signal.SIGINT, _signal.SIGTERM, _signal.SIGALRM, _signal.SIGHUP)
-"""Signals whose handlers are known to raise: Ctrl-C, ends of services, time limits of test suites."""
-
-
-class Closable(Protocol):
-    """What is closed at the interpreter's exit."""
-
-    async def close(self) -> None:
-        """Let go of everything; safe to call twice."""
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """A loop that is never closed in a forked child: that would unregister what the parent listens to."""
+    """A loop that no forked child closes: that would make the parent's selector forget its descriptors."""
 
     forked = False
 
@@ -71,40 +58,42 @@ class _Loop(asyncio.SelectorEventLoop):
 class _Call(Generic[T]):
     """One blocking call: what it waits for, and what came of it."""
 
-    __slots__ = ("awaitable", "done", "error", "result", "signal", "task", "wake")
+    __slots__ = ("awaitable", "done", "error", "result", "signalled", "task", "wake")
     result: T
 
     def __init__(self, awaitable: Awaitable[T]) -> None:
         self.awaitable = awaitable
         self.done = False
         self.error: BaseException | None = None
-        self.signal: tuple[int, FrameType | None] | None = None
+        self.signalled = False
         self.task: asyncio.Task[None] | None = None
-        self.wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # may be put to by a signal's handler
+
 
 
 class Portal:
     """The private loop, and who drives it. Every method may be called from any thread."""
 
     def __init__(self) -> None:
+        self.leftovers = Leftovers()
         self._loop = _Loop()
         self._mutex = threading.Lock()
-        self._driver: object = None  # the _Call whose thread drives, _RESIDENT, or why nobody ever will (str)
-        self._heir: object = None  # the _Call that waits for the resident to leave
+        self._driver: object = None  # the _Call whose thread drives, or _RESIDENT
+        self._heir: _Call[Any] | None = None  # waits for the resident to leave
+        self._refusal = ""  # why nobody drives ever again; _driver is then _RESIDENT
         self._under_way = 0
         self._begun = 0
         self._bell = threading.Event()
         self._main = threading.main_thread().ident
-        self._open: set[Closable] = set()
         self._patience: float | None = None
         threading.Thread(target=self._reside, name="hermes_exec.sync", daemon=True).start()
         os.register_at_fork(after_in_child=self._forked)
-        atexit.register(self._at_exit)
+        atexit.register(self._exit)
 
-    def call(self, awaitable: Awaitable[T], left: list[T] | None = None) -> T:
-        """Wait for an awaitable of the loop, whose value or error is the caller's.
+    def call(self, awaitable: Awaitable[T], unread: list[T] | None = None) -> T:
+        """Wait for an awaitable of the loop; its value or error becomes the caller's.
 
-        A value that came together with a signal, whose handler then raised, is appended to ``left``.
+        A value that came together with a signal, whose handler then raised, is appended to ``unread``.
 
         Raises:
             UsageError: after a fork, at the exit, or inside a callback of the loop itself; nothing ran.
@@ -113,12 +102,11 @@ class Portal:
         try:
             self._wait(call)
         except BaseException:
-            if call.done:
-                if left is not None and call.error is None:
-                    left.append(call.result)
-            else:
+            if not call.done:
                 self._loop.call_soon_threadsafe(self._cancel, call)
                 self._wait(call)
+            elif unread is not None and call.error is None:
+                unread.append(call.result)
             raise
         if call.error is None:
             return call.result
@@ -127,78 +115,39 @@ class Portal:
         finally:
             del call  # the error's traceback has this frame, so they would hold each other
 
-    def do(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def do(self, work: Callable[[], T]) -> T:
         """Call a plain function on the loop, where nothing else happens meanwhile."""
 
         async def doing() -> T:
-            return function(*args, **kwargs)
+            return work()
 
         return self.call(doing())
 
-    def step(self, source: AsyncIterator[T], left: list[T]) -> T:
-        """Go one step of an iteration; ``left`` keeps what an interrupted step had brought."""
-        if left:
-            return left.pop()
-        try:
-            return self.call(source.__anext__(), left)
-        except StopAsyncIteration:
-            raise StopIteration from None
-
-    def hold(self, core: Closable) -> None:
-        """Close this at the interpreter's exit, unless it is dropped before."""
-        self._open.add(core)
-
-    def drop(self, core: Closable) -> None:
-        """It is closed."""
-        self._open.discard(core)
-
-    def _wait(self, call: _Call[T]) -> None:
+    def _wait(self, call: _Call[Any]) -> None:
         """Return when the call is done; raise what the handler of a signal raises."""
         while not call.done:
+            call.signalled = False
             if threading.get_ident() == self._main:
-                self._attend_guarded(call)
+                run_undisturbed(partial(self._attend, call), partial(self._signalled, call))
             else:
                 self._attend(call)
 
-    def _attend_guarded(self, call: _Call[T]) -> None:
-        """Attend to a call in the main thread, and hand on the signal that ended that."""
-        handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        left = False
+    def _signalled(self, call: _Call[Any]) -> None:
+        call.signalled = True
+        call.wake.put(None)
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
-        def note(number: int, frame: FrameType | None) -> None:
-            if left:  # it came while the handlers were being put back
-                handlers[number](number, frame)
-                return
-            call.signal = number, frame
-            call.wake.put(None)
-            self._loop.call_soon_threadsafe(self._loop.stop)
-
-        try:
-            for number in _GUARDED:
-                handler = _signal.getsignal(number)
-                if callable(handler):
-                    handlers[number] = handler
-                    _signal.signal(number, note)
-            self._attend(call)
-        finally:
-            left = True
-            for number, handler in handlers.items():
-                _signal.signal(number, handler)
-        if call.signal is not None:
-            (number, frame), call.signal = call.signal, None
-            handlers[number](number, frame)
-
-    def _attend(self, call: _Call[T]) -> None:
+    def _attend(self, call: _Call[Any]) -> None:
         """Drive the loop, or wait while another thread does, until the call is done or a signal came."""
         running = asyncio._get_running_loop()  # noqa: SLF001  meant for makers of event loops
         inherits = False
         with self._mutex:
             if self._driver is None and running is None:
                 self._driver = call
-            elif isinstance(self._driver, str):
-                self._refuse(call, self._driver)
+            elif self._refusal:
+                self._refuse(call, self._refusal)
             elif running is self._loop:
-                self._refuse(call, "a blocking call inside a callback of another would wait for itself")
+                self._refuse(call, "a blocking call in a callback of another one would wait for itself")
             elif self._driver is _RESIDENT and running is None and not self._under_way:
                 self._heir = call
                 inherits = True
@@ -212,16 +161,16 @@ class Portal:
                     self._loop.call_soon_threadsafe(self._loop.stop)
                 else:
                     self._loop.call_soon_threadsafe(self._begin, call)
-                while not (call.done or call.signal or self._driver is call):
+                while not (call.done or call.signalled or self._driver is call):
                     call.wake.get(timeout=self._patience)
             if self._driver is call:
                 self._begin(call)
-                while not (call.done or call.signal):
+                while not (call.done or call.signalled):
                     self._loop.run_forever()
         finally:
             self._leave(call)
 
-    def _leave(self, call: _Call[T]) -> None:
+    def _leave(self, call: _Call[Any]) -> None:
         with self._mutex:
             self._under_way -= 1
             if self._heir is call:
@@ -231,21 +180,21 @@ class Portal:
             if self._driver is None and self._under_way:
                 self._bell.set()
 
-    def _refuse(self, call: _Call[T], why: str) -> NoReturn:
+    def _refuse(self, call: _Call[Any], why: str) -> NoReturn:
         if isinstance(call.awaitable, Coroutine):
             call.awaitable.close()  # or Python complains that nobody awaited it
         call.error = UsageError(why)
         call.done = True
         raise call.error
 
-    def _begin(self, call: _Call[T]) -> None:
+    def _begin(self, call: _Call[Any]) -> None:
         if call.task is None:
             call.task = self._loop.create_task(self._perform(call))
 
-    async def _perform(self, call: _Call[T]) -> None:
+    async def _perform(self, call: _Call[Any]) -> None:
         try:
             call.result = await call.awaitable
-        except BaseException as error:  # noqa: BLE001  it belongs to the caller
+        except BaseException as error:  # noqa: BLE001  it is the caller's
             call.error = error
         call.done = True
         if self._driver is call:
@@ -253,84 +202,52 @@ class Portal:
         else:
             call.wake.put(None)
 
-    def _cancel(self, call: _Call[T]) -> None:
+    def _cancel(self, call: _Call[Any]) -> None:
         self._begin(call)
         if call.task is not None:
             self._loop.call_soon(call.task.cancel)  # after its first step, or it would never tell its end
 
     def _reside(self) -> None:
-        """Drive the loop while others wait who cannot, and when nobody calls."""
+        """Drive the loop for those who cannot, and when nobody calls."""
         begun = -1
-        while True:
+        while not self._refusal:
             self._bell.wait(_IDLE_S)
             with self._mutex:
                 wanted = self._bell.is_set() or self._begun == begun
                 self._bell.clear()
                 begun = self._begun
-                if isinstance(self._driver, str):
-                    return
                 if self._driver is not None or not wanted:
                     continue
                 self._driver = _RESIDENT
-            self._drive_for_others()
-
-    def _drive_for_others(self) -> None:
-        while self._driver is _RESIDENT:
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a callback: not for this thread
-                self._loop.run_forever()
-            with self._mutex:
-                heir, self._heir = self._heir, None
-                if heir is not None:
-                    self._driver = heir
-                    heir.wake.put(None)
+            heir = None
+            while heir is None:
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a callback; not this thread's
+                    self._loop.run_forever()
+                with self._mutex:
+                    heir, self._heir = self._heir, None
+                    if heir is not None:
+                        self._driver = heir
+            heir.wake.put(None)
 
     def _forked(self) -> None:
-        """In the child: nothing of the parent's may be touched."""
+        """In the child: touch nothing of the parent's."""
         self._mutex = threading.Lock()  # another thread may have held the old one
-        self._driver = "opened before a fork, so it belongs to the parent process"
+        self._driver, self._refusal = _RESIDENT, "it was opened before a fork, in the parent process"
         self._loop.forked = True
-        self._open.clear()
+        self.leftovers.forget()
         portal.cache_clear()
 
-    def _at_exit(self) -> None:
-        if isinstance(self._driver, str):
+    def _exit(self) -> None:
+        if self._refusal:
             return
-        self._patience = 2 * _EXIT_S
-        self._loop.set_default_executor(_AtOnce())
+        self._patience = 2 * EXIT_S  # with a daemon thread that drives
         with contextlib.suppress(queue.Empty):
-            self.call(self._wind_up())
+            self.call(self.leftovers.close())
         with self._mutex:
-            over = self._driver is None
-            if over:
-                self._driver = "Python is exiting"
-        if over:
+            free = self._driver is None
+            self._driver, self._refusal = _RESIDENT, "Python is exiting"
+        if free:
             self._loop.close()
-
-    async def _wind_up(self) -> None:
-        closing = [asyncio.ensure_future(core.close()) for core in self._open]
-        if closing:
-            done, _ = await asyncio.wait(closing, timeout=_EXIT_S)
-            for task in done:
-                task.exception()  # looked at: nobody is left to be told
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        if rest:
-            await asyncio.wait(rest, timeout=_EXIT_S)
-        await self._loop.shutdown_asyncgens()
-
-
-class _AtOnce(ThreadPoolExecutor):
-    """For the exit, when Python starts no more threads: what a backend would do in one is done at once."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call ``fn`` now."""
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001  as an executor does
-            future.set_exception(error)
-        return future
 
 
 @cache

@@ -15,29 +15,43 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SAFE = "nothing was changed"
+_LONGEST = 300
+"""Characters of what the place says that are shown."""
 
 
-class Missing(TransferError, FileNotFoundError):
+class PathError(TransferError):
+    """A file operation failed; ``filename`` is the path, ``errno`` the number of the side that failed."""
+
+    def __init__(self, what: str, *, path: str, code: int = 0, remedy: str = "", state: str = _SAFE) -> None:
+        super().__init__(what, code=code, remedy=remedy, state=state)
+        self.filename = path
+
+    def __str__(self) -> str:
+        """The one line, without what OSError would make of errno and filename."""
+        return str(self.args[0])
+
+
+class Missing(PathError, FileNotFoundError):
     """There is no such file or folder."""
 
 
-class Denied(TransferError, PermissionError):
+class Denied(PathError, PermissionError):
     """The user there may not do that."""
 
 
-class AlreadyThere(TransferError, FileExistsError):
+class AlreadyThere(PathError, FileExistsError):
     """Something has that name."""
 
 
-class IsFolder(TransferError, IsADirectoryError):
+class IsFolder(PathError, IsADirectoryError):
     """It is a folder, and a file was meant."""
 
 
-class NoFolder(TransferError, NotADirectoryError):
+class NoFolder(PathError, NotADirectoryError):
     """It is no folder, and one was meant."""
 
 
-_BY_ERRNO: dict[int, type[TransferError]] = {
+_BY_ERRNO: dict[int, type[PathError]] = {
     errno.ENOENT: Missing,
     errno.EACCES: Denied,
     errno.EPERM: Denied,
@@ -53,15 +67,14 @@ _REMEDIES = {
 }
 
 
-def failure(what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = "") -> TransferError:
-    """The error for ``what`` (such as ``cannot read``) at ``path``; ``path`` is kept as its ``filename``."""
-    kind = _BY_ERRNO.get(code, TransferError)
-    error = kind(f"{what} {path}: {reason}", code=code, remedy=remedy or _REMEDIES.get(code, ""), state=state)
-    error.path = path
-    return error
+def failure(what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = "") -> PathError:
+    """The error for ``what`` (such as ``cannot read``) at ``path``."""
+    kind = _BY_ERRNO.get(code, PathError)
+    line = f"{what} {path}: {reason}"
+    return kind(line, path=path, code=code, remedy=remedy or _REMEDIES.get(code, ""), state=state)
 
 
-def local_failure(what: str, path: str, error: OSError, *, state: str = _SAFE) -> TransferError:
+def local_failure(what: str, path: str, error: OSError, *, state: str = _SAFE) -> PathError:
     """The same for a failure of this side."""
     return failure(what, path, error.errno or 0, f"{error.strerror or error} (on this side)", state=state)
 
@@ -75,7 +88,7 @@ def check(answer: Mapping[str, Any], what: str, path: str, *, state: str = _SAFE
     if not isinstance(message, str) or not isinstance(code, int) or not isinstance(where, bytes):
         raise ProtocolError("the guest's answer makes no sense")
     if kind == "os":
-        raise failure(what, os.fsdecode(where), code, os.strerror(code) if code else message, state=state)
+        raise failure(what, os.fsdecode(where), code, message[:_LONGEST], state=state)
     if kind == "refused":
-        raise failure(what, path, errno.EBADMSG, message, state=state, remedy="the same again")
+        raise failure(what, path, errno.EBADMSG, message[:_LONGEST], state=state, remedy="the same again")
     raise ProtocolError(f"the guest did not understand: {message}")

@@ -122,12 +122,13 @@ class Exec(Command):
         self._over = False
         self._killing = False
         self._runner: "Runner" = pool.take()
+        self._cwd: bytes = os.path.join(request.client.cwd, arguments.get("cwd") or b"")
         env = dict(request.client.env)
         env.update(arguments.get("env") or {})
         spec = {
             "argv": arguments["argv"],
             "env": env,
-            "cwd": os.path.join(request.client.cwd, arguments.get("cwd") or b""),
+            "cwd": self._cwd,
         }
         if self.confined is not None:
             spec["confine"] = self.confined.spec()
@@ -163,7 +164,8 @@ class Exec(Command):
             self.answer.update(error="program", errno=value, message=os.strerror(value))
             self.answer["code"] = 127 if value in (errno.ENOENT, errno.ENOTDIR) else 126
         elif kind == runner.NO_FOLDER:
-            self.answer.update(error="cwd", errno=value, message=os.strerror(value))
+            message = "{}: {}".format(os.fsdecode(self._cwd), os.strerror(value))
+            self.answer.update(error="cwd", errno=value, message=message)
         elif kind == runner.NO_LIMITS:
             self.answer.update(
                 error="os", errno=value, message="its limits could not be set: " + os.strerror(value)

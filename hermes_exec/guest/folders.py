@@ -25,6 +25,12 @@ def write_file(path: str, data: bytes) -> None:
         os.close(fd)
 
 
+def describe(error: OSError) -> str:
+    """What failed, and why."""
+    why = error.strerror or str(error)
+    return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
+
+
 def remove_folder(path: str) -> None:
     """Remove a folder of ours and all in it, following no link."""
     for folder, folders, files in os.walk(path, topdown=False):
@@ -54,7 +60,7 @@ def prepare_folder(
     Raises OSError when the session's working directory does not exist.
     """
     cwd: bytes = arguments.get("cwd") or client.cwd
-    os.stat(cwd + b"/.")
+    os.stat(os.path.join(cwd, b"."))
     os.makedirs(folder + "/s", 0o700)
     env = dict(os.environb)
     env.update(client.env)

@@ -12,6 +12,7 @@ from . import shelltext, tree, wire
 from .command import drain_all
 from .folders import default_shell, prepare_folder, remove_folder
 from .loop import now
+from .orphans import Orphans
 from .outputs import Outputs
 from .shell import Shell, complete_state
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _IDLE_S = 0.02
 """After this long without a command the state is written down."""
 _RISKY = (b"exec", b"kill")
+_WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
 _GRACE_S = 0.5
 
 KEPT, RESTORED, ROLLED_BACK = range(3)
@@ -53,9 +55,11 @@ class Session:
         self._ready = False
         self._settling = False
         self._closed: "Callable[[], None] | None" = None
-        self._adopted: "set[tree.Process]" = set()
+        self._orphans = Orphans(self._loop)
         self._state = KEPT
         self._note = ""
+        self._code = 0
+        self._wary = False
         self._dirty = False
         self._ticking = False
         self._stuck = 0
@@ -93,11 +97,16 @@ class Session:
         if shell is None:
             self._start_shell()
         elif self._ready:
-            if self._dirty and any(word in self._queue[0].text for word in _RISKY):
+            if self._dirty and self._risky(self._queue[0].text):
                 self._checkpoint()
             else:
                 self._current = self._queue.popleft()
                 self._run(shell, self._current)
+
+    def _risky(self, text: bytes) -> bool:
+        """Whether a command may end the shell without the state being written."""
+        self._wary = self._wary or _WARY in text
+        return self._wary or any(word in text for word in _RISKY)
 
     def _run(self, shell: Shell, command: "ShellCommand") -> None:
         channels = (wire.STDOUT,) if command.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
@@ -110,7 +119,8 @@ class Session:
         if command.arguments.get("stdin"):
             self._watches.see_stdin(self.folder, True)
         command.begin()
-        shell.run(command.text, command.wrap(self._dialect), self._outputs.switch())
+        text = self._dialect.status(self._code) + command.text
+        shell.run(text, command.wrap(self._dialect), self._outputs.switch())
         self._stuck = 0
         self._tick_soon()
 
@@ -139,7 +149,8 @@ class Session:
         elif command is None:
             self._replace()
         elif command.bad_folder:
-            command.answer.update(error="cwd", errno=2, message="no such folder")
+            message = "{}: no such folder".format(os.fsdecode(command.arguments["cwd"]))
+            command.answer.update(error="cwd", errno=2, message=message)
             self._done(command, code)
         elif begun:
             self._done(command, code)
@@ -163,11 +174,13 @@ class Session:
 
     def _done(self, command: "ShellCommand", code: int) -> None:
         if not command.stopping:
-            command.answer["code"] = code
+            command.answer["code"] = self._code = code
             self._deliver(command)
 
     def _deliver(self, command: "ShellCommand") -> None:
-        drain_all(command.outlets, lambda: self._finish(command))
+        if not command.over:
+            command.over = True
+            drain_all(command.outlets, lambda: self._finish(command))
 
     def _finish(self, command: "ShellCommand") -> None:
         for outlet in command.outlets:
@@ -252,21 +265,25 @@ class Session:
 
     def _exited(self, status: int) -> None:
         """The shell is gone: by itself, by a command, or by us."""
+        shell = self._shell
         self._shell = None
         self._ready = False
         self._internal = None
         self._stuck = 0
+        self._code = 0
         self._watches.remove(self._numbers)
-        orphans = [pid for pid in tree.children(os.getpid()) if pid not in self._loop.own_children()]
-        self._adopted = {process for process in self._adopted if tree.stat(process[0])[2] == process[1]}
-        self._adopted |= tree.living(orphans)
+        new = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
         self._state = RESTORED if complete_state(self.folder) else ROLLED_BACK
         self._dirty = False
         if self._closed is not None:
             self._end()
         elif self._current is not None:
-            self._current.ended(status)
-            self._deliver(self._current)
+            command = self._current
+            command.ended(status)
+            if command.stopping and new:  # started after all by the shell that was to end
+                self._orphans.kill(new, command.grace_s, lambda _: self._deliver(command))
+            else:
+                self._deliver(command)
         else:
             self._settle()
 
@@ -289,6 +306,5 @@ class Session:
         if self._current is not None:
             self._current.answer.setdefault("cancelled", True)
             self._deliver(self._current)
-        pids = [process[0] for process in self._adopted if tree.stat(process[0])[2] == process[1]]
-        tree.TreeKill(self._loop, lambda: pids + tree.descendants(pids), _GRACE_S, gone)
+        self._orphans.kill_all(_GRACE_S, gone)
         remove_folder(self.folder)

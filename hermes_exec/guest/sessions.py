@@ -1,6 +1,7 @@
 """The operations on sessions: ``session`` opens one, ``run`` gives it a command, ``close`` ends it."""
 
 from . import native, runner
+from .folders import describe
 from .session import Session
 from .shell import Watches
 from .shellcommand import ShellCommand
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 def install(server: "Server") -> None:
     """Offer ``session``, ``run`` and ``close``."""
     sessions: "dict[tuple[Client, int], Session]" = {}
+    refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
     watches: "list[Watches]" = []
 
     def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
@@ -25,7 +27,14 @@ def install(server: "Server") -> None:
             runner.raise_descriptor_limit()
             watches.append(Watches(server.loop))
         key = (client, request.number)
-        session = sessions[key] = Session(watches[0], request, arguments)
+        try:
+            session = sessions[key] = Session(watches[0], request, arguments)
+        except OSError as error:
+            kind = "cwd" if error.filename else "os"
+            refused[key] = (kind, describe(error), error.errno or 0)
+            client.on_close.append(lambda: refused.pop(key))
+            request.fail(*refused[key])
+            return
         request.cancel = lambda: session.close(lambda: None)
 
         def close() -> None:
@@ -36,9 +45,10 @@ def install(server: "Server") -> None:
         client.on_close.append(close)
 
     def run(request: "Request", arguments: "dict[str, Any]") -> None:
-        session = sessions.get((request.client, arguments["session"]))
+        key = (request.client, arguments["session"])
+        session = sessions.get(key)
         if session is None:
-            request.fail("closed", "the session is closed")
+            request.fail(*refused.get(key, ("closed", "the session is closed", 0)))
         else:
             ShellCommand(session, request, arguments)
 

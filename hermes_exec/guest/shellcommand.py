@@ -23,6 +23,7 @@ class ShellCommand(Command):
         self.text: bytes = arguments["command"]
         self.stdin_keeper = -1
         self.bad_folder = False
+        self.over = False
         self.outlets: "list[Outlet]" = []
         if b"\0" in self.text:
             raise ValueError("a command cannot hold a NUL byte")

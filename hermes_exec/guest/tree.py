@@ -46,6 +46,12 @@ def stat(pid: int) -> "tuple[bytes, int, int]":
     return fields[0], int(fields[1]), int(fields[19])
 
 
+def session(pid: int) -> int:
+    """The pid of the process that led its session when it was started; 0 when it is gone."""
+    fields = _read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
+    return int(fields[3]) if len(fields) > 3 else 0
+
+
 def children(pid: int) -> "list[int]":
     """The direct children of all threads of a process."""
     main = "/proc/{}/task/{}/children".format(pid, pid)
@@ -100,6 +106,11 @@ def living(pids: "Iterable[int]") -> "set[Process]":
         if state and state not in b"ZX":
             alive.add((pid, start))
     return alive
+
+
+def still(processes: "Iterable[Process]") -> "set[Process]":
+    """Those that are the same processes still, alive or not reaped."""
+    return {(pid, start) for pid, start in processes if stat(pid)[2] == start}
 
 
 def send(process: "Process", number: int) -> None:

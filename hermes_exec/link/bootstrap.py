@@ -17,7 +17,7 @@ from pathlib import Path
 _GUEST = "hermes_exec.guest"
 _CORE = (
     "wire", "loop", "spool", "outlet", "inlet", "native", "tree", "runner", "client", "connection", "server",
-    "process", "command", "shelltext", "folders", "shell", "shellcommand", "outputs",
+    "process", "command", "shelltext", "folders", "orphans", "shell", "shellcommand", "outputs",
     "session", "sessions", "main",
 )  # fmt: skip
 """In the order of their imports of each other; the last one is run."""

@@ -117,7 +117,7 @@ class Sessions(Behaviours):
     async def test_variables_for_one_command_see_the_state_and_change_none(self, session: Session) -> None:
         await session.run("mine=1; f() { echo f $mine $THEIRS; }")
         assert (await session.run("f; mine=2", env={"THEIRS": "t"})).stdout == b"f 1 t\n"
-        assert await said(session, "f") == "f 1 \n"
+        assert await said(session, "f") == "f 1\n"
 
     async def test_late_output_of_a_child_is_kept_apart(self, session: Session, folder: str) -> None:
         await session.run(f"mkfifo {folder}/go")

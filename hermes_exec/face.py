@@ -1,0 +1,65 @@
+"""What the generated classes of ``hermes_exec.sync`` are made of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from types import TracebackType
+
+    from hermes_exec.portal import Portal
+
+Core = TypeVar("Core")
+T = TypeVar("T")
+
+
+class Face(Generic[Core]):
+    """A blocking object: an asynchronous one, and the portal to the loop that it belongs to."""
+
+    __slots__ = ("__weakref__", "_core", "_portal", "_unread")
+
+    def __init__(self, portal: Portal, core: Core) -> None:
+        self._portal = portal
+        self._core = core
+        self._unread: list[Any] = []  # a value that came together with Ctrl-C
+
+    def _step(self, source: AsyncIterator[T]) -> T:
+        """The next value of an asynchronous iterator."""
+        if self._unread:
+            value: T = self._unread.pop()
+            return value
+        try:
+            return self._portal.call(source.__anext__(), self._unread)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
+class Iteration(Face["AsyncIterator[T]"], Generic[T]):
+    """Values as they come. ``close`` it, or leave its ``with``, to end the source before it is exhausted."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Self:
+        """The values."""
+        return self
+
+    def __next__(self) -> T:
+        """The next value; waits for it."""
+        return self._step(self._core)
+
+    def close(self) -> None:
+        """End the source. Safe to call twice."""
+        if isinstance(self._core, AsyncGenerator):
+            self._portal.call(self._core.aclose())
+
+    def __enter__(self) -> Self:
+        """The iteration itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()

@@ -1,0 +1,54 @@
+"""Work on this side's files, off the event loop: one thread for one transfer, one step after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Hand:
+    """Runs steps in its thread, in the order in which they were asked for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "hermes-exec-files")
+        self._last: Callable[[], object] | None = None
+
+    def begin(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+        """Start a step; its failure is heard by whoever waits for it, and by nobody if nobody does."""
+        future = self._loop.run_in_executor(self._thread, lambda: step(*args, **kwargs))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
+
+    async def do(self, step: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Start a step and wait for it."""
+        return await self.begin(step, *args, **kwargs)
+
+    def finally_do(self, step: Callable[[], object]) -> None:
+        """A last step, which comes whatever happens."""
+        self._last = step
+
+    async def close(self) -> None:
+        """Wait for the step under way, do the last one, end the thread; also in a task that was cancelled."""
+        last = self._last or (lambda: None)
+        done = self._loop.run_in_executor(self._thread, last)
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(done)
+
+
+@contextlib.asynccontextmanager
+async def a_hand() -> AsyncIterator[Hand]:
+    """A thread for as long as a transfer takes."""
+    hand = Hand()
+    try:
+        yield hand
+    finally:
+        await hand.close()

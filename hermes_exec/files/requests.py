@@ -1,0 +1,140 @@
+"""File operations as requests over the link: what is sent, what comes back, and what a failure means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, ProtocolError, UsageError
+from hermes_exec.files import failures
+from hermes_exec.guest.wire import STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from hermes_exec.link.call import Call, Sink
+    from hermes_exec.link.link import Link
+
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+def encode(path: Path) -> bytes:
+    """The bytes of a path; raises UsageError on one that no system takes."""
+    data = os.fsencode(path)
+    if not data or b"\0" in data:
+        raise UsageError(f"{data!r} is not a path")
+    return data
+
+
+class Incoming:
+    """A sink that keeps what came until it is taken."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._waiting: asyncio.Future[None] | None = None
+        self._over = False
+
+    def feed(self, call: Call, channel: int, data: bytes, /) -> None:
+        """Bytes came; they count as consumed once whoever took them says so."""
+        self._pieces.append(data)
+        self._wake()
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self._over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def take(self) -> list[bytes]:
+        """What came since the last time, at least something; an empty list at the end."""
+        while not self._pieces and not self._over:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
+
+class Stream:
+    """A request whose output is taken piece by piece, and whose input is written."""
+
+    def __init__(self, call: Call, incoming: Incoming) -> None:
+        self.call = call
+        self._incoming = incoming
+        call.answer.add_done_callback(lambda _: incoming.end())
+
+    @property
+    def answered(self) -> bool:
+        """True when the place has answered, so that it takes no more input."""
+        return self.call.answer.done()
+
+    async def take(self) -> bytes:
+        """What came since the last time, as soon as there is something; nothing at the end."""
+        data = b"".join(await self._incoming.take())
+        self.call.consumed(STDOUT, len(data))
+        return data
+
+    async def head(self, size: int) -> bytes:
+        """The first ``size`` bytes of output and whatever came with them; fewer when it ended before."""
+        data = b""
+        while len(data) < size and (more := await self.take()):
+            data += more
+        return data
+
+    async def all(self) -> bytes:
+        """The whole output."""
+        pieces: list[bytes] = []
+        while data := await self.take():
+            pieces.append(data)
+        return b"".join(pieces)
+
+    async def each(self, use: Callable[[list[bytes]], Awaitable[object]]) -> None:
+        """Hand the output to ``use`` as it comes; the place waits while that is not done."""
+        while pieces := await self._incoming.take():
+            await use(pieces)
+            self.call.consumed(STDOUT, sum(map(len, pieces)))
+
+
+class Requests:
+    """Sends file operations; relative paths are seen from ``cwd``, and from the terminal's folder without one."""
+
+    def __init__(self, link: Link, cwd: str | None) -> None:
+        self._link = link
+        self._cwd = b"" if cwd is None else os.fsencode(cwd)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncIterator[Stream]:
+        """An operation with streams; leaving it by an exception ends the operation, and waits for that."""
+        incoming = Incoming()
+        stream = Stream(self.start(operation, {"path": encode(path), **arguments}, incoming), incoming)
+        try:
+            yield stream
+        except BaseException:
+            stream.call.cancel()
+            with contextlib.suppress(HermesError):
+                await stream.call.answer
+            raise
+
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:
+        """Start an operation whose output goes to ``sink``."""
+        self._link.need("files")
+        return self._link.call("file", {"do": operation, "cwd": self._cwd, **arguments}, sink)
+
+    async def ask(self, operation: str, what: str, path: Path, /, **arguments: Any) -> dict[str, Any]:
+        """Do a small operation; ``what`` is for the error, such as ``cannot read``."""
+        call = self.start(operation, {"path": encode(path), **arguments})
+        answer = await call.result()
+        failures.check(answer, what, os.fsdecode(path))
+        return answer
+
+
+def field(answer: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    """One field of an answer, which is untrusted."""
+    value = answer.get(name)
+    if not isinstance(value, kind):
+        raise ProtocolError(f"the guest's answer has no {name}")
+    return value

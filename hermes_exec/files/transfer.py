@@ -1,0 +1,122 @@
+"""What uploads, downloads and syncs have in common: their options, and what their outcome means."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_exec.errors import ProtocolError
+from hermes_exec.files.failures import failure
+from hermes_exec.files.info import Progress, Skipped, TransferReport
+from hermes_exec.guest.filepatterns import Ignore
+from hermes_exec.guest.filetree import SPECIAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_exec.guest.fileunpack import Receiver
+
+Links = Literal["refuse", "skip", "keep"]
+LOCAL_CHUNK = 1 << 20
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a transfer is asked besides its two paths."""
+
+    progress: Progress | None = None
+    verify: bool = True
+    parents: bool = True
+    links: Links = "refuse"
+    ignore: tuple[bytes, ...] = ()
+
+    def rules(self) -> Ignore:
+        """The ignore patterns, parsed."""
+        return Ignore(self.ignore)
+
+
+def patterns(ignore: Iterable[str | bytes]) -> tuple[bytes, ...]:
+    """Ignore patterns as bytes."""
+    return tuple(map(os.fsencode, ignore))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What a receiver of a tree tells at the end, whichever side it was."""
+
+    files: int
+    bytes: int
+    outside: list[list[bytes]]
+    skipped: list[list[Any]]
+
+    @classmethod
+    def here(cls, receiver: Receiver) -> Arrived:
+        """From the receiver of this side."""
+        landing = receiver.landing
+        return cls(landing.files, landing.bytes, landing.outside, receiver.skipped)
+
+    @classmethod
+    def there(cls, answer: dict[str, Any]) -> Arrived:
+        """From the place's answer, which is untrusted."""
+        try:
+            outside = [[bytes(path), bytes(target)] for path, target in answer["outside"]]
+            skipped = [[bytes(path), int(why), int(code)] for path, why, code in answer["skipped"]]
+            return cls(int(answer["files"]), int(answer["bytes"]), outside, skipped)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"the guest's answer makes no sense: {error}") from None
+
+    def report(self, what: str, path: str, links: Links) -> TransferReport:
+        """The outcome; raises TransferError when something had to be left out that nobody allowed to be."""
+        special = [Skipped(os.fsdecode(name), "neither a file, a folder nor a link")
+                   for name, why, _ in self.skipped if why == SPECIAL]  # fmt: skip
+        unreadable = [(os.fsdecode(name), os.strerror(code)) for name, why, code in self.skipped if why != SPECIAL]
+        outside = [(os.fsdecode(name), f"a link to {os.fsdecode(target)}, which may be outside of the tree")
+                   for name, target in self.outside]  # fmt: skip
+        if unreadable:
+            code = next(code for _, why, code in self.skipped if why != SPECIAL)
+            raise self._left_out(what, path, unreadable, code, "leave them out with ignore=")
+        if outside and links == "refuse":
+            remedy = 'links="skip" to leave such links out, links="keep" to make them all the same'
+            raise self._left_out(what, path, outside, errno.EXDEV, remedy)
+        left = special + [Skipped(name, reason) for name, reason in outside]
+        return TransferReport(self.files - len(outside), self.bytes, tuple(left))
+
+    def _left_out(self, what: str, path: str, entries: list[tuple[str, str]], code: int, remedy: str) -> Exception:
+        named = "; ".join(f"{name}: {reason}" for name, reason in entries[:_NAMED])
+        more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
+        return failure(what, path, code, named + more, state="everything else was copied", remedy=remedy)
+
+
+class Meter:
+    """Tells the progress: bytes done and in all, files done and in all."""
+
+    def __init__(self, progress: Progress | None, total_bytes: int, total_files: int) -> None:
+        self._progress = progress
+        self._totals = total_bytes, total_files
+
+    def at(self, done_bytes: int, done_files: int) -> None:
+        """So much is done; the forecast grows where it was too low."""
+        if self._progress is not None:
+            total_bytes, total_files = self._totals
+            self._progress(done_bytes, max(total_bytes, done_bytes), done_files, max(total_files, done_files))
+
+
+def enough(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 2) -> list[bytes]:
+    """The next blocks, about ``size`` bytes; none at the end."""
+    taken: list[bytes] = []
+    length = 0
+    for block in blocks:
+        taken.append(block)
+        length += len(block)
+        if length >= size:
+            break
+    return taken
+
+
+def into_folder(destination: bytes, name: bytes) -> bytes:
+    """A destination that ends with a slash is the folder to put a file into."""
+    return destination + os.path.basename(name) if destination.endswith(b"/") else destination

@@ -1,0 +1,185 @@
+"""From this side to the place: a file, or a tree as one stream."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import UsageError
+from hermes_exec.files import failures
+from hermes_exec.files.hand import Hand, a_hand
+from hermes_exec.files.requests import Path, Requests, Stream, encode
+from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
+from hermes_exec.guest import fileput, filescan, filetree
+from hermes_exec.guest.filesafe import sha256
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hermes_exec.files.info import TransferReport
+
+_WHAT = "cannot upload to"
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+RESUMABLE = 8 << 20
+"""Bytes from which on a single file's upload looks for what an earlier one left behind."""
+_AS_BEFORE = "the destination is as it was"
+_PARTLY = "what arrived before it is there, whole; the rest is as it was"
+
+
+class Source:
+    """A local file that is read ahead and hashed, in the hand's thread."""
+
+    def __init__(self, path: bytes) -> None:
+        self.fd = os.open(path, _READ)
+        self.info = os.fstat(self.fd)
+        self.left = self.info.st_size
+        self.digest = sha256()
+
+    @property
+    def is_folder(self) -> bool:
+        """True for a folder."""
+        return stat.S_ISDIR(self.info.st_mode)
+
+    @property
+    def is_file(self) -> bool:
+        """True for a regular file."""
+        return stat.S_ISREG(self.info.st_mode)
+
+    def read(self, verify: bool) -> bytes:
+        """The next bytes of exactly as many as there were at the beginning."""
+        data = os.read(self.fd, min(self.left, LOCAL_CHUNK))
+        if not data:
+            raise OSError(errno.ESTALE, "it became shorter while it was read")
+        self.left -= len(data)
+        if verify:
+            self.digest.update(data)
+        return data
+
+    def skip_if_same(self, size: int, told: bytes) -> int:
+        """Go on after the first ``size`` bytes if that is their hash, else from the start; gives where."""
+        digest = sha256()
+        left = size
+        while left and (data := os.read(self.fd, min(left, LOCAL_CHUNK))):
+            digest.update(data)
+            left -= len(data)
+        if left or digest.digest() != told:
+            os.lseek(self.fd, 0, os.SEEK_SET)
+            return 0
+        self.digest = digest
+        self.left -= size
+        return size
+
+    def close(self) -> None:
+        """Close it, unless a sender did."""
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+async def upload(requests: Requests, local: Path, remote: Path, options: Options) -> TransferReport:
+    """Send ``local``, whichever it is, to ``remote``."""
+    path, destination = encode(local), encode(remote)
+    async with a_hand() as hand:
+        try:
+            source = await hand.do(Source, path)
+        except OSError as error:
+            raise failures.local_failure("cannot read", os.fsdecode(path), error) from None
+        hand.finally_do(source.close)
+        if source.is_folder:
+            totals = (0, 0)
+            if options.progress is not None:
+                totals = await hand.do(filescan.measure, source.fd, options.rules())
+            sender = filetree.Sender(source.fd, options.verify)
+            source.fd = -1
+            hand.finally_do(sender.close)
+            blocks = sender.walk(options.rules())
+            meter = Meter(options.progress, totals[1], totals[0])
+            return await send_tree(requests, hand, sender, blocks, destination, options, meter)
+        if not source.is_file:
+            raise UsageError(f"{os.fsdecode(path)} is neither a file nor a folder")
+        return await _send_file(requests, hand, source, into_folder(destination, path), options)
+
+
+async def _send_file(
+    requests: Requests, hand: Hand, source: Source, destination: bytes, options: Options
+) -> TransferReport:
+    shown = os.fsdecode(destination)
+    size = source.info.st_size
+    arguments: dict[str, Any] = {
+        "size": size,
+        "mode": source.info.st_mode & 0o777,
+        "mtime": source.info.st_mtime_ns,
+        "parents": options.parents,
+        "verify": options.verify,
+        "resume": size >= RESUMABLE,
+    }
+    meter = Meter(options.progress, size, 1)
+    async with requests.stream("put", destination, **arguments) as stream:
+        if size >= RESUMABLE:
+            await _agree(stream, hand, source)
+        try:
+            await _send_content(stream, hand, source, meter, options)
+        except OSError as error:
+            raise failures.local_failure("cannot read", "the file", error, state=_AS_BEFORE) from None
+        answer = await stream.call.result()
+        failures.check(answer, _WHAT, shown, state=_AS_BEFORE)
+    meter.at(size, 1)
+    return Arrived(1, size, [], []).report(_WHAT, shown, options.links)
+
+
+async def _agree(stream: Stream, hand: Hand, source: Source) -> None:
+    """Choose where to begin: after what an earlier upload left there, if that is the beginning of this file."""
+    offer = await stream.head(fileput.OFFER.size)
+    if len(offer) == fileput.OFFER.size:
+        size, told = fileput.OFFER.unpack(offer)
+        start = await hand.do(source.skip_if_same, min(size, source.info.st_size), told)
+        await stream.call.write(fileput.START.pack(start))
+
+
+async def _send_content(stream: Stream, hand: Hand, source: Source, meter: Meter, options: Options) -> None:
+    size = source.info.st_size
+    done = size - source.left
+    ahead = hand.begin(source.read, options.verify) if source.left else None
+    while ahead is not None and not stream.answered:
+        data = await ahead
+        ahead = hand.begin(source.read, options.verify) if source.left else None
+        await stream.call.write(data)
+        done += len(data)
+        meter.at(done, 0)
+    if options.verify:
+        await stream.call.write(source.digest.digest())
+    stream.call.write_eof()
+
+
+async def send_tree(
+    requests: Requests,
+    hand: Hand,
+    sender: filetree.Sender,
+    blocks: Iterable[bytes],
+    destination: bytes,
+    options: Options,
+    meter: Meter,
+) -> TransferReport:
+    """Send what a sender makes."""
+    shown = os.fsdecode(destination)
+    arguments: dict[str, Any] = {
+        "parents": options.parents,
+        "verify": options.verify,
+        "keep_outside": options.links == "keep",
+    }
+    blocks = iter(blocks)
+    async with requests.stream("put_tree", destination, **arguments) as stream:
+        ahead = hand.begin(enough, blocks)
+        while (parts := await ahead) and not stream.answered:
+            at = sender.bytes, sender.files
+            ahead = hand.begin(enough, blocks)
+            for part in parts:
+                await stream.call.write(part)
+            meter.at(*at)
+        stream.call.write_eof()
+        answer = await stream.call.result()
+        failures.check(answer, _WHAT, shown, state=_PARTLY)
+    arrived = Arrived.there(answer)
+    meter.at(arrived.bytes, arrived.files)
+    return arrived.report(_WHAT, shown, options.links)

@@ -1,0 +1,82 @@
+"""What nobody closed: told at its garbage collection, and closed when the interpreter exits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import warnings
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EXIT_S = 5.0
+"""Seconds that closing what was left open may take."""
+
+
+class Closable(Protocol):
+    """Something with an end."""
+
+    async def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+
+
+class Leftovers:
+    """The open things of one event loop."""
+
+    def __init__(self) -> None:
+        self._open: dict[Closable, weakref.finalize[..., object]] = {}
+
+    def hold(self, core: Closable, face: object, name: str) -> None:
+        """Close ``core`` at the exit; warn when nobody has ``face`` any more, through which it is closed."""
+        finalizer = weakref.finalize(face, warnings.warn, f"{name} was not closed", ResourceWarning)
+        finalizer.atexit = False
+        self._open[core] = finalizer
+
+    def drop(self, core: Closable) -> None:
+        """It was closed in time."""
+        finalizer = self._open.pop(core, None)
+        if finalizer is not None:
+            finalizer.detach()
+
+    def forget(self) -> None:
+        """They belong to another process."""
+        for core in list(self._open):
+            self.drop(core)
+
+    async def close(self) -> None:
+        """Close everything at once, then end all other tasks of the loop."""
+        asyncio.get_running_loop().set_default_executor(_AtOnce())
+        closing = [asyncio.ensure_future(core.close()) for core in self._open]
+        self.forget()
+        rest = asyncio.all_tasks() - {asyncio.current_task(), *closing}
+        await _wait(closing)
+        for task in rest:
+            task.cancel()
+        await _wait(rest)
+
+
+async def _wait(tasks: set[asyncio.Task[None]] | list[asyncio.Task[None]]) -> None:
+    if tasks:
+        done, _ = await asyncio.wait(tasks, timeout=EXIT_S)
+        for task in done:
+            with contextlib.suppress(asyncio.CancelledError):
+                task.exception()  # looked at, because nobody is left to be told
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """At the exit Python starts no more threads, so what a backend would do in one is done at once."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call ``fn`` now."""
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001  as an executor does
+            future.set_exception(error)
+        return future

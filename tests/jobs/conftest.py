@@ -1,0 +1,128 @@
+"""A guest that really runs, of this Python and of the oldest one, whose jobs outlive their links."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from hermes_exec.job import Job, list_jobs, prune_jobs
+from hermes_exec.jobstatus import JobState
+from hermes_exec.link.link import Link
+from hermes_exec_backends.local import LocalBackend
+
+Scenario = Callable[[Link], Awaitable[None]]
+Live = Callable[[Scenario], None]
+
+
+class OldPython(LocalBackend):
+    """This machine, seen by an interpreter that cannot take our compiled code."""
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        return (self._python,)
+
+    @property
+    def same_python(self) -> bool:
+        return False
+
+
+def python_3_6() -> str:
+    """The path of an interpreter that really is 3.6, or nothing."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
+    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
+    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
+    for python in filter(None, candidates):
+        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
+            return python
+    return ""
+
+
+PYTHON_3_6 = python_3_6()
+
+
+@pytest.fixture(params=["this python", "python 3.6"])
+def backend(request: pytest.FixtureRequest) -> LocalBackend:
+    if request.param == "this python":
+        return LocalBackend()
+    if not PYTHON_3_6:
+        pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
+    return OldPython(PYTHON_3_6)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the records, of this test alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "hermes_exec" / "guests"
+
+
+async def opened(backend: LocalBackend) -> Link:
+    link = Link(backend, env={"MARK": "of the client"}, cwd=None)
+    await link.open()
+    return link
+
+
+async def end_all(link: Link) -> None:
+    """Leave no job behind."""
+    for status in await list_jobs(link):
+        if status.state is not JobState.ENDED:
+            await Job(link, status.id).kill(0.2, max_output=0)
+    await prune_jobs(link)
+
+
+@pytest.fixture
+def live(backend: LocalBackend) -> Live:
+    """Run a scenario with a link to a new guest; end its jobs and close the link."""
+
+    def run(scenario: Scenario) -> None:
+        async def whole() -> None:
+            link = await opened(backend)
+            try:
+                async with asyncio.timeout(40):
+                    await scenario(link)
+            finally:
+                await end_all(link)
+                await link.close()
+            assert vars(link)["_attempt"].stderr == b""  # a fault in the guest's loop is told there
+            await until(lambda: not Path(link.guest["folder"]).exists())
+
+        asyncio.run(whole())
+
+    return run
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def is_alive() -> Callable[[int], bool]:
+    return alive
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until something is so that no event tells."""
+    give_up = time.monotonic() + 15
+    while not holds():
+        assert time.monotonic() < give_up, "it did not come"
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def soon() -> Callable[[Callable[[], object]], Awaitable[None]]:
+    return until
