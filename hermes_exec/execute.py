@@ -221,7 +221,7 @@ def result_of(
 ) -> Result:
     """Build the Result from an answer, which is untrusted: anything odd in it is a ProtocolError."""
     if "error" in answer and answer["error"] != "program":
-        raise error_of(answer, command, options)
+        raise error_of(answer, command)
     stdout, lost_out = collector.stdout.value() if collector else (b"", None)
     stderr, lost_err = collector.stderr.value() if collector else (b"", None)
     note = answer.get("note", "")
@@ -262,7 +262,7 @@ def result_of(
     )
 
 
-def error_of(answer: dict[str, Any], command: Words | Sequence[Words], options: Options) -> HermesError:
+def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> HermesError:
     """The error that a failed answer stands for; in all of these nothing ran."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":

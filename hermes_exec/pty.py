@@ -110,7 +110,7 @@ class Pty:
             raise Closed(f"{self.name} has ended, or was detached")
         answer = await self._link.request("pty." + operation, {"name": self.name, **fields})
         if "error" in answer:
-            raise execute.error_of(answer, (f"{operation} of {self.name}",), self._options)
+            raise execute.error_of(answer, (f"{operation} of {self.name}",))
         return answer
 
     async def wait(self) -> Result:
@@ -161,7 +161,7 @@ class Pty:
         """Return once the guest has looked at the request to attach; raises what it has against it."""
         await self._link.request("pty.list", {})
         if self._call.answer.done() and self._call.answer.result().get("error") == "closed":
-            raise execute.error_of(self._call.answer.result(), (self.name,), self._options)
+            raise execute.error_of(self._call.answer.result(), (self.name,))
 
 
 async def link_pty(
@@ -195,7 +195,6 @@ async def link_pty(
     check_size(rows, cols)
     link.need("pty")
     name = name or f"pty-{os.urandom(4).hex()}"
-    options = Options(cwd=cwd)
     fields: dict[str, Any] = {"name": name, "rows": rows, "cols": cols, "keep_s": float(keep_s)}
     if argv is not None:
         if not argv:
@@ -215,7 +214,7 @@ async def link_pty(
         raise
     if answer.get("error", "program") != "program":
         await pty.detach()  # it may have found another one of that name
-        raise execute.error_of(answer, command, options)
+        raise execute.error_of(answer, command)
     return pty
 
 

@@ -6,10 +6,10 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import ProtocolError
+from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.files import failures
 from hermes_exec.files.hand import Hand, a_hand
-from hermes_exec.files.requests import Path, Requests, Stream, encode
+from hermes_exec.files.requests import Path, Requests, Stream, encode, field
 from hermes_exec.files.transfer import Arrived, Meter, Options, into_folder
 from hermes_exec.guest import filetransfer
 from hermes_exec.guest.fileput import Replacement
@@ -58,33 +58,101 @@ class Target:
         self._new.close()
 
 
+class Download:
+    """One download under way: where it comes from, where it goes, and how far it is."""
+
+    def __init__(self, stream: Stream, hand: Hand, options: Options, source: bytes, local: bytes) -> None:
+        self._stream = stream
+        self._hand = hand
+        self._options = options
+        self._source = source
+        self._local = local
+        self._shown = os.fsdecode(source)
+
+    async def run(self) -> TransferReport:
+        """Take it, whichever it is."""
+        size = filetransfer.GOT.size
+        head = await self._stream.head(size)
+        if len(head) < size:
+            await self._answer(_AS_BEFORE)
+            raise ProtocolError("the guest sent nothing and says that all is well")
+        kind, mode, mtime, total_bytes, total_files = filetransfer.GOT.unpack_from(head)
+        meter = Meter(self._options.progress, total_bytes, total_files)
+        is_tree = kind == b"d"
+        try:
+            if is_tree:
+                return await self._tree(head[size:], meter)
+            return await self._file(head[size:], meter, mode, mtime)
+        except Refused as error:
+            reason = f"{error} (refused on this side)"
+            state = _PARTLY if is_tree else _AS_BEFORE
+            raise failures.failure(_WHAT, self._shown, errno.EBADMSG, reason, state=state) from None
+        except OSError as error:
+            if isinstance(error, HermesError):
+                raise
+            place = self._local if error.filename is None else os.path.join(self._local, os.fsencode(error.filename))
+            state = _PARTLY if is_tree else _AS_BEFORE
+            raise failures.local_failure("cannot write", os.fsdecode(place), error, state=state) from None
+
+    async def _answer(self, state: str) -> dict[str, Any]:
+        answer = await self._stream.call.result()
+        failures.check(answer, _WHAT, self._shown, state=state)
+        return answer
+
+    async def _file(self, first: bytes, meter: Meter, mode: int, mtime: int) -> TransferReport:
+        goal = into_folder(self._local, self._source)
+        target = await self._hand.do(Target, goal, self._options.parents, self._options.verify)
+        self._hand.finally_do(target.close)
+
+        async def take(pieces: list[bytes]) -> None:
+            await self._hand.do(target.write, pieces)
+            meter.at(target.size, 0)
+
+        await take([first])
+        await self._stream.each(take)
+        answer = await self._answer(_AS_BEFORE)
+        await self._hand.do(target.commit, field(answer, "sha256", bytes), mode, mtime)
+        meter.at(target.size, 1)
+        return TransferReport(1, target.size)
+
+    async def _tree(self, first: bytes, meter: Meter) -> TransferReport:
+        receiver = await self._hand.do(self._open)
+        self._hand.finally_do(receiver.close)
+
+        async def take(pieces: list[bytes]) -> None:
+            await self._hand.do(_feed, receiver, pieces)
+            meter.at(receiver.landing.bytes, receiver.landing.files)
+
+        await take([first])
+        await self._stream.each(take)
+        await self._answer(_PARTLY)
+        receiver.finish()
+        meter.at(receiver.landing.bytes, receiver.landing.files)
+        return Arrived.here(receiver).report(_WHAT, self._shown, self._options.links)
+
+    def _open(self) -> Receiver:
+        if self._options.parents:
+            make_folders(os.path.dirname(os.path.abspath(self._local)))
+        root, fresh = filetransfer.open_root(self._local)
+        return Receiver(root, fresh, self._options.verify, self._options.links == "keep")
+
+
+def _feed(receiver: Receiver, pieces: list[bytes]) -> None:
+    for piece in pieces:
+        receiver.feed(piece)
+
+
 async def download(
     requests: Requests, remote: Path, local: Path, options: Options, plan: bytes | None = None
 ) -> TransferReport:
     """Fetch ``remote``, whichever it is, to ``local``; of a folder only what is in the ``plan``, if there is one."""
     source, destination = encode(remote), encode(local)
-    shown = os.fsdecode(source)
     arguments: dict[str, Any] = {
         "verify": options.verify,
-        "totals": options.progress is not None,
+        "totals": options.progress is not None and plan is None,
         "ignore": list(options.ignore),
     }
     if plan is not None:
         arguments["plan"] = plan
     async with a_hand() as hand, requests.stream("get", source, **arguments) as stream:
-        head = await stream.head(filetransfer.GOT.size)
-        if len(head) < filetransfer.GOT.size:
-            failures.check(await stream.call.result(), _WHAT, shown)
-            raise ProtocolError("the guest sent nothing and says that all is well")
-        kind, mode, mtime, size, files = filetransfer.GOT.unpack_from(head)
-        meter = Meter(options.progress, size, files)
-        first = head[filetransfer.GOT.size :]
-        receive = _receive_tree if kind == b"d" else _receive_file
-        try:
-            if kind == b"d":
-                return await _receive_tree(stream, hand, first, destination, options, meter, shown)
-            goal = into_folder(destination, source)
-            return await _receive_file(stream, hand, first, goal, options, meter, shown, (mode, mtime))
-        except Refused as error:
-            reason = f"{error} (refused on this side)"
-            raise failures.failure(_WHAT, shown, errno.EBADMSG, reason, state=_PARTLY) from None
+        return await Download(stream, hand, options, source, destination).run()

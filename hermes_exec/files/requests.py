@@ -85,11 +85,15 @@ class Stream:
             data += more
         return data
 
-    async def all(self) -> bytes:
-        """The whole output."""
+    async def all(self, most: int | None = None) -> bytes:
+        """The whole output; more than ``most`` bytes are a ProtocolError."""
         pieces: list[bytes] = []
+        size = 0
         while data := await self.take():
             pieces.append(data)
+            size += len(data)
+            if most is not None and size > most:
+                raise ProtocolError(f"the guest sent more than {most} bytes")
         return b"".join(pieces)
 
     async def each(self, use: Callable[[list[bytes]], Awaitable[object]]) -> None:

@@ -4,7 +4,8 @@
 each connection, 8 bytes each; ``forward.accept`` takes one up. The request of a connection has as its STDOUT
 what the peer sends and as its input what is sent to the peer. Its STDERR has 8 bytes: the count of bytes
 after which the peer has ended its sending, while the other direction may go on. The answer comes when both
-have ended, or with the error of a connection that broke or was never made. Cancelling resets it.
+have ended, empty; with ``broken``, why, when it broke; with ``error`` when it was never made. Cancelling
+resets it.
 """
 
 import _socket
@@ -17,7 +18,7 @@ from .tube import Tube
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from .client import Client, Request
     from .server import Server
@@ -31,12 +32,15 @@ _PAUSE_S = 0.1
 class Listener:
     """Accepts connections until its request is cancelled or its client goes."""
 
-    def __init__(self, request: "Request", sock: "_socket.socket", path: bytes) -> None:
+    def __init__(
+        self, request: "Request", sock: "_socket.socket", path: bytes, on_closed: "Callable[[], None]"
+    ) -> None:
         self._request = request
+        self._on_closed = on_closed
         self._loop = request.client.server.loop
         self._socket = sock
         self._path = path
-        self._inode = os.stat(path).st_ino if path else 0
+        self._inode = inode_of(path) if path else 0
         self._count = 0
         self._waiting: "dict[int, _socket.socket]" = {}
         self._outlet = request.outlet(wire.STDOUT)
@@ -50,7 +54,8 @@ class Listener:
 
     def _acceptable(self) -> None:
         try:
-            number, _ = self._socket._accept()  # noqa: SLF001  what socket.accept is made of
+            # What socket.accept is made of.
+            number: int = self._socket._accept()[0]  # type: ignore[attr-defined]  # noqa: SLF001
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:  # too many open files: others may close some
@@ -82,15 +87,12 @@ class Listener:
         for peer in self._waiting.values():
             peer.close()
         if self._path:
-            try:
-                if os.stat(self._path).st_ino == self._inode:
-                    os.unlink(self._path)
-            except OSError:
-                pass  # somebody has removed it
+            remove_path(self._path, self._inode)
+        self._on_closed()
         self._request.finish({})
 
 
-def _bind_path(path: bytes) -> "_socket.socket":
+def bind_path(path: bytes) -> "_socket.socket":
     """A socket of this user alone; one that a listener has left behind dead is replaced."""
     sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
@@ -106,6 +108,20 @@ def _bind_path(path: bytes) -> "_socket.socket":
         sock.close()
         raise
     return sock
+
+
+def inode_of(path: "bytes | str") -> int:
+    """What tells a socket from another one of that name."""
+    return os.stat(path).st_ino
+
+
+def remove_path(path: bytes, inode: int) -> None:
+    """Remove a socket unless somebody has put another one in its place."""
+    try:
+        if inode_of(path) == inode:
+            os.unlink(path)
+    except OSError:
+        pass  # somebody has removed it
 
 
 def _is_dead(path: bytes) -> bool:
@@ -140,14 +156,25 @@ def install(server: "Server") -> None:
 
     def listen(request: "Request", arguments: "dict[str, Any]") -> None:
         path = arguments["path"]
-        sock = _bind_path(path) if path else _bind_port(arguments["host"], arguments["port"])
+        sock = bind_path(path) if path else _bind_port(arguments["host"], arguments["port"])
         sock.setblocking(False)
         sock.listen(_BACKLOG)
         client = request.client
         if client not in listeners:
             listeners[client] = {}
-            client.on_close.append(lambda: listeners.pop(client).clear())
-        listeners[client][request.number] = Listener(request, sock, path)
+            client.on_close.append(lambda: forget(client))
+        own = listeners[client]
+        number = request.number
+
+        def closed() -> None:
+            del own[number]
+
+        own[number] = Listener(request, sock, path, closed)
+
+    def forget(client: "Client") -> None:
+        for listener in list(listeners[client].values()):
+            listener.close()
+        del listeners[client]
 
     def accept(request: "Request", arguments: "dict[str, Any]") -> None:
         listeners[request.client][arguments["listener"]].take(request, arguments["connection"])

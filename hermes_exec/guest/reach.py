@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from .loop import Loop
     from .tube import Tube
 
+    Address = tuple[int, Any]
+    """Family, and what connect(2) takes for it."""
+
 _CONNECT_S = 30.0
 _LOOKUP_S = 15.0
 _BUSY_S = 0.02
-
-Address = "tuple[int, Any]"
 
 
 def numeric(host: str, port: int) -> "list[Address]":
@@ -70,7 +71,7 @@ class LookUp:
         if not self._said:
             self._done([], "no answer from the name service")
             return
-        answer = wire.unpack(self._said)
+        answer: "str | list[Any]" = wire.unpack(self._said)
         if isinstance(answer, str):
             self._done([], answer)
         else:
@@ -150,7 +151,7 @@ def _outcome(sock: "_socket.socket") -> int:
 
 def connect(tube: "Tube", host: str, port: int, path: bytes) -> None:
     """Open the tube to a unix socket if ``path`` is one, else to a host's port; or let it fail."""
-    addresses = [(_socket.AF_UNIX, path)] if path else numeric(host, port)
+    addresses: "list[Address]" = [(_socket.AF_UNIX, path)] if path else numeric(host, port)
     if addresses:
         Connecting(tube, addresses)
         return

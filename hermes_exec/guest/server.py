@@ -1,6 +1,7 @@
 """What the guest can do, for whom, and when it ends."""
 
 import os
+import sys
 
 from . import wire
 from .client import Client
@@ -61,8 +62,12 @@ class Server:
     def load(self, payload: bytes) -> None:
         """Take a part of the guest that is needed from now on: its name, a NUL, its modules."""
         name, _, blob = payload.partition(b"\0")
-        self.parts.add(name.decode())
-        self.load_part(blob).install(self)
+        try:
+            self.load_part(blob).install(self)
+        except Exception:  # noqa: BLE001  its operations are not there then, and that is what a request is told
+            sys.excepthook(*sys.exc_info())
+        else:
+            self.parts.add(name.decode())
 
     def spool_folder(self) -> str:
         """A private folder on a real disk."""

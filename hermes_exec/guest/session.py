@@ -97,7 +97,7 @@ class Session:
         if shell is None:
             self._start_shell()
         elif self._ready:
-            if self._dirty and self._risky(self._queue[0].text):
+            if self._risky(self._queue[0].text) and self._dirty:
                 self._checkpoint()
             else:
                 self._current = self._queue.popleft()

@@ -101,7 +101,10 @@ class Tube:
     def fail(self, error: OSError) -> None:
         """The connection could not be made, or it broke."""
         message = error.strerror or str(error)
-        self._finish({"error": "os", "errno": error.errno or 0, "message": message})
+        if self._socket is None:
+            self._finish({"error": "os", "errno": error.errno or 0, "message": message})
+        else:
+            self._finish({"broken": message})
 
     def _abort(self) -> None:
         """The client's own side broke, so the peer's breaks too."""

@@ -37,10 +37,10 @@ PARTS: dict[str, tuple[str, ...]] = {
         "fileworker",
         "files",
     ),
-    "forward": ("forward",),
+    "forward": ("reach", "tube", "forward"),
     "jobs": ("joblog", "jobio", "job", "jobs"),
     "limits": ("cgroups", "rlimits", "confine", "limits"),
-    "pty": ("pty",),
+    "pty": ("ptyview", "ptyprogram", "pty"),
 }
 """What is sent on first use: the part's name, and its modules in order; the last one has ``install``."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from hermes_exec.testing.input import Input
+from hermes_exec.testing.isolation import Isolation
+from hermes_exec.testing.killing import Killing
 from hermes_exec.testing.output import Output
 from hermes_exec.testing.running import Running
 from hermes_exec.testing.sessions import Sessions
@@ -10,5 +12,5 @@ from hermes_exec.testing.state import State
 from hermes_exec.testing.streams import Streams
 
 
-class Conformance(Running, Output, Input, Sessions, State, Streams):
+class Conformance(Running, Output, Input, Sessions, State, Killing, Streams, Isolation):
     """Every behaviour that a backend has to show."""

@@ -1,0 +1,23 @@
+"""Files of a place, and moving them between there and here."""
+
+from hermes_exec.files.files import Files
+from hermes_exec.files.info import (
+    Change,
+    FileInfo,
+    Kind,
+    Progress,
+    Skipped,
+    SyncReport,
+    TransferReport,
+)
+
+__all__ = [
+    "Change",
+    "FileInfo",
+    "Files",
+    "Kind",
+    "Progress",
+    "Skipped",
+    "SyncReport",
+    "TransferReport",
+]

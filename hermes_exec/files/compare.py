@@ -1,0 +1,186 @@
+"""What has to change so that one tree becomes like another, told from the packed scans of both."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import ProtocolError
+from hermes_exec.guest.filescan import BLOCK, RECORD
+from hermes_exec.guest.filetree import COPY, TOUCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_FOLDER = stat.S_IFDIR
+_LINK = stat.S_IFLNK
+_FILE = stat.S_IFREG
+MAX_SCAN = 1 << 30
+"""Bytes of a scan at most, some 20 million files; more than that no honest place sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder. Only a file has a size and a time, only a link a target."""
+
+    mode: int
+    size: int
+    mtime: int
+    target: bytes
+
+    @property
+    def kind(self) -> int:
+        """The file type."""
+        return stat.S_IFMT(self.mode)
+
+    @property
+    def is_special(self) -> bool:
+        """Neither a file, a folder nor a link."""
+        return self.kind not in {_FILE, _FOLDER, _LINK}
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One folder of a scan: everything in it as bytes, which equal the other side's if nothing differs."""
+
+    packed: bytes
+    names: int
+    plain: int
+
+    def entries(self) -> dict[bytes, Entry]:
+        """What is in the folder."""
+        found: dict[bytes, Entry] = {}
+        names = self.packed[: self.names].split(b"\0") if self.packed else []
+        for name, (mode, size, mtime) in zip(names, RECORD.iter_unpack(self.packed[self.names :]), strict=True):
+            plain, _, target = name.partition(b"/")
+            found[plain] = Entry(mode, size, mtime, target)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """All folders of a tree by their paths, each before those in it; and those that could not be read."""
+
+    folders: dict[bytes, Block] = field(default_factory=dict[bytes, Block])
+    unreadable: dict[bytes, int] = field(default_factory=dict[bytes, int])
+
+    @classmethod
+    def of(cls, data: bytes) -> Scan:
+        """Parse what the scanner packed."""
+        scan = cls()
+        try:
+            for path, packed, names, plain in _blocks(data):
+                if not names and packed and not RECORD.unpack_from(packed)[0]:
+                    scan.unreadable[path] = RECORD.unpack_from(packed)[1]
+                else:
+                    scan.folders[path] = Block(packed, names, plain)
+        except Exception as error:
+            raise ProtocolError(f"the scan makes no sense: {error}") from None
+        return scan
+
+    @property
+    def plain(self) -> int:
+        """Entries that are no folders."""
+        return sum(block.plain for block in self.folders.values())
+
+
+def _blocks(data: bytes) -> Iterator[tuple[bytes, bytes, int, int]]:
+    at = 0
+    while at < len(data):
+        path, names, count, plain = BLOCK.unpack_from(data, at)
+        start = at + BLOCK.size
+        end = start + path + names + count * RECORD.size
+        if end > len(data):
+            raise ValueError("it is cut short")
+        yield data[start : start + path], data[start + path : end], names, plain
+        at = end
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do: paths relative to the root, grouped by folder, each folder before what is in it."""
+
+    copy: list[bytes] = field(default_factory=list[bytes])
+    """Files, links and folders to send."""
+    touch: list[bytes] = field(default_factory=list[bytes])
+    """Files of the right content that need another mode or time."""
+    check: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    """Files of the same size with another time, and that size: only their hashes tell."""
+    delete: list[bytes] = field(default_factory=list[bytes])
+    """What the source does not have, each after what is in it."""
+    conflicts: list[bytes] = field(default_factory=list[bytes])
+    """Folders in the place of something else, or the reverse, which must be deleted first."""
+    special: list[bytes] = field(default_factory=list[bytes])
+    """Devices, named pipes and sockets of the source, which stay out."""
+    folders: int = 0
+    """How many of ``copy`` are folders."""
+    bytes: int = 0
+    """Content of ``copy``."""
+
+    def checked(self, path: bytes, same: bool) -> None:
+        """The hashes of one of ``check`` were compared."""
+        if same:
+            self.touch.append(path)
+        else:
+            self.copy.append(path)
+            self.bytes += self.check[path]
+
+    def steps(self) -> list[bytes]:
+        """What the sender is told to send, in the order of the tree."""
+        marked = [(path, COPY) for path in self.copy] + [(path, TOUCH) for path in self.touch]
+        marked.sort(key=lambda step: step[0].split(b"/"))
+        return [action + path for path, action in marked]
+
+
+def compare(source: Scan, other: Scan) -> Plan:
+    """What makes ``other`` like ``source``."""
+    plan = Plan()
+    for path, block in source.folders.items():
+        there = other.folders.get(path)
+        if there is not None and there.packed == block.packed:
+            continue
+        prefix = path + b"/" if path else b""
+        old = {} if there is None else there.entries()
+        for name, entry in block.entries().items():
+            _one(plan, prefix + name, entry, old.pop(name, None), other)
+        if path not in other.unreadable:
+            for name, entry in old.items():
+                _gone(plan, prefix + name, entry, other)
+    plan.delete.reverse()
+    return plan
+
+
+def _one(plan: Plan, path: bytes, entry: Entry, old: Entry | None, other: Scan) -> None:
+    if entry.is_special:
+        plan.special.append(path)
+        return
+    if old is not None and old.kind != entry.kind and _FOLDER in {old.kind, entry.kind}:
+        plan.conflicts.append(path)
+        _gone(plan, path, old, other)
+    is_folder = entry.kind == _FOLDER
+    if old is None or old.kind != entry.kind or old.size != entry.size or old.target != entry.target:
+        plan.copy.append(path)
+        plan.folders += is_folder
+        plan.bytes += entry.size
+    elif is_folder:
+        if old.mode != entry.mode:
+            plan.copy.append(path)
+            plan.folders += 1
+    elif old.mtime != entry.mtime:
+        plan.check[path] = entry.size
+    elif old.mode != entry.mode:
+        plan.touch.append(path)
+
+
+def _gone(plan: Plan, path: bytes, entry: Entry, other: Scan) -> None:
+    """Delete it with all that the scan has below it."""
+    plan.delete.append(path)
+    waiting = [path] if entry.kind == _FOLDER else []
+    while waiting:
+        folder = waiting.pop()
+        block = other.folders.get(folder)
+        for name, inner in (block.entries() if block else {}).items():
+            plan.delete.append(folder + b"/" + name)
+            if inner.kind == _FOLDER:
+                waiting.append(folder + b"/" + name)

@@ -1,0 +1,261 @@
+"""Files of the place: read, write, list, move, transfer, sync."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import ProtocolError, TransferError, UsageError
+from hermes_exec.files import failures
+from hermes_exec.files.info import FileInfo, Kind, Progress, SyncReport, TransferReport
+from hermes_exec.files.requests import Path, Requests, encode, field
+from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
+from hermes_exec.guest.filework import LISTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+    from hermes_exec.files.sync import Direction
+    from hermes_exec.link.link import Link
+
+
+class Files:
+    """The files of one place. A relative path is seen from ``default_cwd``, else from the terminal's folder.
+
+    Every method raises TransferError, which has the place's ``errno``, the path as ``filename`` and as
+    ``state`` what is true now; it also is the built-in error for that number, so that
+    ``except FileNotFoundError`` works. OutcomeUnknown says that the place was lost meanwhile: a file then
+    is as it was or as it was to be, never in between.
+    """
+
+    def __init__(self, link: Link, default_cwd: str | None = None) -> None:
+        self._requests = Requests(link, default_cwd)
+
+    async def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
+        """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
+        if offset < 0 or (length is not None and length < 0):
+            raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
+        async with self._requests.stream("read", path, offset=offset, length=length) as stream:
+            data = await stream.all()
+            failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
+        return data
+
+    async def write(
+        self,
+        path: Path,
+        data: bytes,
+        mode: int | None = None,
+        append: bool = False,
+        *,
+        parents: bool = False,
+        durable: bool = False,
+    ) -> None:
+        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+
+        It keeps its owner (where the user there may give files away) and its mode unless ``mode`` is
+        given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
+        added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
+        """
+        options = {"mode": mode, "append": append, "parents": parents, "durable": durable}
+        async with self._requests.stream("write", path, size=len(data), **options) as stream:
+            view = memoryview(data)
+            for start in range(0, len(data), LOCAL_CHUNK):
+                await stream.call.write(view[start : start + LOCAL_CHUNK])
+            stream.call.write_eof()
+            failures.check(await stream.call.result(), "cannot write", os.fsdecode(path))
+
+    async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
+        """What a path leads to; with ``follow=False`` a link itself."""
+        answer = await self._requests.ask("stat", "cannot look at", path, follow=follow)
+        mode, size, mtime_ns, uid, gid, target = _numbers(field(answer, "info", list))
+        return FileInfo(os.fsdecode(path), Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, target)
+
+    async def exists(self, path: Path) -> bool:
+        """Whether a path leads to something; a link to nothing does not."""
+        try:
+            await self._requests.ask("stat", "cannot look at", path, follow=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def list(self, path: Path = ".") -> list[FileInfo]:
+        """What is in a folder, sorted by name; links are not followed."""
+        async with self._requests.stream("list", path) as stream:
+            data = await stream.all()
+            failures.check(await stream.call.result(), "cannot list", os.fsdecode(path))
+        return _listed(data, os.fsencode(path))
+
+    async def glob(self, pattern: Path, *, limit: int = 100_000) -> list[str]:
+        """The paths that match, sorted: ``*``, ``?``, ``[…]`` within a name, ``**`` for any folders between.
+
+        As in a shell, a name that begins with a dot matches only a pattern that does, and ``**`` goes
+        through no link. More than ``limit`` matches are an error, so that none is left out silently.
+        """
+        async with self._requests.stream("glob", ".", pattern=encode(pattern), limit=limit) as stream:
+            data = await stream.all()
+            answer = await stream.call.result()
+            failures.check(answer, "cannot look for", os.fsdecode(pattern))
+        if field(answer, "more", bool):
+            remedy = "a narrower pattern, or a higher limit="
+            raise TransferError(f"more than {limit} paths match {os.fsdecode(pattern)}", remedy=remedy)
+        return [os.fsdecode(path) for path in sorted(set(data.split(b"\0")[:-1]))]
+
+    async def mkdir(self, path: Path, *, parents: bool = False, mode: int | None = None) -> None:
+        """Make a folder; with ``parents`` those above it too, and one that is there already will do."""
+        await self._requests.ask("mkdir", "cannot make", path, parents=parents, mode=mode)
+
+    async def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Remove a file, a link (never what it leads to) or an empty folder; with ``recursive`` a whole one.
+
+        The root of the file system is refused. Where a whole folder cannot be removed, a part may be.
+        """
+        try:
+            await self._requests.ask("remove", "cannot remove", path, recursive=recursive)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    async def move(self, path: Path, to: Path) -> None:
+        """Give something another name, in the place of a file that has it.
+
+        Within a file system that happens at once. Into another one the whole is copied first, takes its
+        new name at once, and is then removed here.
+        """
+        await self._requests.ask("move", "cannot move", path, to=encode(to))
+
+    async def chmod(self, path: Path, mode: int) -> None:
+        """Set the permissions of what a path leads to."""
+        await self._requests.ask("chmod", "cannot change the mode of", path, mode=mode)
+
+    async def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
+        """Make a link at ``path`` that leads to ``target``; ``replace`` puts it in the place of what is there."""
+        await self._requests.ask("symlink", "cannot link", path, target=encode(target), replace=replace)
+
+    async def readlink(self, path: Path) -> str:
+        """Where a link leads."""
+        answer = await self._requests.ask("readlink", "cannot read the link", path)
+        return os.fsdecode(field(answer, "target", bytes))
+
+    async def hash(self, path: Path) -> str:
+        """The SHA-256 of a file's content, in hexadecimal; it is computed there."""
+        answer = await self._requests.ask("hash", "cannot read", path)
+        return field(answer, "sha256", bytes).hex()
+
+    async def upload(
+        self,
+        local: Path,
+        remote: Path,
+        *,
+        progress: Progress | None = None,
+        verify: bool = True,
+        parents: bool = True,
+        links: Links = "refuse",
+        ignore: Iterable[str | bytes] = (),
+    ) -> TransferReport:
+        """Send a file or a tree to exactly ``remote``; a file goes into it where that ends with a slash.
+
+        Permissions, times, links and empty folders go along; setuid, setgid and sticky do not. A tree is
+        added to a folder that is there already. A broken connection is resumed where it broke; a large
+        file whose upload ended in OutcomeUnknown is, by the same call again.
+
+        Args:
+            local: a file or a folder of this side.
+            remote: its path there.
+            progress: called with bytes done and in all, files done and in all.
+            verify: compare SHA-256 hashes before anything gets its name.
+            parents: make missing folders above ``remote``.
+            links: what to do with links that may lead out of the tree: ``refuse`` makes the transfer fail
+                after everything else was copied, ``skip`` leaves them out, ``keep`` makes them anyway.
+                None is ever followed.
+            ignore: patterns as in a .gitignore for what to leave out of a tree.
+
+        Raises:
+            TransferError: ``state`` says what is true now; no file is ever half written.
+        """
+        from hermes_exec.files.upload import upload
+
+        options = Options(progress, verify, parents, links, patterns(ignore))
+        return await upload(self._requests, local, remote, options)
+
+    async def download(
+        self,
+        remote: Path,
+        local: Path,
+        *,
+        progress: Progress | None = None,
+        verify: bool = True,
+        parents: bool = True,
+        links: Links = "refuse",
+        ignore: Iterable[str | bytes] = (),
+    ) -> TransferReport:
+        """Fetch a file or a tree to exactly ``local``; otherwise as ``upload``.
+
+        The place is not trusted: whatever it sends, nothing is written outside of ``local``.
+        """
+        from hermes_exec.files.download import download
+
+        options = Options(progress, verify, parents, links, patterns(ignore))
+        return await download(self._requests, remote, local, options)
+
+    async def sync(
+        self,
+        local: Path,
+        remote: Path,
+        *,
+        direction: Direction = "up",
+        delete: bool = False,
+        ignore: Iterable[str | bytes] = (),
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        verify: bool = True,
+        links: Links = "refuse",
+    ) -> SyncReport:
+        """Make the folder ``remote`` like ``local`` (``up``), or the reverse (``down``), moving only what differs.
+
+        Files of the same size and time count as the same; where only the time differs, their hashes
+        decide.
+
+        Args:
+            local: the folder of this side.
+            remote: the folder there.
+            direction: ``up`` or ``down``.
+            delete: remove what the source does not have; never what is ignored.
+            ignore: patterns as in a .gitignore for what is neither copied nor deleted.
+            dry_run: change nothing; the report says what would be done.
+            progress: called with bytes done and in all, files done and in all.
+            verify: compare SHA-256 hashes of what is sent.
+            links: as for ``upload``.
+
+        Raises:
+            UsageError: a folder stands in the way of a file, or the reverse, and ``delete`` was not asked for.
+            TransferError: ``state`` says what is true now; the same call again goes on.
+        """
+        from hermes_exec.files.sync import Wish, sync
+
+        options = Options(progress, verify, True, links, patterns(ignore))
+        return await sync(self._requests, local, remote, Wish(direction, delete, dry_run, options))
+
+
+def _numbers(row: list[Any]) -> tuple[int, int, int, int, int, str | None]:
+    """The fields of one file, which are untrusted."""
+    if len(row) != 6 or not all(isinstance(number, int) for number in row[:5]):
+        raise ProtocolError("the guest's answer makes no sense")
+    mode, size, mtime_ns, uid, gid, target = row
+    return mode, size, mtime_ns, uid, gid, os.fsdecode(target) if isinstance(target, bytes) else None
+
+
+def _listed(data: bytes, folder: bytes) -> list[FileInfo]:
+    found: list[FileInfo] = []
+    at = 0
+    while at < len(data):
+        if at + LISTED.size > len(data):
+            raise ProtocolError("the listing is cut short")
+        length, mode, size, mtime_ns, uid, gid = LISTED.unpack_from(data, at)
+        at += LISTED.size
+        name, link, target = data[at : at + length].partition(b"/")
+        at += length
+        path = os.fsdecode(os.path.join(folder, name) if folder != b"." else name)
+        leads = os.fsdecode(target) if link else None
+        found.append(FileInfo(path, Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, leads))
+    return found

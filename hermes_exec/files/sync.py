@@ -1,0 +1,203 @@
+"""Making one tree like another by moving only what differs: one scan of each side, then one stream."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hermes_exec.errors import ProtocolError, UsageError
+from hermes_exec.files import failures
+from hermes_exec.files.compare import MAX_SCAN, Plan, Scan, compare
+from hermes_exec.files.download import download
+from hermes_exec.files.hand import Hand, a_hand
+from hermes_exec.files.info import Change, Skipped, SyncReport, TransferReport
+from hermes_exec.files.requests import Path, Requests, encode, field
+from hermes_exec.files.transfer import Meter, Options
+from hermes_exec.files.upload import send_tree
+from hermes_exec.guest import filescan, filetree
+from hermes_exec.guest.filesafe import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Direction = Literal["up", "down"]
+_PORTION = 16 << 20
+"""Bytes of paths in one request at most."""
+_WHAT = "cannot sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a sync is asked besides its two paths."""
+
+    direction: Direction
+    delete: bool
+    dry_run: bool
+    options: Options
+
+
+class Sync:
+    """One sync under way."""
+
+    def __init__(self, requests: Requests, hand: Hand, local: bytes, remote: bytes, wish: Wish) -> None:
+        self._requests = requests
+        self._hand = hand
+        self._local = local
+        self._remote = remote
+        self._wish = wish
+        self._shown = os.fsdecode(remote if wish.direction == "down" else local)
+
+    async def run(self) -> SyncReport:
+        """Scan, compare, delete, copy."""
+        up = self._wish.direction == "up"
+        scanning = self._hand.begin(self._scan_here, missing_ok=not up)
+        there = await self._scan_there(missing_ok=up)
+        here = await scanning
+        source, other = (here, there) if up else (there, here)
+        self._demand_whole(source)
+        plan = compare(source, other)
+        await self._check(plan)
+        if not self._wish.delete:
+            self._demand_no_conflict(plan)
+            plan.delete.clear()
+        if self._wish.dry_run:
+            return self._report(source, plan, len(plan.copy) - plan.folders, plan.bytes, len(plan.delete), ())
+        removed = await self._prune(plan)
+        done = await self._copy(plan)
+        return self._report(source, plan, done.files, done.bytes, removed, done.skipped)
+
+    def _scan_here(self, *, missing_ok: bool) -> Scan:
+        try:
+            folder = os.open(self._local, FOLDER)
+        except FileNotFoundError as error:
+            if missing_ok:
+                return Scan()
+            raise failures.local_failure(_WHAT, os.fsdecode(self._local), error) from None
+        except OSError as error:
+            raise failures.local_failure(_WHAT, os.fsdecode(self._local), error) from None
+        try:
+            return Scan.of(b"".join(filescan.scan(folder, self._wish.options.rules())))
+        finally:
+            os.close(folder)
+
+    async def _scan_there(self, *, missing_ok: bool) -> Scan:
+        async with self._requests.stream("scan", self._remote, ignore=list(self._wish.options.ignore)) as stream:
+            data = await stream.all(MAX_SCAN)
+            answer = await stream.call.result()
+        try:
+            failures.check(answer, _WHAT, os.fsdecode(self._remote))
+        except FileNotFoundError:
+            if missing_ok:
+                return Scan()
+            raise
+        return Scan.of(data)
+
+    def _demand_whole(self, source: Scan) -> None:
+        """What cannot be seen must not be taken for deleted."""
+        for path, code in source.unreadable.items():
+            place = os.path.join(self._shown, os.fsdecode(path))
+            raise failures.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out with ignore=")
+
+    def _demand_no_conflict(self, plan: Plan) -> None:
+        for path in plan.conflicts:
+            line = f"{os.fsdecode(path)} is a folder on one side and none on the other; nothing was changed"
+            raise UsageError(line, remedy="delete=True")
+
+    async def _check(self, plan: Plan) -> None:
+        """Compare the hashes of the files whose times differ."""
+        for paths in portions(list(plan.check)):
+            hashing = self._hand.begin(self._hashes_here, paths)
+            async with self._requests.stream("hashes", self._remote, paths=b"\0".join(paths)) as stream:
+                theirs = await stream.all(MAX_SCAN)
+                failures.check(await stream.call.result(), _WHAT, self._shown)
+            ours = await hashing
+            if len(theirs) != len(ours):
+                raise ProtocolError("the guest sent another number of hashes than it was asked for")
+            for index, path in enumerate(paths):
+                at = slice(index * filetree.DIGEST, (index + 1) * filetree.DIGEST)
+                plan.checked(path, ours[at] == theirs[at] != filetree.NO_DIGEST)
+
+    def _hashes_here(self, paths: list[bytes]) -> bytes:
+        folder = os.open(self._local, FOLDER)
+        try:
+            return b"".join(digest or filetree.NO_DIGEST for digest in filescan.hashes(folder, paths))
+        finally:
+            os.close(folder)
+
+    async def _prune(self, plan: Plan) -> int:
+        """Delete before copying, so that the folders' times are right in the end and conflicts are gone."""
+        removed = 0
+        for paths in portions(plan.delete):
+            if self._wish.direction == "up":
+                what = "cannot delete in"
+                answer = await self._requests.ask("prune", what, self._remote, paths=b"\0".join(paths))
+                removed += field(answer, "removed", int)
+            else:
+                removed += await self._hand.do(self._prune_here, paths)
+        return removed
+
+    def _prune_here(self, paths: list[bytes]) -> int:
+        folder = os.open(self._local, FOLDER)
+        try:
+            return filescan.prune(folder, paths)
+        except OSError as error:
+            place = os.path.join(os.fsdecode(self._local), os.fsdecode(error.filename or b""))
+            raise failures.local_failure("cannot delete", place, error, state="a part was deleted") from None
+        finally:
+            os.close(folder)
+
+    async def _copy(self, plan: Plan) -> TransferReport:
+        steps = plan.steps()
+        done = TransferReport(0, 0)
+        if not steps:
+            return done
+        options = self._wish.options
+        if self._wish.direction == "up":
+            folder = await self._hand.do(os.open, self._local, FOLDER)
+            sender = filetree.Sender(folder, options.verify)
+            self._hand.finally_do(sender.close)
+            meter = Meter(options.progress, plan.bytes, len(plan.copy) - plan.folders)
+            blocks = sender.planned(steps)
+            return await send_tree(self._requests, self._hand, sender, blocks, self._remote, options, meter)
+        for portion in portions(steps):
+            part = await download(self._requests, self._remote, self._local, options, b"\0".join(portion))
+            done = TransferReport(done.files + part.files, done.bytes + part.bytes, done.skipped + part.skipped)
+        return done
+
+    def _report(
+        self, source: Scan, plan: Plan, copied: int, size: int, deleted: int, skipped: tuple[Skipped, ...]
+    ) -> SyncReport:
+        kinds = ("delete", plan.delete), ("copy", plan.copy), ("touch", plan.touch)
+        special = (Skipped(os.fsdecode(path), "neither a file, a folder nor a link") for path in plan.special)
+        return SyncReport(
+            copied=copied,
+            deleted=deleted,
+            unchanged=source.plain - len(plan.copy) + plan.folders - len(plan.touch) - len(plan.special),
+            bytes=size,
+            touched=len(plan.touch),
+            changes=tuple(Change(os.fsdecode(path), kind) for kind, paths in kinds for path in paths),
+            skipped=(*special, *skipped),
+        )
+
+
+def portions(paths: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The paths in lists that each fit into one request."""
+    portion: list[bytes] = []
+    size = 0
+    for path in paths:
+        portion.append(path)
+        size += len(path) + 1
+        if size >= _PORTION:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+async def sync(requests: Requests, local: Path, remote: Path, wish: Wish) -> SyncReport:
+    """Make the one tree like the other."""
+    if wish.direction not in {"up", "down"}:
+        raise UsageError(f"direction {wish.direction!r}", remedy="up or down")
+    async with a_hand() as hand:
+        return await Sync(requests, hand, encode(local), encode(remote), wish).run()
