@@ -11,35 +11,36 @@ if TYPE_CHECKING:
 
     from hermes_exec.portal import Portal
 
-Core = TypeVar("Core")
 T = TypeVar("T")
 
 
-class Face(Generic[Core]):
+class Face:
     """A blocking object: an asynchronous one, and the portal to the loop that it belongs to."""
 
     __slots__ = ("__weakref__", "_core", "_portal", "_unread")
+    _core: Any
 
-    def __init__(self, portal: Portal, core: Core) -> None:
+    def __init__(self, portal: Portal, core: object) -> None:
         self._portal = portal
         self._core = core
-        self._unread: list[Any] = []  # a value that came together with Ctrl-C
+        self._unread: list[Any] = []  # what came together with Ctrl-C
 
     def _step(self, source: AsyncIterator[T]) -> T:
         """The next value of an asynchronous iterator."""
-        if self._unread:
-            value: T = self._unread.pop()
-            return value
+        unread: list[T] = self._unread
+        if unread:
+            return unread.pop()
         try:
-            return self._portal.call(source.__anext__(), self._unread)
+            return self._portal.call(source.__anext__(), unread)
         except StopAsyncIteration:
             raise StopIteration from None
 
 
-class Iteration(Face["AsyncIterator[T]"], Generic[T]):
+class Iteration(Face, Generic[T]):
     """Values as they come. ``close`` it, or leave its ``with``, to end the source before it is exhausted."""
 
     __slots__ = ()
+    _core: AsyncIterator[T]
 
     def __iter__(self) -> Self:
         """The values."""
@@ -51,8 +52,9 @@ class Iteration(Face["AsyncIterator[T]"], Generic[T]):
 
     def close(self) -> None:
         """End the source. Safe to call twice."""
-        if isinstance(self._core, AsyncGenerator):
-            self._portal.call(self._core.aclose())
+        source: AsyncIterator[T] | AsyncGenerator[T, Any] = self._core
+        if isinstance(source, AsyncGenerator):
+            self._portal.call(source.aclose())
 
     def __enter__(self) -> Self:
         """The iteration itself."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.forward import bind_path, inode_of, remove_path
-from hermes_exec.tube import READ, Arrivals, Tube
+from hermes_exec.tube import READ, Arrivals, Tube, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -182,7 +182,7 @@ class Forward:
         try:
             answer = await tube.carry(self._link.call(operation, fields, tube))
         except HermesError as error:
-            writer.transport.abort()
+            reset(writer)
             self._lose(error)
         else:
             if "error" in answer:

@@ -10,14 +10,11 @@ another event loop (a notebook), waits for the resident.
 
 One loop serves the whole process: a thousand open terminals then cost one thread and one selector.
 
-A signal whose handler raises (Ctrl-C) must not do so inside of the loop, so the main thread first leaves
-the loop; then the call is cancelled and waited for, and the exception goes to the caller. A second one gives
-up the waiting.
+A signal whose handler raises (Ctrl-C) must not do so inside of the loop, so the main thread leaves it first;
+then the call is cancelled and waited for, and the exception raised. A second one gives up the waiting.
 
 A forked child shares its parent's selector and pipes, so all it could do with them is harm: every object
-that it inherited refuses to work, and it may open new ones.
-
-At the exit, what was left open is closed, after Python has joined all threads but daemons.
+that it inherited refuses to work, and it may open new ones. At the exit, what was left open is closed.
 """
 
 from __future__ import annotations
@@ -68,7 +65,6 @@ class _Call(Generic[T]):
         self.signalled = False
         self.task: asyncio.Task[None] | None = None
         self.wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # may be put to by a signal's handler
-
 
 
 class Portal:
@@ -181,8 +177,9 @@ class Portal:
                 self._bell.set()
 
     def _refuse(self, call: _Call[Any], why: str) -> NoReturn:
-        if isinstance(call.awaitable, Coroutine):
-            call.awaitable.close()  # or Python complains that nobody awaited it
+        awaitable: Awaitable[Any] | Coroutine[Any, Any, Any] = call.awaitable
+        if isinstance(awaitable, Coroutine):
+            awaitable.close()  # or Python complains that nobody awaited it
         call.error = UsageError(why)
         call.done = True
         raise call.error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from hermes_exec.carrier import Running
     from hermes_exec.link.call import Call
 
+_RESET = struct.pack("ii", 1, 0)
 READ = 256 << 10
 """Bytes that are read ahead of a socket of ours."""
 
@@ -60,7 +63,7 @@ class Tube:
             call.cancel()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-            self._writer.transport.abort()
+            reset(self._writer)
 
     async def _send(self, call: Call) -> None:
         try:
@@ -88,6 +91,14 @@ class Tube:
                 return
             self._wake.clear()
             await self._wake.wait()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Break a connection so that its peer knows it from an end; nothing, once it was closed."""
+    if not writer.transport.is_closing():
+        own: socket.socket = writer.get_extra_info("socket")
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
 
 
 class Arrivals:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.files import failures
 from hermes_exec.files.hand import Hand, a_hand
+from hermes_exec.files.info import TransferReport
 from hermes_exec.files.requests import Path, Requests, Stream, encode, field
 from hermes_exec.files.transfer import Arrived, Meter, Options, into_folder
 from hermes_exec.guest import filetransfer
 from hermes_exec.guest.fileput import Replacement
 from hermes_exec.guest.filesafe import PERMISSIONS, Refused, make_folders, sha256, write_all
 from hermes_exec.guest.fileunpack import Receiver
-
-if TYPE_CHECKING:
-    from hermes_exec.files.info import TransferReport
 
 _WHAT = "cannot download"
 _AS_BEFORE = "the destination is as it was"

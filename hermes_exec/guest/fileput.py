@@ -6,7 +6,7 @@ import os
 import stat
 import struct
 
-from .filesafe import CHUNK, FOLDER, NEW, PERMISSIONS, Refused, make_folders, read_up_to, sha256, write_all
+from .filesafe import BUFFER, FOLDER, NEW, PERMISSIONS, Refused, make_folders, read_up_to, sha256, write_all
 from .filetree import DIGEST
 from .filewrite import TEMPORARY
 
@@ -124,14 +124,15 @@ def _is_ours_alone(fd: int) -> bool:
 
 def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
     """Write exactly ``size`` bytes of what comes, and hash them."""
+    room = memoryview(bytearray(min(size, BUFFER)))
     while size:
-        data = os.read(fd_in, min(size, 4 * CHUNK))
-        if not data:
+        count = os.readv(fd_in, [room[:size]])
+        if not count:
             raise BrokeOff
-        write_all(fd, data)
+        write_all(fd, room[:count])
         if digest is not None:
-            digest.update(data)
-        size -= len(data)
+            digest.update(room[:count])
+        size -= count
 
 
 def write(arguments: "dict[str, Any]", path: bytes, fd_in: int) -> None:
@@ -203,7 +204,7 @@ def _agree(fd: int, size: int, fd_in: int, fd_out: int) -> "tuple[int, Any]":
     digest = sha256()
     left = there
     while left:
-        data = os.read(fd, min(left, 4 * CHUNK))
+        data = os.read(fd, min(left, BUFFER))
         if not data:
             raise BrokeOff
         digest.update(data)

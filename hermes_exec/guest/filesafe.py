@@ -20,6 +20,8 @@ NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 PERMISSIONS = 0o777
 """What is carried of a mode: never setuid, setgid or sticky."""
 CHUNK = 256 << 10
+BUFFER = 1 << 20
+"""Bytes to read at once into a buffer that is used again: a new one each time costs more than the reading."""
 _F_SETPIPE_SZ = 1031
 
 REFUSE_LINKS, SKIP_LINKS, KEEP_LINKS = range(3)

@@ -6,7 +6,7 @@ import stat
 import struct
 
 from . import fileput, filescan, filetree, filework
-from .filesafe import CHUNK, FOLDER, PERMISSIONS, make_folders, sha256, write_all
+from .filesafe import BUFFER, FOLDER, PERMISSIONS, make_folders, sha256, write_all
 from .fileunpack import Receiver
 
 TYPE_CHECKING = False
@@ -44,12 +44,13 @@ def get(task: "Task") -> "Answer":
 
 def _send_file(task: "Task", fd: int) -> "Answer":
     digest = sha256() if task.arguments["verify"] else None
-    data = os.read(fd, 4 * CHUNK)
-    while data:
-        write_all(task.fd_out, data)
+    room = memoryview(bytearray(BUFFER))
+    count = os.readv(fd, [room])
+    while count:
+        write_all(task.fd_out, room[:count])
         if digest is not None:
-            digest.update(data)
-        data = os.read(fd, 4 * CHUNK)
+            digest.update(room[:count])
+        count = os.readv(fd, [room])
     return {"sha256": b"" if digest is None else digest.digest()}
 
 
@@ -79,10 +80,10 @@ def put_tree(task: "Task") -> "Answer":
     root, fresh = open_root(path)
     receiver = Receiver(root, fresh, task.arguments["verify"], task.arguments["keep_outside"])
     try:
-        data = os.read(task.fd_in, 4 * CHUNK)
+        data = os.read(task.fd_in, BUFFER)
         while data:
             receiver.feed(data)
-            data = os.read(task.fd_in, 4 * CHUNK)
+            data = os.read(task.fd_in, BUFFER)
         receiver.finish()
     except OSError as error:
         if error.filename:

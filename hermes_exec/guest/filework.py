@@ -7,7 +7,7 @@ import struct
 
 from . import fileglob, fileput
 from .filepatterns import Ignore
-from .filesafe import CHUNK, FOLDER, make_folders, remove_tree, unlink, write_all
+from .filesafe import BUFFER, CHUNK, FOLDER, make_folders, remove_tree, unlink, write_all
 from .filescan import digest_of
 from .filewrite import TEMPORARY
 
@@ -206,7 +206,7 @@ def read(task: Task) -> "Answer":
             os.lseek(fd, task.arguments["offset"], os.SEEK_SET)
         left = task.arguments["length"]
         while left is None or left > 0:
-            data = os.read(fd, 4 * CHUNK if left is None else min(left, 4 * CHUNK))
+            data = os.read(fd, BUFFER if left is None else min(left, BUFFER))
             if not data:
                 break
             write_all(task.fd_out, data)

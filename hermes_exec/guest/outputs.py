@@ -74,9 +74,25 @@ class Outputs:
 
         Not where the user has sent the shell's output elsewhere by ``exec``.
         """
-        if not self._text and shell.writes_to(self.fds[0]):
-            self.retire()
-            self.fds, self._text = shell.new_pipes()
+        if self._text:
+            return
+        redirects = b""
+        for index, channel in enumerate(_CHANNELS):
+            if shell.writes_to(channel, self.fds[index]):
+                self._background.adopt(self.fds[index], channel)
+                self.fds[index], redirect = shell.new_pipe(channel)
+                redirects += redirect
+        if redirects:
+            self._text = b"\\exec" + redirects + b";"
+
+    def away(self, shell: "Shell") -> str:
+        """A note when the shell's own output goes, or is closed, where nobody here sees it; else empty."""
+        gone = [
+            name
+            for name, fd, channel in zip(("output", "error"), self.fds, _CHANNELS)
+            if not shell.writes_to(channel, fd)
+        ]
+        return "the shell's standard {} now goes elsewhere".format(" and ".join(gone)) if gone else ""
 
     def switch(self) -> bytes:
         """The text with which the shell takes the new pipes, once."""

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _IDLE_S = 0.02
 """After this long without a command the state is written down."""
-_RISKY = (b"exec", b"kill")
+_EXEC = b"exec"
+_RISKY = (_EXEC, b"kill")
 _WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
 _GRACE_S = 0.5
 
@@ -175,6 +176,8 @@ class Session:
     def _done(self, command: "ShellCommand", code: int) -> None:
         if not command.stopping:
             command.answer["code"] = self._code = code
+            if _EXEC in command.text and self._shell is not None:
+                self._note = self._note or self._outputs.away(self._shell)
             self._deliver(command)
 
     def _deliver(self, command: "ShellCommand") -> None:

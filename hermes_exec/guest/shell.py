@@ -158,10 +158,10 @@ class Shell:
             return False
         return at_fifo and not self._queue and not waiting_bytes(self._fifo)
 
-    def writes_to(self, fd: int) -> bool:
-        """Whether its standard output is the pipe whose read end is ``fd``, and not a place of the user's."""
+    def writes_to(self, number: int, fd: int) -> bool:
+        """Whether its descriptor ``number`` is the pipe whose read end is ``fd``, and not a place of the user's."""
         try:
-            theirs = os.stat("/proc/{}/fd/1".format(self.pid))
+            theirs = os.stat("/proc/{}/fd/{}".format(self.pid, number))
         except OSError:
             return False
         return theirs.st_ino == os.fstat(fd).st_ino
@@ -170,20 +170,16 @@ class Shell:
         """Whether anything that its commands started may still exist."""
         return bool(os.pread(self._children, 64, 0)) if self._children >= 0 else bool(tree.children(self.pid))
 
-    def new_pipes(self) -> "tuple[list[int], bytes]":
-        """New pipes for its outputs: our ends, and the text that makes the shell use them from then on."""
-        fds = []
-        text = b"\\exec"
-        for number in (b"1", b"2"):
-            path = self.folder.encode() + b"/o" + number
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                pass
-            os.mkfifo(path, 0o600)
-            fds.append(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-            text += b" %b>%b" % (number, path)
-        return fds, text + b";"
+    def new_pipe(self, number: int) -> "tuple[int, bytes]":
+        """A new pipe for one of its outputs: our end, and the redirect that makes the shell use it."""
+        path = "{}/o{}".format(self.folder, number)
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        os.mkfifo(path, 0o600)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return fd, " {}>{}".format(number, path).encode()
 
     def descendants(self) -> "list[int]":
         """Everything that its commands have started and that still exists."""

@@ -16,7 +16,7 @@ _BASH = (
     r"\unset BASH_EXECUTION_STRING; "
     r"{ . @DIR@/state; \unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
-    r'until ! :; do :; until >|"@DIR@/s/$?"; '
+    r'until ((0)); do :; until >|"@DIR@/s/$?"; '
     r"! { { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
     r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; }; '
     r'do \eval "\unset -v @VAR@;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'

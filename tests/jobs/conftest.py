@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import subprocess
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -81,6 +83,24 @@ async def end_all(link: Link) -> None:
     await prune_jobs(link)
 
 
+def run_bounded(work: Awaitable[None]) -> None:
+    """Run a whole test."""
+
+    async def whole() -> None:
+        async with asyncio.timeout(40):
+            await work
+
+    asyncio.run(whole())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # a detached guest is meant to go on running
+        gc.collect()
+
+
+@pytest.fixture
+def bounded() -> Callable[[Awaitable[None]], None]:
+    return run_bounded
+
+
 @pytest.fixture
 def live(backend: LocalBackend) -> Live:
     """Run a scenario with a link to a new guest; end its jobs and close the link."""
@@ -89,15 +109,14 @@ def live(backend: LocalBackend) -> Live:
         async def whole() -> None:
             link = await opened(backend)
             try:
-                async with asyncio.timeout(40):
-                    await scenario(link)
+                await scenario(link)
             finally:
                 await end_all(link)
                 await link.close()
             assert vars(link)["_attempt"].stderr == b""  # a fault in the guest's loop is told there
             await until(lambda: not Path(link.guest["folder"]).exists())
 
-        asyncio.run(whole())
+        run_bounded(whole())
 
     return run
 

@@ -206,10 +206,14 @@ def test_a_start_is_never_repeated_by_a_broken_connection(live: Live, tmp_path: 
     live(scenario)
 
 
-def test_what_the_program_leaves_running_is_ended_with_it(live: Live, tmp_path: Path, is_alive: IsAlive) -> None:
+def test_what_the_program_leaves_running_is_ended_with_it(
+    live: Live, tmp_path: Path, is_alive: IsAlive
+) -> None:
     async def scenario(link: Link) -> None:
         pid = tmp_path / "pid"
-        command = f"(setsid sh -c 'echo $$ >{pid}; exec sleep 1000' &); until [ -s {pid} ]; do :; done; exit 4"
+        command = (
+            f"(setsid sh -c 'echo $$ >{pid}; exec sleep 1000' &); until [ -s {pid} ]; do :; done; exit 4"
+        )
         result = await (await start_job(link, "local", command)).wait()
         assert result.exit_code == 4
         assert not result.cancelled
@@ -233,7 +237,9 @@ def test_kill_leaves_nothing_of_the_tree(live: Live, tmp_path: Path, is_alive: I
 
 def test_kill_lets_the_program_clean_up_within_its_grace(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        job = await start_job(link, "local", "trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep .05; done")
+        job = await start_job(
+            link, "local", "trap 'echo cleaned; exit 0' TERM; echo ready; while :; do sleep .05; done"
+        )
         async for _ in job.logs(follow=True):
             break
         result = await job.kill(10)

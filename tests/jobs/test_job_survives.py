@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import marshal
 import os
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from hermes_exec.records import read_records
 from hermes_exec_backends.local import LocalBackend
 
 IsAlive = Callable[[int], bool]
+Bounded = Callable[[Awaitable[None]], None]
 Soon = Callable[[Callable[[], object]], Awaitable[None]]
 
 ORCHESTRATOR = """
@@ -35,7 +34,7 @@ from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 
 async def main():
-    link = Link(LocalBackend(), env={}, cwd=None)
+    link = Link(LocalBackend(), env={}, cwd=None, lease_s=0.2)
     await link.open()
     job = await start_job(link, "local", sys.argv[1], stdin=True, name="kept")
     print(job.id, flush=True)
@@ -57,27 +56,20 @@ async def attached(backend: LocalBackend, identity: dict[str, Any]) -> Link:
     return link
 
 
-def limited(work: Awaitable[None]) -> None:
-    async def whole() -> None:
-        async with asyncio.timeout(40):
-            await work
-
-    asyncio.run(whole())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # a detached guest is meant to go on running
-        gc.collect()
-
-
-@pytest.mark.parametrize("goes", ["closes", "detaches"])
-def test_a_job_outlives_the_link_that_started_it(backend: LocalBackend, goes: str, soon: Soon) -> None:
+@pytest.mark.parametrize("goes", ["closes", "detaches", "lets its lease end"])
+def test_a_job_outlives_the_link_that_started_it(
+    backend: LocalBackend, goes: str, soon: Soon, bounded: Bounded
+) -> None:
     async def scenario() -> None:
-        first = await new_link(backend)
+        first = await new_link(backend, lease_s=0.1 if goes == "lets its lease end" else 2.0)
         job = await start_job(first, "local", "echo one; read x; echo $x", stdin=True)
         identity = first.identity
         if goes == "closes":
             await first.close()
         else:
             first.detach()
+        if goes == "lets its lease end":
+            await asyncio.sleep(0.3)
         second = await attached(backend, identity)
         (status,) = await list_jobs(second)
         assert (status.id, status.state) == (job.id, JobState.RUNNING)
@@ -86,13 +78,12 @@ def test_a_job_outlives_the_link_that_started_it(backend: LocalBackend, goes: st
         assert (await again.wait()).stdout == b"one\ntwo\n"
         await again.prune()
         await second.close()
-        if goes == "closes":
-            await soon(lambda: not Path(identity["folder"]).exists())
+        await soon(lambda: not Path(identity["folder"]).exists())
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_two_clients_see_one_job(backend: LocalBackend) -> None:
+def test_two_clients_see_one_job(backend: LocalBackend, bounded: Bounded) -> None:
     async def scenario() -> None:
         first = await new_link(backend)
         job = await start_job(first, "local", ["cat"], stdin=True)
@@ -109,10 +100,10 @@ def test_two_clients_see_one_job(backend: LocalBackend) -> None:
         await second.close()
         await first.close()
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_a_new_process_finds_the_job_of_a_killed_one(is_alive: IsAlive, soon: Soon) -> None:
+def test_a_new_process_finds_the_job_of_a_killed_one(is_alive: IsAlive, soon: Soon, bounded: Bounded) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ORCHESTRATOR, "echo begun; read x; echo $x"],
         stdout=subprocess.PIPE,
@@ -139,12 +130,13 @@ def test_a_new_process_finds_the_job_of_a_killed_one(is_alive: IsAlive, soon: So
         await job.prune()
         assert read_records() == []
         await link.close()
+        await soon(lambda: not Path(record.folder).exists())
 
-    limited(scenario())
+    bounded(scenario())
 
 
 def test_a_guest_without_clients_ends_when_its_jobs_are_forgotten(
-    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, soon: Soon
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch, soon: Soon, bounded: Bounded
 ) -> None:
     keep_for(monkeypatch, "0.3")
 
@@ -158,7 +150,7 @@ def test_a_guest_without_clients_ends_when_its_jobs_are_forgotten(
         await soon(lambda: not folder.exists())
         assert not spool.exists()
 
-    limited(scenario())
+    bounded(scenario())
 
 
 def keep_for(patch: pytest.MonkeyPatch, seconds: str) -> None:
@@ -184,7 +176,7 @@ def _parts_as_they_are() -> Any:
     bootstrap.part.cache_clear()
 
 
-def test_an_ended_job_is_remembered_until_pruned(backend: LocalBackend) -> None:
+def test_an_ended_job_is_remembered_until_pruned(backend: LocalBackend, bounded: Bounded) -> None:
     async def scenario() -> None:
         first = await new_link(backend)
         job = await start_job(first, "local", "echo kept; exit 9")
@@ -200,10 +192,10 @@ def test_an_ended_job_is_remembered_until_pruned(backend: LocalBackend) -> None:
         with pytest.raises(PlaceUnavailable, match="guest is gone"):
             await attached(backend, identity)
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_pruning_removes_the_log_and_spares_running_jobs(backend: LocalBackend) -> None:
+def test_pruning_removes_the_log_and_spares_running_jobs(backend: LocalBackend, bounded: Bounded) -> None:
     async def scenario() -> None:
         link = await new_link(backend)
         ended = await start_job(link, "local", "echo text")
@@ -220,10 +212,12 @@ def test_pruning_removes_the_log_and_spares_running_jobs(backend: LocalBackend) 
         assert list(spool.iterdir()) == []
         await link.close()
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_the_end_of_the_guest_ends_its_jobs(backend: LocalBackend, is_alive: IsAlive, soon: Soon) -> None:
+def test_the_end_of_the_guest_ends_its_jobs(
+    backend: LocalBackend, is_alive: IsAlive, soon: Soon, bounded: Bounded
+) -> None:
     async def scenario() -> None:
         link = await new_link(backend)
         job = await start_job(link, "local", "trap '' TERM; setsid sleep 1000 & wait; sleep 1000")
@@ -237,10 +231,12 @@ def test_the_end_of_the_guest_ends_its_jobs(backend: LocalBackend, is_alive: IsA
         assert not is_alive(pid)
         assert not spool.exists()
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_the_record_comes_with_the_first_job_and_goes_with_the_last(backend: LocalBackend, state: Path) -> None:
+def test_the_record_comes_with_the_first_job_and_goes_with_the_last(
+    backend: LocalBackend, state: Path, bounded: Bounded
+) -> None:
     async def scenario() -> None:
         link = await new_link(backend)
         assert read_records() == []
@@ -255,10 +251,12 @@ def test_the_record_comes_with_the_first_job_and_goes_with_the_last(backend: Loc
         assert read_records() == []
         await link.close()
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_a_job_that_starts_while_the_last_one_is_pruned_stays_recorded(backend: LocalBackend) -> None:
+def test_a_job_that_starts_while_the_last_one_is_pruned_stays_recorded(
+    backend: LocalBackend, bounded: Bounded
+) -> None:
     async def scenario() -> None:
         link = await new_link(backend)
         for _ in range(30):
@@ -270,10 +268,10 @@ def test_a_job_that_starts_while_the_last_one_is_pruned_stays_recorded(backend: 
             await new.prune()
         await link.close()
 
-    limited(scenario())
+    bounded(scenario())
 
 
-def test_the_record_holds_no_environment(backend: LocalBackend, state: Path) -> None:
+def test_the_record_holds_no_environment(backend: LocalBackend, state: Path, bounded: Bounded) -> None:
     async def scenario() -> None:
         link = Link(backend, env={"TOKEN": "hunter2"}, cwd=None)
         await link.open()
@@ -287,4 +285,4 @@ def test_the_record_holds_no_environment(backend: LocalBackend, state: Path) -> 
         await job.prune()
         await link.close()
 
-    limited(scenario())
+    bounded(scenario())

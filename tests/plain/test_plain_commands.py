@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from hermes_exec.backend import Backend
 from hermes_exec.errors import PlaceError, UsageError
 from hermes_exec.terminal import Terminal
+from hermes_exec_backends.local.backend import INHERITED
 
+SET_BY_SHELLS = {"PWD", "OLDPWD", "SHLVL", "_", "LC_ALL", "LC_CTYPE"}
 Plain = Callable[..., None]
 ODD_WORDS = ["", " ", "a b", "-n", "$HOME", "`id`", "'", '"', "\\", "*", "new\nline", "\n", "ünï"]
 
@@ -31,13 +34,13 @@ def test_words_reach_the_program_unchanged(plain: Plain) -> None:
     plain(scenario)
 
 
-@pytest.mark.parametrize("size", [0, 100_000], ids=["passed as words", "staged"])
-@pytest.mark.parametrize("value", [*ODD_WORDS, "trailing\n\n"])
-def test_variables_reach_the_program_unchanged(plain: Plain, value: str, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 100_000], ids=["as they are", "staged"])
+def test_variables_reach_the_program_unchanged(plain: Plain, size: int) -> None:
     async def scenario(terminal: Terminal) -> None:
-        env = {"MINE": value, "FILLER": "x" * size}
-        result = await terminal.run(["sh", "-c", 'printf "%s" "$MINE"'], env=env)
-        assert result.stdout == value.encode()
+        for value in [*ODD_WORDS, "trailing\n\n", "\udcff"]:
+            env = {"MINE": value, "FILLER": "x" * size}
+            result = await terminal.run(["sh", "-c", 'printf "%s" "$MINE"'], env=env)
+            assert result.stdout == os.fsencode(value)
 
     plain(scenario)
 
@@ -46,13 +49,11 @@ def test_a_program_sees_no_variable_of_ours_and_keeps_all_of_its_own(plain: Plai
     names = ["s", "n", "line", "signal", "known", "table", "folder", "mode", "part"]
 
     async def scenario(terminal: Terminal) -> None:
-        bare = (await terminal.run(["env", "-0"])).stdout.split(b"\0")
-        result = await terminal.run(["env", "-0"], env=dict.fromkeys(names, "kept"))
-        assert sorted(result.stdout.split(b"\0")) == sorted([*bare, *(f"{name}=kept".encode() for name in names)])
-        added = {line.partition(b"=")[0] for line in bare}
-        assert not added - set(b"HOME USER LOGNAME SHELL PATH LANG LANGUAGE TZ TERM TERMINFO TMPDIR".split()) - {
-            b"", b"PWD", b"OLDPWD", b"SHLVL", b"_", b"XDG_RUNTIME_DIR", b"LC_ALL", b"LC_CTYPE",
-        }  # fmt: skip
+        command = ["cat", "/proc/self/environ"]
+        bare = set((await terminal.run(command)).stdout.split(b"\0"))
+        full = set((await terminal.run(command, env=dict.fromkeys(names, "kept"))).stdout.split(b"\0"))
+        assert full - bare == {f"{name}=kept".encode() for name in names}
+        assert {line.partition(b"=")[0].decode() for line in bare} <= INHERITED | SET_BY_SHELLS | {"", "TMPDIR"}
 
     plain(scenario)
 
@@ -61,12 +62,13 @@ def test_a_program_sees_no_variable_of_ours_and_keeps_all_of_its_own(plain: Plai
 def test_a_command_starts_in_the_folder_it_is_given(plain: Plain, tmp_path: Path, name: str) -> None:
     (tmp_path / name / "below").mkdir(parents=True)
 
+    here = os.fsencode(tmp_path / name / "below")
+
     async def scenario(terminal: Terminal) -> None:
         for cwd in (tmp_path / name / "below", f"{name}/below"):
-            result = await terminal.run(["sh", "-c", "pwd; echo"], cwd=cwd, env={"CDPATH": "/tmp:/usr"})
-            assert result.stdout_text.encode() == b"" or result.stdout == str(
-                tmp_path / name / "below"
-            ).encode("utf-8", "surrogateescape") + b"\n\n"
+            for command in (["sh", "-c", "pwd"], "pwd"):
+                result = await terminal.run(command, cwd=cwd, env={"CDPATH": "/tmp:/usr"})
+                assert result.stdout == here + b"\n"
 
     plain(scenario, cwd=str(tmp_path))
 
@@ -74,7 +76,7 @@ def test_a_command_starts_in_the_folder_it_is_given(plain: Plain, tmp_path: Path
 def test_a_missing_folder_is_an_error_and_nothing_runs(plain: Plain, tmp_path: Path) -> None:
     async def scenario(terminal: Terminal) -> None:
         for command in (["touch", str(tmp_path / "ran")], f"touch {tmp_path}/ran"):
-            with pytest.raises(UsageError, match="no folder /no/such"):
+            with pytest.raises(UsageError, match=r"no folder .*/no/such"):
                 await terminal.run(command, cwd="/no/such")
         assert not (tmp_path / "ran").exists()
 
@@ -90,12 +92,12 @@ def test_a_missing_program_is_127_and_named(plain: Plain) -> None:
     plain(scenario)
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 97, 100, 126, 127, 128, 130, 137, 255])
-def test_every_exit_code_is_the_commands_own(plain: Plain, code: int) -> None:
+def test_every_exit_code_is_the_commands_own(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
-        for command in (["sh", "-c", f"exit {code}"], f"exit {code}"):
-            result = await terminal.run(command)
-            assert (result.exit_code, result.signal, result.note, result.stderr) == (code, None, "", b"")
+        for code in (0, 1, 2, 97, 100, 126, 127, 128, 130, 137, 255):
+            for command in (["sh", "-c", f"exit {code}"], f"exit {code}"):
+                result = await terminal.run(command)
+                assert (result.exit_code, result.signal, result.note, result.stderr) == (code, None, "", b"")
 
     plain(scenario)
 
@@ -122,7 +124,7 @@ def test_a_signal_is_told_as_one(plain: Plain) -> None:
 def test_merged_outputs_keep_their_order(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
         text = "for i in 1 2 3; do echo out$i; echo err$i >&2; done"
-        for command in (text, ["sh", "-c", text], text + "#" * 40_000, ["sh", "-c", text, "x" * 40_000]):
+        for command in (text, ["sh", "-c", text], f"{text} #{'x' * 40_000}", ["sh", "-c", text, "x" * 40_000]):
             result = await terminal.run(command, merge_stderr=True)
             assert result.stdout == b"out1\nerr1\nout2\nerr2\nout3\nerr3\n"
             assert result.stderr == b""
@@ -138,17 +140,6 @@ def test_what_a_place_says_before_the_start_is_no_output(plain: Plain, behind: C
     plain(scenario, behind("echo 'Welcome to this host' >&2; exec \"$@\""))
 
 
-def test_output_that_looks_like_our_own_line_is_left_alone(plain: Plain) -> None:
-    async def scenario(terminal: Terminal) -> None:
-        # What started this shell is told by its parent's arguments, if anything is; all of it is said back.
-        said = "tr '\\0' '\\n' </proc/$PPID/cmdline >&2; tr '\\0' '\\n' </proc/$$/cmdline >&2; echo end >&2"
-        result = await terminal.run(["sh", "-c", said])
-        assert result.stderr.endswith(b"echo end >&2\nend\n")
-        assert result.exit_code == 0
-
-    plain(scenario)
-
-
 def test_a_place_that_starts_nothing_is_an_error_of_ours(plain: Plain, behind: Callable[[str], Backend]) -> None:
     async def scenario(terminal: Terminal) -> None:
         with pytest.raises(PlaceError, match="engine: no space left") as caught:
@@ -159,17 +150,14 @@ def test_a_place_that_starts_nothing_is_an_error_of_ours(plain: Plain, behind: C
     plain(scenario, behind(refuses))
 
 
-def test_secrets_stay_out_of_every_argv(plain: Plain, tmp_path: Path) -> None:
+def test_secrets_stay_out_of_every_argv(plain: Plain, behind: Callable[[str], Backend], tmp_path: Path) -> None:
     async def scenario(terminal: Terminal) -> None:
-        look = ["cat", "/proc/self/cmdline", "/proc/self/environ"]
         for filler in ("", "x" * 40_000):
-            result = await terminal.run(look, env={"TOKEN": "s3cr3t-value", "FILLER": filler})
-            assert b"TOKEN=s3cr3t-value" in result.stdout  # it did arrive
+            env = {"TOKEN": "s3cr3t-value", "FILLER": filler}
+            result = await terminal.run(["sh", "-c", 'echo "$TOKEN"'], env=env)
+            assert result.stdout == b"s3cr3t-value\n"
         words = (tmp_path / "words").read_bytes()
-        assert b"/proc/self/cmdline" in words or b".hermes-exec-" in words
+        assert b'echo "$TOKEN"' in words
         assert b"s3cr3t-value" not in words
 
-    class Written(type(behind_recording(tmp_path))):  # type: ignore[misc]  # placeholder
-        pass
-
-    plain(scenario, behind_recording(tmp_path))
+    plain(scenario, behind(f'printf "%s\\0" "$@" >>"{tmp_path}/words"; exec "$@"'))

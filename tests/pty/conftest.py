@@ -8,13 +8,16 @@ import shutil
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.backend import Channel, Receiver
 from hermes_exec.link.link import Link
-from hermes_exec.pty import Pty
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Channel, Receiver
+    from hermes_exec.pty import Pty
 
 Scenario = Callable[[Link], Awaitable[None]]
 Live = Callable[[Scenario], None]

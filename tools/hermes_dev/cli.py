@@ -22,6 +22,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   test --provision  first install the Debian packages that the suite requires; says which
   lint              the checks alone
   fmt [PATHS]       put the code into its format and mend what can be mended by itself
+  generate          write the blocking face (hermes_exec/sync.py) from the asynchronous classes
   bench             measure, beside the physical floor and peers
   soak              the tests that take minutes
   shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
@@ -36,7 +37,7 @@ PYTHON=/path/to/python chooses the Python, in an environment of its own (.venv-3
 def main(words: Sequence[str]) -> int:
     """Run one command and return the exit code."""
     commands: Mapping[str, Callable[[list[str]], int]] = {
-        "demo": demo, "test": test, "lint": lint, "fmt": fmt, "bench": bench,
+        "demo": demo, "test": test, "lint": lint, "fmt": fmt, "generate": generate, "bench": bench,
         "soak": soak, "shell": shell, "setup": setup, "lock": lock,
     }  # fmt: skip
     name, arguments = (words[0], list(words[1:])) if words else ("help", [])
@@ -102,6 +103,16 @@ def fmt(arguments: list[str]) -> int:
     paths = arguments or ["."]
     left = call([program("ruff"), "check", "--fix", "--quiet", *paths])
     return call([program("ruff"), "format", *paths]) or left
+
+
+def generate(arguments: list[str]) -> int:
+    """Write what is generated; ``--print`` shows it. The work is done by the environment's own Python."""
+    if "--here" not in arguments:
+        ensure()
+        return replace([venv_python(), "-I", str(ROOT / "tools"), "generate", "--here", *arguments])
+    from hermes_dev.generate import main as generated
+
+    return generated(arguments)
 
 
 def bench(arguments: list[str]) -> int:

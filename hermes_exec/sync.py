@@ -1,0 +1,586 @@
+"""The same terminals, blocking: for scripts, for threads and for notebooks.
+
+    with hermes_exec.sync.open("local") as terminal:
+        print(terminal.run("uname -s").stdout_text)
+
+Names, arguments, results and errors are those of ``hermes_exec``. Any number of threads may share an
+object. Ctrl-C ends what the main thread waits for, waits until it has ended, and is then raised; a second
+one gives up that waiting. Callbacks run on whichever thread drives at that moment, and must not call back.
+After a fork the child can open new terminals, and not use the parent's.
+
+Written by ``./dev generate`` from the asynchronous classes; do not edit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import hermes_exec
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT
+from hermes_exec.face import Face, Iteration
+from hermes_exec.portal import portal
+
+if TYPE_CHECKING:
+    import os
+    import signal as signals
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Literal, Self, Unpack
+
+    from hermes_exec import (
+        Backend,
+        Capabilities,
+        Channel,
+        Check,
+        Closed,
+        CommandFailed,
+        ConfigError,
+        Event,
+        Exit,
+        FileInfo,
+        Forward,
+        HermesError,
+        Limits,
+        OutcomeUnknown,
+        PlaceError,
+        PlaceUnavailable,
+        ProtocolError,
+        Receiver,
+        Result,
+        ShellState,
+        SyncReport,
+        TransferError,
+        Truncation,
+        Unsupported,
+        UsageError,
+    )
+    from hermes_exec.execute import RunOptions, StreamOptions, Words
+    from hermes_exec.job import Job as AsyncJob
+    from hermes_exec.joblog import LogStream
+    from hermes_exec.jobstatus import JobStatus
+    from hermes_exec.limits import Enforcement
+    from hermes_exec.pty import Pty as AsyncPty
+    from hermes_exec.session import Session as AsyncSession
+    from hermes_exec.stream import Stream as AsyncStream
+    from hermes_exec.terminal import Terminal as AsyncTerminal
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Channel",
+    "Check",
+    "Closed",
+    "CommandFailed",
+    "ConfigError",
+    "Event",
+    "Exit",
+    "FileInfo",
+    "Forward",
+    "HermesError",
+    "Job",
+    "Limits",
+    "OutcomeUnknown",
+    "PlaceError",
+    "PlaceUnavailable",
+    "ProtocolError",
+    "Pty",
+    "Receiver",
+    "Result",
+    "Session",
+    "ShellState",
+    "Stream",
+    "SyncReport",
+    "Terminal",
+    "TransferError",
+    "Truncation",
+    "Unsupported",
+    "UsageError",
+    "open",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Give the public names that are the same in both faces."""
+    if name in __all__:
+        return getattr(hermes_exec, name)
+    raise AttributeError(f"module 'hermes_exec.sync' has no attribute {name!r}")
+
+
+class Terminal(Face):
+    """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.sync.open``.
+
+    Any number of threads may use it at once.
+    """
+
+    __slots__ = ()
+    _core: AsyncTerminal
+
+    @property
+    def target(self) -> str:
+        """The one-line target of this place."""
+        return self._core.target
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What holds here; docs/promises.md says what each name means."""
+        return self._core.capabilities
+
+    def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
+        """Run a command to its end.
+
+        A string is evaluated by the terminal's own session, where directory, variables and functions
+        persist from one to the next; such commands run one after another. A list of words starts that
+        program without a shell, beside whatever else runs. Use ``session()`` for further shells.
+
+        Args:
+            command: shell text, or the program and its arguments.
+            timeout: seconds after which everything that the command started is ended; the result is
+                then marked ``timed_out`` and has the output so far.
+            stdin: what the command reads; nothing, if left out.
+            env: variables for this command alone.
+            cwd: its folder; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
+            check: raise CommandFailed unless it exits with 0.
+            max_output: bytes to keep of each stream, head and tail; the rest goes to a spool file.
+            merge_stderr: one stream for both outputs, in their true order, as ``stdout``.
+            limits: what it may use.
+            grace_s: seconds between TERM and KILL when it is ended; 2 by default.
+
+        Raises:
+            OutcomeUnknown: the place was lost; it ran once at most, and nobody knows how it ended.
+            PlaceError, UsageError: nothing ran.
+            CommandFailed: see ``check``.
+            KeyboardInterrupt: Ctrl-C came; the command has ended by then.
+        """
+        return self._portal.call(self._core.run(command, **options))
+
+    def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
+        """Run a command and take its output as it comes; the options are those of ``run``.
+
+        ``interactive`` leaves standard input open for ``Stream.write``.
+        """
+        return Stream(self._portal, self._portal.do(lambda: self._core.stream(command, **options)))
+
+    def session(
+        self,
+        name: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        shell: str | None = None,
+        login: bool | None = None,
+    ) -> Session:
+        """Open another live shell, independent of all others. It starts with the terminal's own settings."""
+        return Session(
+            self._portal,
+            self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login)),
+        )
+
+    def close(self, *, keep: bool = False) -> None:
+        """End everything but jobs, and let go of the place. Safe to call twice.
+
+        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``).
+        """
+        self._portal.leftovers.drop(self._core)
+        self._portal.call(self._core.close(keep=keep))
+
+    def __enter__(self) -> Self:
+        """The terminal itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def start(
+        self,
+        command: Words | Sequence[Words],
+        *,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdin: bool = False,
+        cap_s: float | None = None,
+        log_cap: int = 1 << 30,
+        limits: Limits | None = None,
+    ) -> Job:
+        """Start a job: a command that goes on when this terminal, this process or the connection ends.
+
+        Args:
+            command: shell text for a shell of its own, or a program and its arguments.
+            name: a label for people.
+            env: variables beside the terminal's own.
+            cwd: its folder.
+            stdin: whether it will be sent input (``Job.write``); else it reads nothing.
+            cap_s: seconds after which it is ended, suspended time included; the profile's
+                ``job_lease_s`` (a day) if left out, ``math.inf`` for never.
+            log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
+            limits: what it may use.
+
+        Raises:
+            UsageError: there is no such program or folder; nothing ran.
+            OutcomeUnknown: the place was lost; the job runs once at most.
+        """
+        return Job(
+            self._portal,
+            self._portal.call(
+                self._core.start(
+                    command,
+                    name=name,
+                    env=env,
+                    cwd=cwd,
+                    stdin=stdin,
+                    cap_s=cap_s,
+                    log_cap=log_cap,
+                    limits=limits,
+                )
+            ),
+        )
+
+    def jobs(self) -> list[JobStatus]:
+        """The jobs of this terminal's guest, in the order of their starts."""
+        return self._portal.call(self._core.jobs())
+
+    def job(self, id: str) -> Job:
+        """A job by its id.
+
+        Raises:
+            UsageError: there is no such job here.
+        """
+        return Job(self._portal, self._portal.call(self._core.job(id)))
+
+    def limits(self) -> Enforcement:
+        """What enforces each limit in this place; it was tried there, not assumed."""
+        return self._portal.call(self._core.limits())
+
+    def pty(
+        self,
+        command: Sequence[Words] | None = None,
+        *,
+        rows: int = 24,
+        cols: int = 80,
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        name: str = "",
+        keep_s: float = 0.0,
+    ) -> Pty:
+        """Start an interactive program on a terminal of its own; returns once it runs.
+
+        Args:
+            command: the program and its arguments; the user's login shell if left out.
+            rows: height in lines.
+            cols: width in characters.
+            env: variables for it; ``TERM`` says what kind of terminal will show it.
+            cwd: its folder.
+            name: what others attach by; a random one if left out.
+            keep_s: seconds that it lives on with nobody attached; 0 ends it with this terminal.
+
+        Raises:
+            UsageError: no such folder, or an impossible size; nothing ran.
+            PlaceError: there is a PTY of that name, or the place cannot make one; nothing ran.
+        """
+        return Pty(
+            self._portal,
+            self._portal.call(
+                self._core.pty(command, rows=rows, cols=cols, env=env, cwd=cwd, name=name, keep_s=keep_s)
+            ),
+        )
+
+    def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
+        """Look at an interactive program that was started under ``name``, after what it showed of late.
+
+        Raises:
+            Closed: there is none of that name.
+        """
+        return Pty(self._portal, self._portal.call(self._core.attach(name, rows=rows, cols=cols)))
+
+
+class Session(Face):
+    """Commands of one session run one after another, in the order in which they were asked for.
+
+    Sessions are independent of each other. After ``exit`` or a crash of its shell a session goes on in
+    a new one; ``Result.shell`` says with which state.
+    """
+
+    __slots__ = ()
+    _core: AsyncSession
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._core.name
+
+    def run(self, command: Words, **options: Unpack[RunOptions]) -> Result:
+        """Run a command in this shell to its end. The options are those of ``Terminal.run``.
+
+        With ``env``, ``cwd`` or ``limits`` it runs in a subshell: it sees the session's state and
+        changes none of it.
+        """
+        return self._portal.call(self._core.run(command, **options))
+
+    def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
+        """Run a command in this shell and take its output as it comes; see ``Terminal.stream``."""
+        return Stream(self._portal, self._portal.do(lambda: self._core.stream(command, **options)))
+
+    def background_output(self) -> tuple[bytes, bytes]:
+        """Standard output and error that earlier commands' children wrote since this was last asked.
+
+        It never mixes with a later command's output. The newest 1 MiB of each is kept.
+        """
+        return self._portal.do(self._core.background_output)
+
+    def close(self) -> None:
+        """End the shell and everything that its commands left running. Safe to call twice."""
+        self._portal.call(self._core.close())
+
+    def __enter__(self) -> Self:
+        """The session itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+class Stream(Face):
+    """Iterate over it for the command's events; the last one is ``exit``, with the result.
+
+    The command starts with the first step, ``write`` or ``start``. Whoever reads slowly makes the command
+    wait; whoever leaves early (``with``) ends it. The result holds no output: the events did.
+    """
+
+    __slots__ = ()
+    _core: AsyncStream
+
+    def start(self) -> None:
+        """Start the command now rather than at the first step. Safe to call again."""
+        self._portal.call(self._core.start())
+
+    def __iter__(self) -> Self:
+        """The events."""
+        return self
+
+    def __next__(self) -> Event:
+        """The next event."""
+        return self._step(self._core)
+
+    def write(self, data: bytes | str) -> None:
+        """Send standard input; needs ``interactive=True``. Waits while the command does not read."""
+        self._portal.call(self._core.write(data))
+
+    def close_stdin(self) -> None:
+        """Standard input ends here."""
+        self._portal.call(self._core.close_stdin())
+
+    def cancel(self) -> Result:
+        """End the command and all that it started; output so far is still there to be read."""
+        return self._portal.call(self._core.cancel())
+
+    def result(self) -> Result:
+        """Wait for the end, dropping what was not read."""
+        return self._portal.call(self._core.result())
+
+    def close(self) -> None:
+        """End the command if it still runs."""
+        self._portal.call(self._core.close())
+
+    def __enter__(self) -> Self:
+        """Start the command."""
+        self._portal.call(self._core.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the command if it still runs."""
+        self.close()
+
+
+class Job(Face):
+    """One job in a place, known by its id. Made by ``Terminal.start``, or for any id of ``Terminal.jobs``.
+
+    A job ends when its program ends; what that left running in the background is ended then too.
+    """
+
+    __slots__ = ()
+    _core: AsyncJob
+
+    @property
+    def id(self) -> str:
+        """The id."""
+        return self._core.id
+
+    def __repr__(self) -> str:
+        """The id."""
+        return repr(self._core)
+
+    def status(self) -> JobStatus:
+        """How it is now.
+
+        Raises:
+            UsageError: the place does not know the job: it was pruned, or never there.
+        """
+        return self._portal.call(self._core.status())
+
+    def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> Iteration[Event]:
+        """What it wrote, as events, from byte ``offset`` of the stream on.
+
+        ``both`` gives the streams in the order in which they came; its offsets count the bytes of both.
+        A negative offset counts from the end. With ``follow`` it goes on until the job ends. Whoever
+        reads slowly, or leaves, does not disturb the job.
+        """
+        return Iteration(self._portal, self._core.logs(offset, stream, follow=follow))
+
+    def write(self, data: bytes | str) -> None:
+        """Send standard input; returns when the job's pipe has taken it all.
+
+        Raises:
+            Closed: its input was closed, or it was started without ``stdin``, or it has ended.
+        """
+        self._portal.call(self._core.write(data))
+
+    def close_stdin(self) -> None:
+        """Its standard input ends here. Safe to call twice."""
+        self._portal.call(self._core.close_stdin())
+
+    def wait(self, timeout: float | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+        """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
+
+        Raises:
+            TimeoutError: it still runs after ``timeout`` seconds, and goes on.
+        """
+        return self._portal.call(self._core.wait(timeout, max_output=max_output))
+
+    def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
+        """End it with all that it started: TERM, and KILL after ``grace_s``. An ended job is left as it is.
+
+        Raises:
+            PlaceError: some of its processes could not be ended; they still run.
+        """
+        return self._portal.call(self._core.kill(grace_s, max_output=max_output))
+
+    def prune(self) -> None:
+        """Forget it and its log. Safe when the place has forgotten it already.
+
+        Raises:
+            UsageError: it has not ended.
+        """
+        self._portal.call(self._core.prune())
+
+
+class Pty(Face):
+    """A program on a pseudo-terminal. Made by ``Terminal.pty`` and ``Terminal.attach``.
+
+    Iterate over it, or ``read``, for what it shows. Whoever reads slowly makes the program wait, once some
+    megabytes are on their way. Leaving ``with`` closes it, unless it was detached.
+    """
+
+    __slots__ = ()
+    _core: AsyncPty
+
+    @property
+    def name(self) -> str:
+        """What ``attach`` finds it by, from every client of the same guest."""
+        return self._core.name
+
+    def read(self) -> bytes:
+        """Give what the program has shown, or wait for more; empty once it has ended and all was read.
+
+        Raises:
+            OutcomeUnknown: the place was lost, and with it the program.
+        """
+        return self._portal.call(self._core.read())
+
+    def __iter__(self) -> Self:
+        """What the program shows, piece by piece."""
+        return self
+
+    def __next__(self) -> bytes:
+        """The next piece."""
+        return self._step(self._core)
+
+    def write(self, data: bytes | str) -> None:
+        r"""Type; ``"\x03"`` is Ctrl-C, ``"\x04"`` Ctrl-D. Waits while the program does not read.
+
+        What is typed after the program's end is dropped.
+        """
+        self._portal.call(self._core.write(data))
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Give the terminal another size, and tell the program. The size is one for all who look at it."""
+        self._portal.call(self._core.resize(rows, cols))
+
+    def signal(self, name: str | signals.Signals) -> None:
+        """Signal what runs in the foreground, as ``"INT"``; the place's own number is looked up there.
+
+        Raises:
+            PlaceError: nothing runs in the foreground, or it is another user's; nothing was signalled.
+        """
+        self._portal.call(self._core.signal(name))
+
+    def wait(self) -> Result:
+        """Wait for the program's end; somebody has to read meanwhile. Cancelling the wait ends nothing.
+
+        Raises:
+            Closed: it was detached, so its end will not be told here.
+            OutcomeUnknown: the place was lost, and with it the program.
+        """
+        return self._portal.call(self._core.wait())
+
+    def detach(self) -> None:
+        """Look away: the program goes on until the terminal closes, or longer where it is kept."""
+        self._portal.call(self._core.detach())
+
+    def close(self) -> None:
+        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice."""
+        self._portal.call(self._core.close())
+
+    def __enter__(self) -> Self:
+        """The PTY itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it, unless it was detached or its place is lost."""
+        self._portal.call(self._core.__aexit__(kind, error, trace))
+
+
+def open(
+    target: str | Backend | None = None,
+    *,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    max_output: int | None = None,
+    lease_s: float | None = None,
+    carrier: Literal["auto", "guest", "plain"] | None = None,
+    audit: bool | None = None,
+) -> Terminal:
+    """Open a place: ``with hermes_exec.sync.open("local") as terminal``.
+
+    Args:
+        target: a profile's name, a one-line target such as ``docker:python:3.11``, a Backend, or None
+            for the configured default.
+        cwd: the folder that commands start in.
+        env: variables for every command.
+        max_output: bytes of each stream that results keep; 8 MiB by default.
+        lease_s: seconds that the place goes on after the orchestrator vanished; 900 by default.
+        carrier: ``guest`` needs a Python in the place, ``plain`` only a shell and keeps fewer promises
+            (docs/promises.md); ``auto`` takes the best that is there. As configured when left out.
+        audit: whether commands are recorded in the audit; as configured when left out.
+
+    Raises:
+        ConfigError: the target or the configuration is wrong.
+        PlaceUnavailable: the place could not be opened; nothing is left behind.
+    """
+    door = portal()
+    core = door.call(
+        hermes_exec.open(
+            target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier, audit=audit
+        )
+    )
+    terminal = Terminal(door, core)
+    door.leftovers.hold(core, terminal, core.target)
+    return terminal

@@ -1,0 +1,100 @@
+"""A guest that really runs, of this Python and of the oldest one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.link.link import Link
+from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Channel, Receiver
+
+Scenario = Callable[[Link], Awaitable[None]]
+Live = Callable[[Scenario], None]
+
+
+class Place(LocalBackend):
+    """This machine, seen by the given interpreter; an old one cannot take our compiled code.
+
+    The way to it is open while ``way`` is set.
+    """
+
+    def __init__(self, python: str = "") -> None:
+        self.way = asyncio.Event()
+        self.way.set()
+        self._python = python
+        self._channels: list[Channel] = []
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        return (self._python,) if self._python else super().pythons
+
+    @property
+    def same_python(self) -> bool:
+        return not self._python and super().same_python
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        await self.way.wait()
+        self._channels.append(await super().spawn(argv, receiver, env=env))
+        return self._channels[-1]
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Wait for the processes behind channels that were cut: they end with their guest."""
+        for channel in self._channels:
+            await asyncio.to_thread(vars(channel)["_process"].wait)
+
+
+def python_3_6() -> str:
+    """The path of an interpreter that really is 3.6, or nothing."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
+    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
+    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
+    for python in filter(None, candidates):
+        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
+            return python
+    return ""
+
+
+PYTHON_3_6 = python_3_6()
+
+
+@pytest.fixture(params=["this python", "python 3.6"])
+def backend(request: pytest.FixtureRequest) -> Place:
+    if request.param == "this python":
+        return Place()
+    if not PYTHON_3_6:
+        pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
+    return Place(PYTHON_3_6)
+
+
+@pytest.fixture
+def live(backend: Place) -> Live:
+    """Run a scenario with a link to a new guest, and close the link."""
+
+    def run(scenario: Scenario) -> None:
+        async def whole() -> None:
+            link = Link(backend, env={}, cwd=None)
+            await link.open()
+            try:
+                async with asyncio.timeout(40):
+                    await scenario(link)
+            finally:
+                await link.close()
+                await backend.close()
+            assert vars(link)["_attempt"].stderr == b""  # a fault in the guest's loop is told there
+
+        asyncio.run(whole())
+
+    return run

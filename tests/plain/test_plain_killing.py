@@ -1,0 +1,221 @@
+"""Time limits and cancellation on the plain carrier: what is ended, and what is honestly not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_exec.backend import Backend
+from hermes_exec.plain.place import Place
+from hermes_exec.stream import Stream
+from hermes_exec.terminal import Terminal
+from hermes_exec_backends.local import LocalBackend
+
+Plain = Callable[..., None]
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+async def pids(stream: Stream, count: int) -> list[int]:
+    """The numbers that a command prints first."""
+    said = b""
+    while said.count(b"\n") < count:
+        said += (await anext(stream)).data
+    return [int(line) for line in said.split()[:count]]
+
+
+FAMILIES = {
+    "children": "sleep 60 & echo $!; sleep 61 & echo $!; wait",
+    "a pipeline": "sh -c 'echo $$; sleep 60' | cat & wait",
+    "grandchildren": "sh -c 'sleep 60 & echo $!; wait' & wait",
+    "a session of its own below a parent that lives": "setsid sh -c 'echo $$; sleep 60' & wait",
+    "children whose parent has gone": "sh -c 'sleep 60 & echo $!'; exec sleep 61",
+    "children that outlive the command": "sleep 60 & echo $!; sleep 61 & echo $!",
+    "processes that ignore TERM": "trap '' TERM; sh -c 'echo $$; while :; do sleep 60; done'; sleep 61",
+    "stopped processes": "sh -c 'echo $$; kill -STOP $$'; sleep 61",
+}
+
+
+@pytest.mark.parametrize("text", FAMILIES.values(), ids=FAMILIES.keys())
+def test_a_time_limit_ends(plain: Plain, text: str) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        stream = terminal.stream(text, timeout=1, grace_s=0.3)
+        started = await pids(stream, text.count("echo $"))
+        assert all(map(lives, started))
+        result = await stream.result()
+        assert result.timed_out
+        assert not any(map(lives, started))
+        assert result.note == ""
+
+    plain(scenario)
+
+
+def test_output_before_a_time_limit_is_kept(plain: Plain) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        result = await terminal.run("echo out; echo err >&2; sleep 60", timeout=0.5)
+        assert (result.timed_out, result.stdout, result.stderr) == (True, b"out\n", b"err\n")
+
+    plain(scenario)
+
+
+def test_a_program_may_clean_up_within_its_grace(plain: Plain) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        text = "trap 'sleep 0.3; echo clean; exit 5' TERM; echo begun; while :; do sleep 0.05; done"
+        result = await terminal.run(text, timeout=0.5, grace_s=20)
+        assert (result.timed_out, result.exit_code, result.stdout) == (True, 5, b"begun\nclean\n")
+        assert result.duration_s < 10
+
+    plain(scenario)
+
+
+def test_the_grace_is_for_every_process_of_the_tree(plain: Plain, tmp_path: Path) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        child = 'trap "sleep 0.5; touch cleaned; exit" TERM; while :; do sleep 0.05; done'
+        text = f"sh -c '{child}' >/dev/null 2>&1 & exec sleep 60"
+        result = await terminal.run(text, timeout=0.5, grace_s=20, cwd=tmp_path)
+        assert result.timed_out
+        assert (tmp_path / "cleaned").exists()
+
+    plain(scenario)
+
+
+def test_a_cancelled_task_returns_when_its_command_has_ended(plain: Plain) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        stream = terminal.stream("sleep 60 & echo $!; echo $$; wait")
+        child, shell = await pids(stream, 2)
+        waiting = asyncio.ensure_future(terminal.run(["sh", "-c", "echo >&2; exec sleep 62"]))
+        await stream.cancel()
+        assert not lives(child)
+        assert not lives(shell)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        left = await terminal.run(["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"])
+        assert b"sleep 62" not in left.stdout
+
+    plain(scenario)
+
+
+def test_a_stream_that_is_left_ends_its_command(plain: Plain) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        async with terminal.stream(["sh", "-c", "echo $$; while :; do echo y; done"]) as stream:
+            (pid,) = await pids(stream, 1)
+        assert not lives(pid)
+
+    plain(scenario)
+
+
+def test_a_command_that_waits_for_its_turn_never_runs_once_cancelled(plain: Plain, tmp_path: Path) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        async with terminal.stream("echo first; sleep 60") as first:
+            await anext(first)
+            second = asyncio.ensure_future(terminal.run("touch ran"))
+            await asyncio.sleep(0)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+        assert (await terminal.run("ls")).stdout == b"scratch\n"
+
+    plain(scenario, cwd=str(tmp_path))
+
+
+def test_closing_the_terminal_ends_what_runs(plain: Plain) -> None:
+    started: list[int] = []
+
+    async def scenario(terminal: Terminal) -> None:
+        text = terminal.stream("trap '' TERM; echo $$; while :; do sleep 0.1; done")
+        words = terminal.stream(["sh", "-c", "echo $$; sleep 60"])
+        started.extend(await pids(text, 1) + await pids(words, 1))
+
+    plain(scenario)
+    assert len(started) == 2
+    assert not any(map(lives, started))
+
+
+def test_what_left_the_tree_beforehand_and_holds_the_output_is_told(plain: Plain, tmp_path: Path) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        result = await terminal.run("(setsid sh -c 'echo $$ >pid; exec sleep 60' &); echo out", timeout=1, cwd=tmp_path)
+        pid = int((tmp_path / "pid").read_text())
+        try:
+            assert (result.timed_out, result.stdout) == (True, b"out\n")
+            assert "may go on" in result.note
+            assert lives(pid)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+    plain(scenario)
+
+
+def test_a_hostile_process_name_hides_nothing(plain: Plain, tmp_path: Path) -> None:
+    name = tmp_path / "x) Z 1\n2 (y"
+    shutil.copy("/bin/sleep", name)
+
+    async def scenario(terminal: Terminal) -> None:
+        stream = terminal.stream(["sh", "-c", '"$0" 60 & echo $!; wait', str(name)], timeout=1)
+        (pid,) = await pids(stream, 1)
+        assert lives(pid)
+        await stream.result()
+        assert not lives(pid)
+
+    plain(scenario)
+
+
+def ask_place(tools: dict[str, str], question: Callable[[Place], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        await question(await Place.find(LocalBackend(), tools, None))
+
+    asyncio.run(whole())
+
+
+def test_a_process_that_took_over_a_number_is_left_alone(tools: dict[str, str]) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+
+        async def question(place: Place) -> None:
+            assert await place.signal_tree("KILL", [f"{other.pid}:1"]) == []
+
+        ask_place(tools, question)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_a_look_signals_nothing_and_tells_who_lives(tools: dict[str, str]) -> None:
+    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as other:
+
+        async def question(place: Place) -> None:
+            start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
+            while len(living := await place.signal_tree("0", [f"{other.pid}:{start}"])) < 2:
+                await asyncio.sleep(0.01)
+            assert f"{other.pid}:{start}" in living
+            assert other.poll() is None
+            assert await place.signal_tree("KILL", living) == []
+
+        ask_place(tools, question)
+        assert other.wait() == -signal.SIGKILL
+
+
+def test_commands_lead_a_session_also_where_the_place_gives_them_none(
+    plain: Plain, behind: Callable[[str], Backend]
+) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        assert (await terminal.run(["sh", "-c", "exit 7"])).exit_code == 7
+        assert (await terminal.run("cat", stdin="input")).stdout == b"input"
+        stream = terminal.stream("sh -c 'sleep 60 & echo $!'; exec sleep 61", timeout=1)
+        (orphan,) = await pids(stream, 1)
+        assert (await stream.result()).note == ""
+        assert not lives(orphan)
+
+    plain(scenario, behind('"$@"; exit $?'))
