@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         Unsupported,
         UsageError,
     )
-    from hermes_exec.files import FileInfo, SyncReport
+    from hermes_exec.files import FileInfo, Files, SyncReport
     from hermes_exec.forward import Forward
     from hermes_exec.job import Job
     from hermes_exec.limits import Limits
@@ -42,6 +42,7 @@ _HOME = {
     "Event": "result",
     "Exit": "backend",
     "FileInfo": "files",
+    "Files": "files",
     "Forward": "forward",
     "HermesError": "errors",
     "Job": "job",
@@ -76,6 +77,7 @@ __all__ = [
     "Event",
     "Exit",
     "FileInfo",
+    "Files",
     "Forward",
     "HermesError",
     "Job",

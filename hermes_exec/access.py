@@ -1,25 +1,128 @@
-"""What a terminal does through the guest alone: jobs, interactive programs, and later files and ports."""
+"""What a terminal does besides commands: files, ports, jobs and interactive programs."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from hermes_exec.carrier import FileCarrier
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from hermes_exec.execute import Context, Words
+    from hermes_exec.files.files import Files
+    from hermes_exec.files.info import Progress, SyncReport, TransferReport
+    from hermes_exec.files.requests import Path
+    from hermes_exec.files.sync import Direction
+    from hermes_exec.files.transfer import Links
+    from hermes_exec.forward import Endpoint, Forward
     from hermes_exec.job import Job
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.limits import Enforcement, Limits
     from hermes_exec.pty import Pty
 
 
+class TransferOptions(TypedDict, total=False):
+    """What a transfer may be asked; ``Files.upload`` says what each name means."""
+
+    progress: Progress | None
+    verify: bool
+    parents: bool
+    links: Links
+    ignore: Iterable[str | bytes]
+
+
+class SyncOptions(TypedDict, total=False):
+    """What a sync may be asked; ``Files.sync`` says what each name means."""
+
+    direction: Direction
+    delete: bool
+    dry_run: bool
+    progress: Progress | None
+    verify: bool
+    links: Links
+    ignore: Iterable[str | bytes]
+
+
 class Access:
     """The part of ``Terminal`` that hands its calls on to modules loaded on first use."""
 
     _context: Context
+
+    @property
+    def files(self) -> Files:
+        """Everything about files: list, stat, glob, move, remove, permissions, links, transfer, sync.
+
+        Raises:
+            Unsupported: the place has no Python; ``read`` and ``write`` work all the same.
+        """
+        from hermes_exec.files import Files
+
+        return Files(self._context.link("handle files"))
+
+    async def read(self, path: Path) -> bytes:
+        """The content of a file; ``files.read`` reads parts of it.
+
+        Raises:
+            TransferError: it cannot be read; ``errno`` says why.
+        """
+        self._context.check_open()
+        if isinstance(self._context.carrier, FileCarrier):
+            return await self._context.carrier.read(path)
+        return await self.files.read(path)
+
+    async def write(self, path: Path, data: bytes) -> None:
+        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+
+        Raises:
+            TransferError: it could not be written; it is as it was.
+        """
+        self._context.check_open()
+        if isinstance(self._context.carrier, FileCarrier):
+            await self._context.carrier.write(path, data)
+        else:
+            await self.files.write(path, data)
+
+    async def upload(self, local: Path, remote: Path, **options: Unpack[TransferOptions]) -> TransferReport:
+        """Send a file or a tree to exactly ``remote``; see ``Files.upload``."""
+        return await self.files.upload(local, remote, **options)
+
+    async def download(self, remote: Path, local: Path, **options: Unpack[TransferOptions]) -> TransferReport:
+        """Fetch a file or a tree to exactly ``local``; see ``Files.download``."""
+        return await self.files.download(remote, local, **options)
+
+    async def sync(self, local: Path, remote: Path, **options: Unpack[SyncOptions]) -> SyncReport:
+        """Make one folder like the other, moving only what differs; see ``Files.sync``."""
+        return await self.files.sync(local, remote, **options)
+
+    async def forward(
+        self,
+        listen: Endpoint | str | int,
+        to: Endpoint | str | int,
+        *,
+        reverse: bool = False,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> Forward:
+        """Listen here and connect in the place, or with ``reverse`` listen there and connect here.
+
+        Args:
+            listen: ``8080``, ``host:8080``, ``0`` for any free port, or the path of a unix socket.
+            to: likewise.
+            reverse: listen in the place.
+            on_failure: told of each connection that could not be made; left out, it is logged.
+
+        Raises:
+            UsageError: that cannot be listened on, and why; nothing listens.
+        """
+        from hermes_exec.forward import Forward
+
+        forward = Forward(
+            self._context.link("forward ports"), listen, to, reverse=reverse, on_failure=on_failure
+        )
+        await forward.start()
+        return forward
 
     async def start(
         self,

@@ -7,9 +7,10 @@ Two exist: the guest's (``hermes_exec.link``), which keeps every promise, and th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from hermes_exec.link.link import Link
@@ -67,6 +68,17 @@ class Capabilities:
     """Memory, CPU, processes, file size and open files can be limited."""
     features: frozenset[str] = frozenset()
     """What the kind of place adds, such as ``snapshot``."""
+
+
+@runtime_checkable
+class FileCarrier(Protocol):
+    """A carrier that reads and writes whole files itself, where there is no guest to do it."""
+
+    async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
+        """The content of a file."""
+
+    async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
+        """Give a file a new content, at once."""
 
 
 class Carrier(Protocol):

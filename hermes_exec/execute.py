@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 Words = str | bytes
 Command = "Words | Sequence[Words]"
-_STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK)
+_STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
+"""What the field ``shell`` of an answer means."""
+NO_SHELL = _STATES.index(ShellState.NONE)
 DEFAULT_JOB_LEASE_S = 86400.0
 NEEDS_PYTHON = "install Python 3.6 or later there"
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
@@ -239,7 +241,7 @@ def result_of(
         and isinstance(duration, float)
         and isinstance(note, str)
         and isinstance(limit, str | None)
-        and state in {0, 1, 2}
+        and state in range(len(_STATES))
     ):
         raise ProtocolError("the guest's answer makes no sense")
     truncated: dict[Any, Any] = {}

@@ -83,10 +83,10 @@ class Forward:
 
         ``on_failure`` is told of each connection that could not be made; left out, it is logged.
         """
-        self.listen = listen if isinstance(listen, Endpoint) else Endpoint.parse(listen)
-        self.to = to if isinstance(to, Endpoint) else Endpoint.parse(to)
-        self.reverse = reverse
-        self.address = self.listen
+        self.listen: Endpoint = listen if isinstance(listen, Endpoint) else Endpoint.parse(listen)
+        self.to: Endpoint = to if isinstance(to, Endpoint) else Endpoint.parse(to)
+        self.reverse: bool = reverse
+        self.address: Endpoint = self.listen
         """Where it listens; once it is started, with the port that was chosen for port 0."""
         self._link = link
         self._on_failure = on_failure or _log.warning
@@ -125,7 +125,7 @@ class Forward:
                 self._server = await asyncio.start_server(self._accepted, host, at.port, limit=READ)
                 self.address = Endpoint(at.host, self._server.sockets[0].getsockname()[1])
         except OSError as error:
-            raise _refusal(at, "here", error.errno, error.strerror) from error
+            raise _refusal(at, "here", error.errno, _reason(error)) from error
 
     async def _listen_there(self) -> None:
         arrivals = Arrivals()
@@ -167,7 +167,7 @@ class Forward:
         except OSError as error:  # a timeout is one too
             with contextlib.suppress(HermesError):
                 self._link.call("forward.accept", fields).cancel()
-            self._failed(error.strerror or "it did not answer")
+            self._failed(_reason(error))
         else:
             await self._carry("forward.accept", fields, reader, writer)
 
@@ -231,6 +231,13 @@ class Forward:
     ) -> None:
         """Close it."""
         await self.close()
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words; asyncio's own say less."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or "no answer in time"
 
 
 def _refusal(at: Endpoint, where: str, code: object, reason: object) -> UsageError:

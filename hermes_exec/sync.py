@@ -23,7 +23,7 @@ from hermes_exec.portal import portal
 if TYPE_CHECKING:
     import os
     import signal as signals
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Literal, Self, Unpack
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
         Event,
         Exit,
         FileInfo,
-        Forward,
         HermesError,
         Limits,
         OutcomeUnknown,
@@ -54,7 +53,15 @@ if TYPE_CHECKING:
         Unsupported,
         UsageError,
     )
+    from hermes_exec.access import SyncOptions, TransferOptions
     from hermes_exec.execute import RunOptions, StreamOptions, Words
+    from hermes_exec.files.files import Files as AsyncFiles
+    from hermes_exec.files.info import Progress, TransferReport
+    from hermes_exec.files.requests import Path
+    from hermes_exec.files.sync import Direction
+    from hermes_exec.files.transfer import Links
+    from hermes_exec.forward import Endpoint
+    from hermes_exec.forward import Forward as AsyncForward
     from hermes_exec.job import Job as AsyncJob
     from hermes_exec.joblog import LogStream
     from hermes_exec.jobstatus import JobStatus
@@ -74,6 +81,7 @@ __all__ = [
     "Event",
     "Exit",
     "FileInfo",
+    "Files",
     "Forward",
     "HermesError",
     "Job",
@@ -191,6 +199,67 @@ class Terminal(Face):
     ) -> None:
         """Close it."""
         self.close()
+
+    @property
+    def files(self) -> Files:
+        """Everything about files: list, stat, glob, move, remove, permissions, links, transfer, sync.
+
+        Raises:
+            Unsupported: the place has no Python; ``read`` and ``write`` work all the same.
+        """
+        return Files(self._portal, self._core.files)
+
+    def read(self, path: Path) -> bytes:
+        """The content of a file; ``files.read`` reads parts of it.
+
+        Raises:
+            TransferError: it cannot be read; ``errno`` says why.
+        """
+        return self._portal.call(self._core.read(path))
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+
+        Raises:
+            TransferError: it could not be written; it is as it was.
+        """
+        self._portal.call(self._core.write(path, data))
+
+    def upload(self, local: Path, remote: Path, **options: Unpack[TransferOptions]) -> TransferReport:
+        """Send a file or a tree to exactly ``remote``; see ``Files.upload``."""
+        return self._portal.call(self._core.upload(local, remote, **options))
+
+    def download(self, remote: Path, local: Path, **options: Unpack[TransferOptions]) -> TransferReport:
+        """Fetch a file or a tree to exactly ``local``; see ``Files.download``."""
+        return self._portal.call(self._core.download(remote, local, **options))
+
+    def sync(self, local: Path, remote: Path, **options: Unpack[SyncOptions]) -> SyncReport:
+        """Make one folder like the other, moving only what differs; see ``Files.sync``."""
+        return self._portal.call(self._core.sync(local, remote, **options))
+
+    def forward(
+        self,
+        listen: Endpoint | str | int,
+        to: Endpoint | str | int,
+        *,
+        reverse: bool = False,
+        on_failure: Callable[[str], None] | None = None,
+    ) -> Forward:
+        """Listen here and connect in the place, or with ``reverse`` listen there and connect here.
+
+        Args:
+            listen: ``8080``, ``host:8080``, ``0`` for any free port, or the path of a unix socket.
+            to: likewise.
+            reverse: listen in the place.
+            on_failure: told of each connection that could not be made; left out, it is logged.
+
+        Raises:
+            UsageError: that cannot be listened on, and why; nothing listens.
+        """
+        return Forward(
+            self._portal,
+            self._portal.call(self._core.forward(listen, to, reverse=reverse, on_failure=on_failure)),
+        )
 
     def start(
         self,
@@ -398,6 +467,201 @@ class Stream(Face):
         self.close()
 
 
+class Files(Face):
+    """The files of one place. A relative path is seen from ``default_cwd``, else from the terminal's folder.
+
+    Every method raises TransferError, which has the place's ``errno``, the path as ``filename`` and as
+    ``state`` what is true now; it also is the built-in error for that number, so that
+    ``except FileNotFoundError`` works. OutcomeUnknown says that the place was lost meanwhile: a file then
+    is as it was or as it was to be, never in between.
+    """
+
+    __slots__ = ()
+    _core: AsyncFiles
+
+    def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
+        """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
+        return self._portal.call(self._core.read(path, offset, length))
+
+    def write(
+        self,
+        path: Path,
+        data: bytes,
+        mode: int | None = None,
+        append: bool = False,
+        *,
+        parents: bool = False,
+        durable: bool = False,
+    ) -> None:
+        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+
+        It keeps its owner (where the user there may give files away) and its mode unless ``mode`` is
+        given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
+        added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
+        """
+        self._portal.call(self._core.write(path, data, mode, append, parents=parents, durable=durable))
+
+    def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
+        """What a path leads to; with ``follow=False`` a link itself."""
+        return self._portal.call(self._core.stat(path, follow=follow))
+
+    def exists(self, path: Path) -> bool:
+        """Whether a path leads to something; a link to nothing does not."""
+        return self._portal.call(self._core.exists(path))
+
+    def list(self, path: Path = ".") -> list[FileInfo]:
+        """What is in a folder, sorted by name; links are not followed."""
+        return self._portal.call(self._core.list(path))
+
+    def glob(self, pattern: Path, *, limit: int = 100000) -> list[str]:
+        """The paths that match, sorted: ``*``, ``?``, ``[…]`` within a name, ``**`` for any folders between.
+
+        As in a shell, a name that begins with a dot matches only a pattern that does, and ``**`` goes
+        through no link. More than ``limit`` matches are an error, so that none is left out silently.
+        """
+        return self._portal.call(self._core.glob(pattern, limit=limit))
+
+    def mkdir(self, path: Path, *, parents: bool = False, mode: int | None = None) -> None:
+        """Make a folder; with ``parents`` those above it too, and one that is there already will do."""
+        self._portal.call(self._core.mkdir(path, parents=parents, mode=mode))
+
+    def remove(self, path: Path, *, recursive: bool = False, missing_ok: bool = False) -> None:
+        """Remove a file, a link (never what it leads to) or an empty folder; with ``recursive`` a whole one.
+
+        The root of the file system is refused. Where a whole folder cannot be removed, a part may be.
+        """
+        self._portal.call(self._core.remove(path, recursive=recursive, missing_ok=missing_ok))
+
+    def move(self, path: Path, to: Path) -> None:
+        """Give something another name, in the place of a file that has it.
+
+        Within a file system that happens at once. Into another one the whole is copied first, takes its
+        new name at once, and is then removed here.
+        """
+        self._portal.call(self._core.move(path, to))
+
+    def chmod(self, path: Path, mode: int) -> None:
+        """Set the permissions of what a path leads to."""
+        self._portal.call(self._core.chmod(path, mode))
+
+    def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
+        """Make a link at ``path`` that leads to ``target``; ``replace`` puts it in the place of what is there."""
+        self._portal.call(self._core.symlink(target, path, replace=replace))
+
+    def readlink(self, path: Path) -> str:
+        """Where a link leads."""
+        return self._portal.call(self._core.readlink(path))
+
+    def hash(self, path: Path) -> str:
+        """The SHA-256 of a file's content, in hexadecimal; it is computed there."""
+        return self._portal.call(self._core.hash(path))
+
+    def upload(
+        self,
+        local: Path,
+        remote: Path,
+        *,
+        progress: Progress | None = None,
+        verify: bool = True,
+        parents: bool = True,
+        links: Links = "refuse",
+        ignore: Iterable[str | bytes] = (),
+    ) -> TransferReport:
+        """Send a file or a tree to exactly ``remote``; a file goes into it where that ends with a slash.
+
+        Permissions, times, links and empty folders go along; setuid, setgid and sticky do not. A tree is
+        added to a folder that is there already. A broken connection is resumed where it broke; a large
+        file whose upload ended in OutcomeUnknown is, by the same call again.
+
+        Args:
+            local: a file or a folder of this side.
+            remote: its path there.
+            progress: called with bytes done and in all, files done and in all.
+            verify: compare SHA-256 hashes before anything gets its name.
+            parents: make missing folders above ``remote``.
+            links: what to do with links that may lead out of the tree: ``refuse`` makes the transfer fail
+                after everything else was copied, ``skip`` leaves them out, ``keep`` makes them anyway.
+                None is ever followed.
+            ignore: patterns as in a .gitignore for what to leave out of a tree.
+
+        Raises:
+            TransferError: ``state`` says what is true now; no file is ever half written.
+        """
+        return self._portal.call(
+            self._core.upload(
+                local, remote, progress=progress, verify=verify, parents=parents, links=links, ignore=ignore
+            )
+        )
+
+    def download(
+        self,
+        remote: Path,
+        local: Path,
+        *,
+        progress: Progress | None = None,
+        verify: bool = True,
+        parents: bool = True,
+        links: Links = "refuse",
+        ignore: Iterable[str | bytes] = (),
+    ) -> TransferReport:
+        """Fetch a file or a tree to exactly ``local``; otherwise as ``upload``.
+
+        The place is not trusted: whatever it sends, nothing is written outside of ``local``.
+        """
+        return self._portal.call(
+            self._core.download(
+                remote, local, progress=progress, verify=verify, parents=parents, links=links, ignore=ignore
+            )
+        )
+
+    def sync(
+        self,
+        local: Path,
+        remote: Path,
+        *,
+        direction: Direction = "up",
+        delete: bool = False,
+        ignore: Iterable[str | bytes] = (),
+        dry_run: bool = False,
+        progress: Progress | None = None,
+        verify: bool = True,
+        links: Links = "refuse",
+    ) -> SyncReport:
+        """Make the folder ``remote`` like ``local`` (``up``), or the reverse (``down``), moving only what differs.
+
+        Files of the same size and time count as the same; where only the time differs, their hashes
+        decide.
+
+        Args:
+            local: the folder of this side.
+            remote: the folder there.
+            direction: ``up`` or ``down``.
+            delete: remove what the source does not have; never what is ignored.
+            ignore: patterns as in a .gitignore for what is neither copied nor deleted.
+            dry_run: change nothing; the report says what would be done.
+            progress: called with bytes done and in all, files done and in all.
+            verify: compare SHA-256 hashes of what is sent.
+            links: as for ``upload``.
+
+        Raises:
+            UsageError: a folder stands in the way of a file, or the reverse, and ``delete`` was not asked for.
+            TransferError: ``state`` says what is true now; the same call again goes on.
+        """
+        return self._portal.call(
+            self._core.sync(
+                local,
+                remote,
+                direction=direction,
+                delete=delete,
+                ignore=ignore,
+                dry_run=dry_run,
+                progress=progress,
+                verify=verify,
+                links=links,
+            )
+        )
+
+
 class Job(Face):
     """One job in a place, known by its id. Made by ``Terminal.start``, or for any id of ``Terminal.jobs``.
 
@@ -546,6 +810,72 @@ class Pty(Face):
     ) -> None:
         """Close it, unless it was detached or its place is lost."""
         self._portal.call(self._core.__aexit__(kind, error, trace))
+
+
+class Forward(Face):
+    """Connections to ``listen`` on one side are made to ``to`` on the other. Use it with ``with``.
+
+    It lasts until it is closed, its terminal is, or the place is lost.
+    """
+
+    __slots__ = ()
+    _core: AsyncForward
+
+    @property
+    def listen(self) -> Endpoint:
+        """The listen."""
+        return self._core.listen
+
+    @property
+    def to(self) -> Endpoint:
+        """The to."""
+        return self._core.to
+
+    @property
+    def reverse(self) -> bool:
+        """The reverse."""
+        return self._core.reverse
+
+    @property
+    def address(self) -> Endpoint:
+        """Where it listens; once it is started, with the port that was chosen for port 0."""
+        return self._core.address
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open now."""
+        return self._core.connections
+
+    def start(self) -> None:
+        """Begin to listen.
+
+        Raises:
+            UsageError: that cannot be listened on, and why; nothing listens.
+        """
+        self._portal.call(self._core.start())
+
+    def wait(self) -> None:
+        """Return when it is closed.
+
+        Raises:
+            HermesError: the place was lost, which a forward that listens here finds out when it is used.
+        """
+        self._portal.call(self._core.wait())
+
+    def close(self) -> None:
+        """Listen no more and break every connection that is open. Safe to call twice."""
+        self._portal.call(self._core.close())
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        self._portal.call(self._core.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
 
 
 def open(

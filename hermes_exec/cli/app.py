@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hermes_exec.cli.flags import flags
+from hermes_exec.cli.places import tell_warnings
 from hermes_exec.cli.say import BROKEN_PIPE, INTERRUPTED, USAGE, report, say
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def _before(  # noqa: PLR0913  one parameter an option
         os.environ["HERMES_EXEC_AUDIT"] = "1" if audit else "0"
     if verbose:
         os.environ["HERMES_EXEC_LOG"] = "info" if verbose == 1 else "debug"
+    tell_warnings()
 
 
 def _usage(error: typer.TyperException) -> int:

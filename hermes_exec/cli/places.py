@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import sys
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.say import note
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator
 
     from hermes_exec.config.settings import Settings
-    from hermes_exec.observe.redact import Redactor
+    from hermes_exec.plan import Plan
     from hermes_exec.terminal import Terminal
 
 _PR_SET_DUMPABLE = 4
+_UNLIMITED_S = 10 * 365 * 86400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What the configuration says about every command."""
+class _Notes(logging.Handler):
+    """Warnings as notes of ours."""
 
-    timeout_s: float | None = None
-    max_output: int | None = None
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
 
 
-def defaults() -> Defaults:
-    """The limits that hold unless the command line says otherwise; tells the configuration's warnings.
+def tell_warnings() -> None:
+    """Show what hermes_exec logs: warnings, or more with ``--verbose``."""
+    if flags.verbose:
+        show_log()
+    else:
+        logger = logging.getLogger("hermes_exec")
+        logger.addHandler(_Notes(logging.WARNING))
+        logger.propagate = False
 
-    Raises:
-        ConfigError: a file or a variable is wrong.
-    """
-    if not _anything_configured(os.environ):
-        return Defaults()
-    limits = settings().limits
-    return Defaults(limits.timeout_s, limits.max_output)
+
+def show_log() -> None:
+    """Show the log as it was asked for, without the secrets known by now."""
+    from hermes_exec.config.load import load_settings
+    from hermes_exec.observe.logs import setup_logging
+    from hermes_exec.observe.redact import Redactor
+
+    wanted = load_settings().log
+    setup_logging(wanted.level, wanted.format, redactor=flags.redactor or Redactor())
 
 
 def settings() -> Settings:
@@ -53,62 +59,52 @@ def settings() -> Settings:
     found = load_settings()
     for warning in found.warnings:
         note(warning)
-    if found.log.model_fields_set:
-        from hermes_exec.observe.logs import setup_logging
-
-        setup_logging(found.log.level, found.log.format)
     return found
 
 
+def planned(on: str | None) -> Plan:
+    """What there is to know about a place before it is opened; its secrets are kept from now on.
+
+    Raises:
+        ConfigError: the target or the configuration is wrong.
+        Unsupported: this version has no such place.
+    """
+    from hermes_exec.plan import Plan
+
+    plan = Plan(on)
+    if plan.secrets:
+        _keep_secrets(plan)
+    return plan
+
+
 @asynccontextmanager
-async def opened(
-    on: str | None,
-    *,
-    cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
-    max_output: int | None = None,
-) -> AsyncGenerator[Terminal]:
+async def opened(on: str | None) -> AsyncGenerator[Terminal]:
     """Open a place, and close it at the end.
 
     Raises:
         HermesError: the target is wrong, or the place cannot be opened.
     """
-    import hermes_exec
+    from hermes_exec.opening import open_plan
 
-    target = on
-    if on in {None, "local"} and not _anything_configured(os.environ):
-        from hermes_exec_backends.local import LocalBackend
-
-        target = LocalBackend()  # what the configuration would say, without reading that there is none
-    async with hermes_exec.open(target, cwd=cwd, env=env, max_output=max_output) as terminal:
-        redactor: Redactor | None = getattr(terminal, "redactor", None)
-        if redactor:
-            keep_secrets(redactor)
+    plan = planned(on)
+    async with await open_plan(plan, plan.audit(wanted=None)) as terminal:
         yield terminal
 
 
-def _anything_configured(environ: Mapping[str, str]) -> bool:
-    """Whether there may be a setting anywhere: reading files takes pydantic, which takes its time."""
-    if any(name.startswith("HERMES_EXEC_") for name in environ):
-        return True
-    from hermes_exec.config.paths import FILE_NAME, exists, user_file
-
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:
-        here = Path("/")
-    return exists(user_file(environ)) or any(exists(folder / FILE_NAME) for folder in (here, *here.parents))
+def time_limit(seconds: float | None) -> float | None:
+    """A time limit as terminals take it: None is the configured one, and 0 was meant as none at all."""
+    return _UNLIMITED_S if seconds == 0 else seconds
 
 
-def keep_secrets(redactor: Redactor) -> None:
-    """Take these secrets out of all that we say, and let no other process of this user read our memory."""
-    flags.redactor = redactor
+def _keep_secrets(plan: Plan) -> None:
+    """Take them out of all that we say, and let no other process of this user look into ours."""
+    from hermes_exec.observe.redact import Redactor
+
+    flags.redactor = Redactor(plan.secrets)
     if flags.verbose:
-        from hermes_exec.observe.logs import setup_logging
-
-        setup_logging("info" if flags.verbose == 1 else "debug", redactor=redactor)
+        show_log()
     if sys.platform == "linux":
         import ctypes
 
-        # Else /proc/PID/environ, where a secret may come from, can be read by what runs as the same user.
+        # /proc/PID/environ, where a secret may come from, can else be read by all that runs as this user.
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.cli import loop
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.pipes import Output, feed
-from hermes_exec.cli.places import Defaults, defaults, opened
+from hermes_exec.cli.places import opened, tell_warnings, time_limit
 from hermes_exec.cli.say import note
 from hermes_exec.cli.words import seconds, variables
 from hermes_exec.errors import HermesError
@@ -44,12 +44,12 @@ def perform(spoken: Spoken) -> int:
     Raises:
         HermesError: the words make no sense, or the place failed us.
     """
-    settled = defaults()
+    tell_warnings()
     is_text = len(spoken.command) == 1 if spoken.shell is None else spoken.shell
     wanted = Wanted(
         command=" ".join(spoken.command) if is_text else spoken.command,
         on=spoken.on,
-        timeout_s=settled.timeout_s if spoken.timeout is None else seconds(spoken.timeout) or None,
+        timeout_s=None if spoken.timeout is None else time_limit(seconds(spoken.timeout)),
         cwd=spoken.cwd,
         env=variables(spoken.env),
         stdin=not os.isatty(0) if spoken.stdin is None else spoken.stdin,
@@ -57,7 +57,7 @@ def perform(spoken: Spoken) -> int:
         grace_s=None if spoken.grace is None else seconds(spoken.grace),
         redact=spoken.redact,
     )
-    return loop.run(_kept(wanted, settled) if spoken.json else _live(wanted))
+    return loop.run(_kept(wanted) if spoken.json else _live(wanted))
 
 
 async def _live(wanted: Wanted) -> int:
@@ -109,12 +109,12 @@ def _tell(result: Result) -> None:
         note(result.reason)
 
 
-async def _kept(wanted: Wanted, settled: Defaults) -> int:
+async def _kept(wanted: Wanted) -> int:
     from hermes_exec.cli.show import show_json
     from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Output as Kept, Spools
 
     spools = Spools()
-    kept = {kind: Kept(settled.max_output or DEFAULT_MAX_OUTPUT, spools) for kind in ("stdout", "stderr")}
+    kept = {kind: Kept(DEFAULT_MAX_OUTPUT, spools) for kind in ("stdout", "stderr")}
     async with opened(wanted.on) as terminal, _stream(terminal, wanted) as stream:
         feeding = asyncio.create_task(feed(stream)) if wanted.stdin else None
         try:

@@ -13,13 +13,14 @@ from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.requests import Path, Requests, Stream, encode
 from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
 from hermes_exec.guest import fileput, filescan, filetree
-from hermes_exec.guest.filesafe import sha256
+from hermes_exec.guest.filesafe import CHUNK, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hermes_exec.files.info import TransferReport
 
+_PIECES = 4
 _WHAT = "cannot upload to"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 RESUMABLE = 8 << 20
@@ -47,15 +48,18 @@ class Source:
         """True for a regular file."""
         return stat.S_ISREG(self.info.st_mode)
 
-    def read(self, verify: bool) -> bytes:
-        """The next bytes of exactly as many as there were at the beginning."""
-        data = os.read(self.fd, min(self.left, LOCAL_CHUNK))
-        if not data:
-            raise OSError(errno.ESTALE, "it became shorter while it was read")
-        self.left -= len(data)
-        if verify:
-            self.digest.update(data)
-        return data
+    def read(self, *, verify: bool) -> list[bytes]:
+        """The next bytes of exactly as many as there were at the beginning, in pieces of a frame's size."""
+        pieces: list[bytes] = []
+        while self.left and len(pieces) < _PIECES:
+            data = os.read(self.fd, min(self.left, CHUNK))
+            if not data:
+                raise OSError(errno.ESTALE, "it became shorter while it was read")
+            self.left -= len(data)
+            if verify:
+                self.digest.update(data)
+            pieces.append(data)
+        return pieces
 
     def skip_if_same(self, size: int, told: bytes) -> int:
         """Go on after the first ``size`` bytes if that is their hash, else from the start; gives where."""
@@ -140,12 +144,12 @@ async def _agree(stream: Stream, hand: Hand, source: Source) -> None:
 async def _send_content(stream: Stream, hand: Hand, source: Source, meter: Meter, options: Options) -> None:
     size = source.info.st_size
     done = size - source.left
-    ahead = hand.begin(source.read, options.verify) if source.left else None
-    while ahead is not None and not stream.answered:
-        data = await ahead
-        ahead = hand.begin(source.read, options.verify) if source.left else None
-        await stream.call.write(data)
-        done += len(data)
+    ahead = hand.begin(source.read, verify=options.verify)
+    while (pieces := await ahead) and not stream.answered:
+        ahead = hand.begin(source.read, verify=options.verify)
+        for piece in pieces:
+            await stream.call.write(piece)
+            done += len(piece)
         meter.at(done, 0)
     if options.verify:
         await stream.call.write(source.digest.digest())

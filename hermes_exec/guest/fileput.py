@@ -181,7 +181,8 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
         size = arguments["size"]
         if resumable:
             new.resume()
-            start, digest = _agree(new.fd, size, fd_in, fd_out)
+            start, so_far = _agree(new.fd, size, fd_in, fd_out)
+            digest = so_far if verify else None
             size -= start
         else:
             new.create(0o600)

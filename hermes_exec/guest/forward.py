@@ -11,6 +11,7 @@ resets it.
 import _socket
 import errno
 import os
+import stat
 
 from . import wire
 from .reach import connect, numeric
@@ -125,6 +126,8 @@ def remove_path(path: bytes, inode: int) -> None:
 
 
 def _is_dead(path: bytes) -> bool:
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):  # connecting to a plain file is refused too
+        return False
     probe = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     probe.setblocking(False)
     code = probe.connect_ex(path)

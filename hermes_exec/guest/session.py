@@ -55,6 +55,7 @@ class Session:
         self._shell: "Shell | None" = None
         self._ready = False
         self._settling = False
+        self._replacing = False
         self._closed: "Callable[[], None] | None" = None
         self._orphans = Orphans(self._loop)
         self._state = KEPT
@@ -92,7 +93,7 @@ class Session:
         self._next()
 
     def _next(self) -> None:
-        if self._current or self._internal or self._settling or self._closed or not self._queue:
+        if self._current or self._internal or self._settling or self._replacing or self._closed or not self._queue:
             return
         shell = self._shell
         if shell is None:
@@ -128,6 +129,8 @@ class Session:
     def _opened(self, name: bytes) -> None:
         """The shell has opened a file in its status folder."""
         command = self._current
+        if self._replacing:
+            return
         if name == b"stdin":
             if command is not None:
                 command.stdin_opened()
@@ -171,6 +174,7 @@ class Session:
             self._queue.appendleft(self._current)
             self._current = None
         if self._shell is not None:
+            self._replacing = True
             self._shell.kill()
 
     def _done(self, command: "ShellCommand", code: int) -> None:
@@ -270,6 +274,7 @@ class Session:
         """The shell is gone: by itself, by a command, or by us."""
         shell = self._shell
         self._shell = None
+        self._replacing = False
         self._ready = False
         self._internal = None
         self._stuck = 0

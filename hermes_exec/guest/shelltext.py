@@ -5,9 +5,9 @@ name is the status*: a redirect without a command needs no builtin, variable or 
 command could have shadowed, unset or closed. The guest sees the opening by inotify. The variable that
 holds the command has an unknowable name and is unset while the command runs.
 
-``until`` rather than ``while``: under ``set -n`` a shell takes each test for true without running it, so
-a ``while`` would spin for ever, and an ``until`` ends the shell, which is noticed. The outer loop is for
-a command that says ``break``. Tracing (``set -x``) is off while the loop itself works.
+``until ((0))`` rather than ``while``: under ``set -n``, or a DEBUG trap that says so, a shell takes each
+command for a success without running it, so a ``while`` would spin for ever, and this ends the shell,
+which is noticed. The outer loop is for a command that says ``break``. Tracing (``set -x``) is off while the loop itself works.
 """
 
 import os
@@ -17,8 +17,8 @@ _BASH = (
     r"{ . @DIR@/state; \unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
     r'until ((0)); do :; until >|"@DIR@/s/$?"; '
-    r"! { { case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
-    r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; }; '
+    r"{ case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
+    r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; ((0)); '
     r'do \eval "\unset -v @VAR@;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
 )
 _BASH_DUMP = r"""{ {

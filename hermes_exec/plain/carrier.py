@@ -14,7 +14,7 @@ from hermes_exec.carrier import Capabilities
 from hermes_exec.errors import Closed, Unsupported
 from hermes_exec.plain import files
 from hermes_exec.plain.command import Command
-from hermes_exec.plain.launch import Launch
+from hermes_exec.plain.launch import Launch, variables
 from hermes_exec.plain.place import Place, path_of
 from hermes_exec.plain.session import PlainSession, Quiet
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hermes_exec.link.link import Link
 
 _CLOSE_GRACE_S = 0.5
+_REMEDY = "install Python 3.6 or later there"
 
 
 class PlainCarrier:
@@ -75,7 +76,7 @@ class PlainCarrier:
         if self._closed:
             raise Closed("the terminal is closed")
         if arguments.get("limits"):
-            raise Unsupported("this place cannot limit a command", remedy="install Python 3.6 or later there")
+            raise Unsupported("this place cannot limit a command", remedy=_REMEDY)
         self._number += 1
         if operation == "exec":
             return self._execute(arguments, sink)
@@ -86,14 +87,14 @@ class PlainCarrier:
             return Quiet(self._number, session.until_closed())
         if operation == "close":
             return Quiet(self._number, self._session(arguments, forget=True).close())
-        raise Unsupported(f"{operation} needs a Python in the place", remedy="install Python 3.6 or later there")
+        raise Unsupported(f"{operation} needs a Python in the place", remedy=_REMEDY)
 
     def _execute(self, arguments: Mapping[str, Any], sink: Sink) -> Command:
         place = self._place
         launch = Launch(
             words=tuple(arguments["argv"]),
             cwd=path_of(arguments.get("cwd") or b"", place.cwd),
-            env={**place.env, **(arguments.get("env") or {})},
+            env=variables(place.env, arguments),
             merge=bool(arguments.get("merge")),
         )
         command = Command(place, self._number, launch, arguments, sink, self._active.discard)

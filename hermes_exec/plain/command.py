@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError
+from hermes_exec.execute import NO_SHELL
 from hermes_exec.plain import scripts
 from hermes_exec.plain.files import store
 from hermes_exec.plain.place import Stat
@@ -102,7 +103,8 @@ class Command:
         try:
             await store(place, os.fsencode(path), self._launch.script(self._nonce, path), private=True)
         except HermesError as error:
-            raise PlaceError(f"the command cannot be put into the place: {error.what}", state="nothing ran") from error
+            why = f"the command cannot be put into the place: {error.what}"
+            raise PlaceError(why, state="nothing ran") from error
         try:
             return await self._run(self._launch.script_argv(place.shell, path), {})
         finally:
@@ -112,7 +114,7 @@ class Command:
 
     async def _run(self, argv: Sequence[str | bytes], env: Mapping[bytes, bytes]) -> dict[str, Any]:
         if self._why:
-            return {self._why: True, "duration": 0.0, "note": "it was ended before it started, so nothing ran"}
+            return self._never_ran("it was ended before it started")
         self._channel = await self._place.spawn(argv, self._streams, env)
         self._begun = self._loop.time()
         self._streams.attach(self._channel)
@@ -128,11 +130,14 @@ class Command:
             await self._stopper
         return self._outcome(exit)
 
+    def _never_ran(self, reason: str) -> dict[str, Any]:
+        return {self._why: True, "duration": 0.0, "shell": NO_SHELL, "note": f"{reason}, so nothing ran"}
+
     def _outcome(self, exit: Exit) -> dict[str, Any]:
         told = self._streams.told.result() if self._streams.told.done() else None
         if told == b"cwd":
             return {"error": "cwd", "errno": 2, "message": os.fsdecode(self._launch.cwd)}
-        answer: dict[str, Any] = {"duration": self._loop.time() - self._begun}
+        answer: dict[str, Any] = {"duration": self._loop.time() - self._begun, "shell": NO_SHELL}
         if self._why:
             answer[self._why] = True
         if self._note:
@@ -189,7 +194,7 @@ class Command:
             return
         self._why = why
         if self._work is None:
-            self._finish({why: True, "duration": 0.0, "note": "it was still waiting for its turn, so nothing ran"})
+            self._finish(self._never_ran("it was still waiting for its turn"))
         elif self._channel is not None:
             self._stop_now()
 
@@ -220,6 +225,7 @@ class Command:
 
     async def _root(self) -> Stat | None:
         """The process that the command began as; None when that is not to be had."""
-        told, end = self._streams.told, self._streams.end
-        await asyncio.wait([told, end], timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
+        told = self._streams.told
+        either: list[asyncio.Future[Any]] = [told, self._streams.end]
+        await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
         return Stat.parse(told.result().partition(b" ")[2]) if told.done() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.plain import scripts
 from hermes_exec.plain.scripts import quote
@@ -60,9 +60,16 @@ class Launch:
         if self.text is None:
             lines.append(self._start.encode())
         else:
-            lines.append((scripts.ENTER + scripts.TELL + ("exec 2>&1\n" if self.merge else "")).encode() + b"set --")
+            merge = "exec 2>&1\n" if self.merge else ""
+            lines.append(f"{scripts.ENTER}{scripts.TELL}{merge}set --".encode())
             lines.append(self.text)
         return b"\n".join(lines) + b"\n"
+
+
+def variables(base: Mapping[bytes, bytes], arguments: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """``base`` with the variables of a request."""
+    own: Mapping[bytes, bytes] | None = arguments.get("env")
+    return {**base, **(own or {})}
 
 
 def _is_text(data: bytes) -> bool:

@@ -96,7 +96,7 @@ def word(data: bytes) -> str | bytes:
 
 
 def path_of(path: bytes, base: bytes = b"") -> bytes:
-    """``path`` as seen from ``base``; no program takes it for an option, and no shell looks it up elsewhere."""
+    """``path`` as seen from ``base``: nothing takes it for an option or looks it up elsewhere."""
     if not path or path.startswith(b"/"):
         return path or base
     return (base or b".") + b"/" + path

@@ -51,7 +51,9 @@ look() {
     table=
     for folder in /proc/[0-9]*; do
         line=
-        while IFS= read -r part || [ -n "$part" ]; do line="$line$part "; done 2>/dev/null <"$folder/stat" || continue
+        while IFS= read -r part || [ -n "$part" ]; do
+            line="$line$part "
+        done 2>/dev/null <"$folder/stat" || continue
         set -- ${line##*) }
         [ $# -ge 20 ] && table="$table ${folder#/proc/}:${20}:$2:$3:$4:$1"
     done

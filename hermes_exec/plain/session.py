@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.plain.launch import Launch
+from hermes_exec.plain.launch import Launch, variables
 from hermes_exec.plain.place import path_of
 
 if TYPE_CHECKING:
@@ -49,8 +49,9 @@ class PlainSession:
         shell = arguments.get("shell") or (place.bash or place.shell).encode()
         self._words = (shell, b"-l") if arguments.get("login") else (shell,)
         self._cwd = path_of(arguments.get("cwd") or b"", place.cwd)
-        self._env = {**place.env, **(arguments.get("env") or {})}
-        setup = b"".join(line + b"\n" for line in arguments.get("setup") or [])
+        self._env = variables(place.env, arguments)
+        lines: list[bytes] = arguments.get("setup") or []
+        setup = b"".join(line + b"\n" for line in lines)
         self._setup = b"{\n%b} >/dev/null 2>&1 </dev/null\n" % setup if setup else b""
         self._queue: deque[Command] = deque()
         self._current: Command | None = None
@@ -62,7 +63,7 @@ class PlainSession:
             words=self._words,
             text=self._setup + arguments["command"],
             cwd=path_of(arguments.get("cwd") or b"", self._cwd),
-            env={**self._env, **(arguments.get("env") or {})},
+            env=variables(self._env, arguments),
             merge=bool(arguments.get("merge")),
         )
 

@@ -93,7 +93,7 @@ def live(backend: Place) -> Live:
             finally:
                 await link.close()
                 await backend.close()
-            assert vars(link)["_attempt"].stderr == b""  # a fault in the guest's loop is told there
+            assert b"Traceback" not in vars(link)["_attempt"].stderr  # of a fault in the guest's loop
 
         asyncio.run(whole())
 

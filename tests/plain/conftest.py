@@ -6,20 +6,22 @@ import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
-from hermes_exec.backend import Backend, Channel, Receiver
 from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend, Channel, Receiver
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 
 
 class Behind(LocalBackend):
-    """This machine behind a shell text that gets the words to start, as engines and login shells stand there."""
+    """This machine behind a shell text that gets the words to start, as an engine or a login shell does."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -40,7 +42,8 @@ def busybox_folder(tmp_path_factory: pytest.TempPathFactory, require: Callable[.
     """A folder of links to busybox, one a tool."""
     program = require("busybox", "the shell and tools of small images")
     folder = tmp_path_factory.mktemp("busybox")
-    for name in subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split():
+    listed = subprocess.run([program, "--list"], check=True, capture_output=True, text=True)
+    for name in listed.stdout.split():
         (folder / name).symlink_to(program)
     return folder
 

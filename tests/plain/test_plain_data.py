@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.backend import Backend
-from hermes_exec.carrier import Running
 from hermes_exec.errors import PlaceError
 from hermes_exec.plain import PlainCarrier
-from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+    from hermes_exec.carrier import Running
+    from hermes_exec.terminal import Terminal
 
 Plain = Callable[..., None]
 LONG = 300_000  # no kernel takes a word this long

@@ -9,14 +9,17 @@ import signal
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.backend import Backend
 from hermes_exec.plain.place import Place
-from hermes_exec.stream import Stream
-from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+    from hermes_exec.stream import Stream
+    from hermes_exec.terminal import Terminal
 
 Plain = Callable[..., None]
 
@@ -43,6 +46,7 @@ FAMILIES = {
     "a pipeline": "sh -c 'echo $$; sleep 60' | cat & wait",
     "grandchildren": "sh -c 'sleep 60 & echo $!; wait' & wait",
     "a session of its own below a parent that lives": "setsid sh -c 'echo $$; sleep 60' & wait",
+    "one of its own that ignores TERM": "setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 60; done' & wait",
     "children whose parent has gone": "sh -c 'sleep 60 & echo $!'; exec sleep 61",
     "children that outlive the command": "sleep 60 & echo $!; sleep 61 & echo $!",
     "processes that ignore TERM": "trap '' TERM; sh -c 'echo $$; while :; do sleep 60; done'; sleep 61",
@@ -78,6 +82,15 @@ def test_a_program_may_clean_up_within_its_grace(plain: Plain) -> None:
         result = await terminal.run(text, timeout=0.5, grace_s=20)
         assert (result.timed_out, result.exit_code, result.stdout) == (True, 5, b"begun\nclean\n")
         assert result.duration_s < 10
+
+    plain(scenario)
+
+
+def test_a_stopped_program_may_clean_up_too(plain: Plain) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        text = "trap 'echo clean; exit 5' TERM; echo begun; kill -STOP $$; sleep 60"
+        result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=20)
+        assert (result.exit_code, result.stdout) == (5, b"begun\nclean\n")
 
     plain(scenario)
 
@@ -148,7 +161,8 @@ def test_closing_the_terminal_ends_what_runs(plain: Plain) -> None:
 
 def test_what_left_the_tree_beforehand_and_holds_the_output_is_told(plain: Plain, tmp_path: Path) -> None:
     async def scenario(terminal: Terminal) -> None:
-        result = await terminal.run("(setsid sh -c 'echo $$ >pid; exec sleep 60' &); echo out", timeout=1, cwd=tmp_path)
+        text = "(setsid sh -c 'echo $$ >pid; exec sleep 60' &); echo out"
+        result = await terminal.run(text, timeout=1, cwd=tmp_path)
         pid = int((tmp_path / "pid").read_text())
         try:
             assert (result.timed_out, result.stdout) == (True, b"out\n")
@@ -193,13 +207,15 @@ def test_a_process_that_took_over_a_number_is_left_alone(tools: dict[str, str]) 
 
 
 def test_a_look_signals_nothing_and_tells_who_lives(tools: dict[str, str]) -> None:
-    with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as other:
+    command = ["sh", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        child = other.stdout.readline().decode().strip()
+        start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
 
         async def question(place: Place) -> None:
-            start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
-            while len(living := await place.signal_tree("0", [f"{other.pid}:{start}"])) < 2:
-                await asyncio.sleep(0.01)
-            assert f"{other.pid}:{start}" in living
+            living = await place.signal_tree("0", [f"{other.pid}:{start}"])
+            assert {process.partition(":")[0] for process in living} == {str(other.pid), child}
             assert other.poll() is None
             assert await place.signal_tree("KILL", living) == []
 

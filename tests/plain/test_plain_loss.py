@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.backend import Channel, Receiver
 from hermes_exec.errors import OutcomeUnknown
-from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Channel, Receiver
+    from hermes_exec.terminal import Terminal
 
 Plain = Callable[..., None]
 

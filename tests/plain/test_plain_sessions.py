@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import hermes_exec
-from hermes_exec.backend import Backend
 from hermes_exec.collect import Collector, Spools
 from hermes_exec.errors import Closed, PlaceUnavailable, Unsupported
 from hermes_exec.plain import PlainCarrier
-from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+    from hermes_exec.terminal import Terminal
 
 Plain = Callable[..., None]
 
@@ -87,12 +90,13 @@ def test_closing_a_session_ends_its_commands(plain: Plain) -> None:
 def test_setup_runs_before_each_command_and_its_output_is_nobodys(tmp_path: Path) -> None:
     async def scenario() -> None:
         carrier = await PlainCarrier.open(LocalBackend(), env={}, cwd=None)
-        setup = [b"echo loading; echo warning >&2", b"tool() { echo \"tool $1\"; }", b"export LOADED=yes"]
+        setup = [b"echo loading; echo warning >&2", b'tool() { echo "tool $1"; }', b"export LOADED=yes"]
         session = carrier.start("session", {"setup": setup}, Collector(100, Spools()))
         for _ in range(2):
             output = Collector(100, Spools())
             command = b'tool "$LOADED"; cat'
-            call = carrier.start("run", {"session": session.number, "command": command, "stdin": True}, output)
+            fields = {"session": session.number, "command": command, "stdin": True}
+            call = carrier.start("run", fields, output)
             await call.write(b"input")
             call.write_eof()
             assert (await call.result())["code"] == 0

@@ -29,7 +29,7 @@ from hermes_dev.source import (
 from hermes_dev.wording import GETATTR, HEADER, function, text_for_people
 
 FILE = ROOT / "hermes_exec" / "sync.py"
-CLASSES = ("Terminal", "Session", "Stream", "Job", "Pty", "Forward")
+CLASSES = ("Terminal", "Session", "Stream", "Files", "Job", "Pty", "Forward")
 INTERNAL = {"Stream.feed", "Pty.feed", "Pty.answered"}
 """Public for other parts of the core, but not for people."""
 ITERATORS = {"AsyncGenerator", "AsyncIterator"}

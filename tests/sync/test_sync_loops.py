@@ -1,0 +1,79 @@
+"""Blocking calls where an event loop is already running."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hermes_exec.sync as hx
+from hermes_exec.portal import portal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_it_works_inside_a_running_loop_as_in_a_notebook() -> None:
+    async def cell() -> bytes:
+        with hx.open("local", audit=False) as terminal:
+            terminal.run("x=1")
+            return terminal.run("echo $x").stdout
+
+    assert asyncio.run(cell()) == b"1\n"
+
+
+def test_a_terminal_can_be_used_inside_and_outside_of_a_running_loop_by_turns(terminal: hx.Terminal) -> None:
+    async def inside() -> bytes:
+        return terminal.run("echo inside").stdout
+
+    for _ in range(3):
+        assert asyncio.run(inside()) == b"inside\n"
+        assert terminal.run("echo outside").stdout == b"outside\n"
+
+
+def test_a_call_from_a_callback_of_the_loop_is_refused_instead_of_waiting_for_itself(
+    terminal: hx.Terminal,
+) -> None:
+    with pytest.raises(hx.UsageError, match="would wait for itself"):
+        portal().do(lambda: terminal.run("true"))
+    assert terminal.run("true").ok
+
+
+def in_the_background(work: Callable[[], object], after_s: float) -> None:
+    """Have the loop call ``work`` later, while nobody waits for it."""
+    portal().do(lambda: asyncio.get_running_loop().call_later(after_s, work))
+
+
+def test_the_loop_goes_on_while_nobody_calls(terminal: hx.Terminal) -> None:
+    done = threading.Event()
+    in_the_background(done.set, 0.05)
+    assert done.wait(10)
+
+
+def test_the_loop_goes_on_after_a_callback_that_exits(terminal: hx.Terminal) -> None:
+    def leave() -> None:
+        raise SystemExit
+
+    done = threading.Event()
+    in_the_background(leave, 0.05)
+    in_the_background(done.set, 0.1)
+    assert done.wait(10)
+    assert terminal.run("true").ok
+
+
+def test_a_broken_link_is_mended_while_nobody_calls(terminal: hx.Terminal) -> None:
+    link = terminal._core._carrier.link
+    assert link is not None
+    mended = threading.Event()
+    original = link._resume
+
+    def resumed(welcome: dict[str, object]) -> None:
+        original(welcome)
+        mended.set()
+
+    link._resume = resumed  # type: ignore[method-assign]  to be told, instead of asking again and again
+    portal().do(link.cut)
+    assert mended.wait(10)
+    assert terminal.run("echo there").stdout == b"there\n"
