@@ -145,7 +145,10 @@ class Forward:
             self._lose(error)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._begin(self._connect_there(reader, writer))
+        if self._server is None:  # closed while it was on its way
+            reset(writer)
+        else:
+            self._begin(self._connect_there(reader, writer))
 
     def _begin(self, carrying: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(carrying)

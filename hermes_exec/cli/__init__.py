@@ -34,10 +34,12 @@ def _run(words: Sequence[str]) -> int:
 
     spoken = spoken_run(words)
     if spoken is not None:
+        from hermes_exec.cli.places import tell_warnings
         from hermes_exec.cli.running import perform
         from hermes_exec.cli.say import report
 
         try:
+            tell_warnings()
             return perform(spoken)
         except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
             return report(error)

@@ -78,15 +78,14 @@ def planned(on: str | None) -> Plan:
 
 
 @asynccontextmanager
-async def opened(on: str | None) -> AsyncGenerator[Terminal]:
+async def opened(plan: Plan) -> AsyncGenerator[Terminal]:
     """Open a place, and close it at the end.
 
     Raises:
-        HermesError: the target is wrong, or the place cannot be opened.
+        HermesError: it cannot be opened.
     """
     from hermes_exec.opening import open_plan
 
-    plan = planned(on)
     async with await open_plan(plan, plan.audit(wanted=None)) as terminal:
         yield terminal
 

@@ -28,9 +28,10 @@ class Spoken:
     merge: bool = False
     redact: bool = True
     json: bool = False
+    limits: list[str] = field(default_factory=list[str])
     detach: bool = False
+    name: str = ""
     pty: bool = False
-    name: str | None = None
 
 
 _VALUES = {
@@ -40,7 +41,6 @@ _VALUES = {
     "-C": "cwd",
     "--timeout": "timeout",
     "--grace": "grace",
-    "--name": "name",
 }
 _FLAGS: dict[str, tuple[str, bool]] = {
     "--shell": ("shell", True),

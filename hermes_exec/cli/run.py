@@ -42,6 +42,13 @@ def run(  # noqa: PLR0913  one parameter an option
     redact: Annotated[
         bool, typer.Option("--redact/--no-redact", help="Whether known secrets are hidden in its output.")
     ] = True,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256."),
+    ] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it as a job, and print the job's id.")] = False,
+    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the job.")] = "",
+    pty: Annotated[bool, typer.Option("--pty", "-t", help="Give it a terminal of its own, as vim needs.")] = False,
     json: Json = False,
 ) -> int:
     """Run a command in a place; its output, its errors and its exit code become ours.
@@ -67,5 +74,9 @@ def run(  # noqa: PLR0913  one parameter an option
             merge=merge,
             redact=redact,
             json=json,
+            limits=limit or [],
+            detach=detach,
+            name=name,
+            pty=pty,
         )
     )

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.cli import loop
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.pipes import Output, feed
-from hermes_exec.cli.places import opened, tell_warnings, time_limit
+from hermes_exec.cli.places import opened, planned, time_limit
 from hermes_exec.cli.say import note
-from hermes_exec.cli.words import seconds, variables
-from hermes_exec.errors import HermesError
+from hermes_exec.cli.words import limits, seconds, variables
+from hermes_exec.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from hermes_exec.cli.quick import Spoken
+    from hermes_exec.execute import StreamOptions
     from hermes_exec.result import Result
     from hermes_exec.stream import Stream
     from hermes_exec.terminal import Terminal
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What one ``run`` was asked for."""
-
-    command: str | list[str]
-    """Shell text, or words."""
-    on: str | None
-    timeout_s: float | None
-    cwd: str | None
-    env: dict[str, str]
-    stdin: bool
-    merge: bool
-    grace_s: float | None
-    redact: bool
 
 
 def perform(spoken: Spoken) -> int:
@@ -44,94 +31,97 @@ def perform(spoken: Spoken) -> int:
     Raises:
         HermesError: the words make no sense, or the place failed us.
     """
-    tell_warnings()
+    work = _detached if spoken.detach else _on_a_terminal if spoken.pty else _kept if spoken.json else _live
+    return loop.run(work(spoken))
+
+
+def _command(spoken: Spoken) -> str | list[str]:
     is_text = len(spoken.command) == 1 if spoken.shell is None else spoken.shell
-    wanted = Wanted(
-        command=" ".join(spoken.command) if is_text else spoken.command,
-        on=spoken.on,
-        timeout_s=None if spoken.timeout is None else time_limit(seconds(spoken.timeout)),
-        cwd=spoken.cwd,
-        env=variables(spoken.env),
-        stdin=not os.isatty(0) if spoken.stdin is None else spoken.stdin,
-        merge=spoken.merge,
-        grace_s=None if spoken.grace is None else seconds(spoken.grace),
-        redact=spoken.redact,
-    )
-    return loop.run(_kept(wanted) if spoken.json else _live(wanted))
+    return " ".join(spoken.command) if is_text else spoken.command
 
 
-async def _live(wanted: Wanted) -> int:
-    async with opened(wanted.on) as terminal:
-        redactor = flags.redactor if wanted.redact else None
+def _options(spoken: Spoken) -> StreamOptions:
+    options: StreamOptions = {
+        "env": variables(spoken.env),
+        "cwd": spoken.cwd,
+        "merge_stderr": spoken.merge,
+        "interactive": not os.isatty(0) if spoken.stdin is None else spoken.stdin,
+    }
+    if spoken.timeout is not None:
+        options["timeout"] = time_limit(seconds(spoken.timeout))
+    if spoken.grace is not None:
+        options["grace_s"] = seconds(spoken.grace)
+    if spoken.limits:
+        options["limits"] = limits(spoken.limits)
+    return options
+
+
+@asynccontextmanager
+async def _started(terminal: Terminal, spoken: Spoken) -> AsyncGenerator[Stream]:
+    """The command, running and fed from our input; ended on the way out."""
+    options = _options(spoken)
+    async with terminal.stream(_command(spoken), **options) as stream:
+        feeding = asyncio.create_task(feed(stream)) if options.get("interactive") else None
+        try:
+            yield stream
+        finally:
+            if feeding is not None:
+                feeding.cancel()
+                # A command that ends before its input does is no fault; a fault of ours is.
+                for error in await asyncio.gather(feeding, return_exceptions=True):
+                    if not isinstance(error, asyncio.CancelledError | HermesError | OSError | None):
+                        raise error
+
+
+async def _live(spoken: Spoken) -> int:
+    async with opened(planned(spoken.on)) as terminal:
+        redactor = flags.redactor if spoken.redact else None
         outputs = {"stdout": Output(1, redactor), "stderr": Output(2, redactor)}
         try:
-            async with _stream(terminal, wanted) as stream:
-                feeding = asyncio.create_task(feed(stream)) if wanted.stdin else None
-                try:
-                    async for event in stream:
-                        if event.result is None:
-                            await outputs[event.kind].write(event.data)
-                finally:
-                    _leave(feeding)
+            async with _started(terminal, spoken) as stream:
+                async for event in stream:
+                    if event.result is None:
+                        await outputs[event.kind].write(event.data)
                 result = await stream.result()
             for output in outputs.values():
                 await output.flush()
         finally:
             for output in outputs.values():
                 output.close()
-    _tell(result)
+    tell_end(result)
     return result.shell_code
 
 
-def _stream(terminal: Terminal, wanted: Wanted) -> Stream:
-    return terminal.stream(
-        wanted.command,
-        timeout=wanted.timeout_s,
-        env=wanted.env,
-        cwd=wanted.cwd,
-        merge_stderr=wanted.merge,
-        grace_s=wanted.grace_s,
-        interactive=wanted.stdin,
-    )
-
-
-def _leave(feeding: asyncio.Task[None] | None) -> None:
-    if feeding is not None and not feeding.cancel():
-        error = feeding.exception()
-        if error is not None and not isinstance(error, HermesError | OSError):
-            raise error
-
-
-def _tell(result: Result) -> None:
+def tell_end(result: Result) -> None:
+    """Say what the exit code alone does not: why there was no program, which limit ended it."""
     if result.note:
         note(result.note)
     if result.timed_out or result.limit:
         note(result.reason)
 
 
-async def _kept(wanted: Wanted) -> int:
+async def _kept(spoken: Spoken) -> int:
     from hermes_exec.cli.show import show_json
-    from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Output as Kept, Spools
+    from hermes_exec.collect import Output as Kept, Spools
 
+    plan = planned(spoken.on)
     spools = Spools()
-    kept = {kind: Kept(DEFAULT_MAX_OUTPUT, spools) for kind in ("stdout", "stderr")}
-    async with opened(wanted.on) as terminal, _stream(terminal, wanted) as stream:
-        feeding = asyncio.create_task(feed(stream)) if wanted.stdin else None
-        try:
+    kept = {kind: Kept(plan.max_output, spools) for kind in ("stdout", "stderr")}
+    try:
+        async with opened(plan) as terminal, _started(terminal, spoken) as stream:
             async for event in stream:
                 if event.result is None:
                     kept[event.kind].feed(event.data)
-        finally:
-            _leave(feeding)
-        result = await stream.result()
-    show_json(_facts(result, terminal.target, {kind: output.value() for kind, output in kept.items()}))
-    spools.close()
+            result = await stream.result()
+            show_json({"target": terminal.target, **facts_of(result)} | _outputs(kept))
+    finally:
+        spools.close()
     return result.shell_code
 
 
-def _facts(result: Result, target: str, outputs: dict[str, Any]) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "target": target,
+def facts_of(result: Result) -> dict[str, Any]:
+    """How a command ended, for programs."""
+    return {
         "exit_code": result.exit_code,
         "signal": result.signal,
         "timed_out": result.timed_out,
@@ -139,7 +129,12 @@ def _facts(result: Result, target: str, outputs: dict[str, Any]) -> dict[str, An
         "duration_s": round(result.duration_s, 6),
         "note": result.note,
     }
-    for kind, (data, lost) in outputs.items():
+
+
+def _outputs(kept: dict[str, Any]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for kind, output in kept.items():
+        data, lost = output.value()
         try:
             facts[kind] = data.decode()
         except UnicodeDecodeError:
@@ -150,3 +145,35 @@ def _facts(result: Result, target: str, outputs: dict[str, Any]) -> dict[str, An
         if lost is not None:
             facts[f"{kind}_omitted"] = lost.omitted
     return facts
+
+
+async def _detached(spoken: Spoken) -> int:
+    if spoken.stdin or spoken.pty or spoken.merge:
+        raise UsageError("a job reads no input of ours and has no terminal", remedy="leave -i, -t and --merge out")
+    async with opened(planned(spoken.on)) as terminal:
+        job = await terminal.start(
+            _command(spoken),
+            name=spoken.name,
+            env=variables(spoken.env),
+            cwd=spoken.cwd,
+            cap_s=None if spoken.timeout is None else time_limit(seconds(spoken.timeout)),
+            limits=limits(spoken.limits),
+        )
+        if spoken.json:
+            from hermes_exec.cli.show import show_json
+
+            show_json({"job": job.id, "target": terminal.target, "name": spoken.name})
+        else:
+            print(job.id)
+    return 0
+
+
+async def _on_a_terminal(spoken: Spoken) -> int:
+    from hermes_exec.cli.shells import lend_terminal
+
+    if spoken.json or spoken.limits:
+        raise UsageError("a command on a terminal has one output, for people", remedy="leave --json and --limit out")
+    command = _command(spoken)
+    words = ["sh", "-c", command] if isinstance(command, str) else command
+    async with opened(planned(spoken.on)) as terminal:
+        return await lend_terminal(terminal, words, cwd=spoken.cwd, env=variables(spoken.env))

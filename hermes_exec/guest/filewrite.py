@@ -4,6 +4,7 @@ Nothing that comes from the sender is trusted: a name is one component, a link i
 content is written beside its place and renamed into it, so at any moment there is the old or the new.
 """
 
+import errno
 import os
 import stat
 
@@ -140,15 +141,21 @@ class Landing:
     def file(self, name: bytes, mode: int, mtime: int, content: memoryview) -> None:
         """A whole small file."""
         self.take(name)
-        fd = self._new()
+        folder = self._folders[-1].fd
+        temporary = self._temporary
+        fd = os.open(temporary, NEW, 0o600, dir_fd=folder)
         try:
-            write_all(fd, content)
-            self._place(fd, mode, mtime)
+            if os.write(fd, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fchmod(fd, mode & PERMISSIONS)
+            os.utime(fd, ns=(mtime, mtime))
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             self._drop()
             raise
         finally:
             os.close(fd)
+        self.files += 1
         self.bytes += len(content)
 
     def begin(self, name: bytes, mode: int, mtime: int) -> None:

@@ -174,7 +174,8 @@ def test_http_server_in_the_place_answers_fifty_requests_at_once(live: Live, tmp
         link.call("exec", {"argv": argv, "cwd": bytes(tmp_path)}, output)
         async with Forward(link, 0, await output.port) as forward:
             fetch = (
-                asyncio.to_thread(get, "127.0.0.1", forward.address.port, f"page{number}") for number in range(50)
+                asyncio.to_thread(get, "127.0.0.1", forward.address.port, f"page{number}")
+                for number in range(50)
             )
             for number, body in enumerate(await asyncio.gather(*fetch)):
                 assert body == b"%d\n" % number * 10_000

@@ -36,11 +36,13 @@ def free_port() -> int:
 async def can_connect(host: str, port: int, path: Path | None = None) -> bool:
     try:
         if path is not None:
-            _, writer = await asyncio.open_unix_connection(path)
+            reader, writer = await asyncio.open_unix_connection(path)
         else:
-            _, writer = await asyncio.open_connection(host, port)
+            reader, writer = await asyncio.open_connection(host, port)
     except ConnectionRefusedError:
         return False
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read(-1)  # until the other side has done with it
     writer.close()
     return True
 
@@ -111,7 +113,9 @@ def test_taken_port_is_named(live: Live, *, reverse: bool) -> None:
 
 
 @either_way
-def test_taken_path_is_named_and_its_listener_left_alone(live: Live, tmp_path: Path, *, reverse: bool) -> None:
+def test_taken_path_is_named_and_its_listener_left_alone(
+    live: Live, tmp_path: Path, *, reverse: bool
+) -> None:
     path = tmp_path / "taken"
 
     async def scenario(link: Link) -> None:
@@ -212,7 +216,9 @@ def test_unknown_host_is_told_while_others_are_served(live: Live) -> None:
 def test_host_may_be_a_name(live: Live, name: str) -> None:
     async def scenario(link: Link) -> None:
         addresses = {entry[4][0] for entry in socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)}
-        server = await asyncio.start_server(lambda _, writer: writer.close(), sorted(map(str, addresses))[0], 0)
+        server = await asyncio.start_server(
+            lambda _, writer: writer.close(), sorted(map(str, addresses))[0], 0
+        )
         told: list[str] = []
         port = server.sockets[0].getsockname()[1]
         async with Forward(link, 0, f"{name}:{port}", on_failure=told.append) as forward:
@@ -249,7 +255,8 @@ def test_connections_are_counted_while_they_are_open(live: Live) -> None:
         with taken_port() as port:
             async with Forward(link, 0, port) as forward:
                 writers = [
-                    (await asyncio.open_connection(forward.address.host, forward.address.port))[1] for _ in range(3)
+                    (await asyncio.open_connection(forward.address.host, forward.address.port))[1]
+                    for _ in range(3)
                 ]
                 while forward.connections < 3:
                     await asyncio.sleep(0.01)

@@ -1,0 +1,160 @@
+"""After a fork, at the exit, and for those who forget to close."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hermes_exec.sync as hx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Script = Callable[..., subprocess.Popen[str]]
+
+
+def outcome(process: subprocess.Popen[str]) -> list[str]:
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    return out.splitlines()
+
+
+def test_a_child_is_told_that_it_cannot_use_its_parents_terminal(script: Script) -> None:
+    process = script(
+        """
+        import os
+        with hx.open("local", audit=False) as terminal:
+            if os.fork() == 0:
+                try:
+                    terminal.run("true")
+                except hx.UsageError as error:
+                    print(error, flush=True)
+                os._exit(0)
+            os.wait()
+            print(terminal.run("echo unharmed").stdout_text, end="")
+        """
+    )
+    refusal, after = outcome(process)
+    assert "before a fork" in refusal
+    assert after == "unharmed"
+
+
+def test_a_child_opens_terminals_of_its_own(script: Script) -> None:
+    process = script(
+        """
+        import os
+        terminal = hx.open("local", audit=False)
+        if os.fork() == 0:
+            with hx.open("local", audit=False) as own:
+                print(own.run("echo child").stdout_text, end="", flush=True)
+            os._exit(0)
+        os.wait()
+        print(terminal.run("echo parent").stdout_text, end="")
+        terminal.close()
+        """
+    )
+    assert outcome(process) == ["child", "parent"]
+
+
+def test_a_child_that_exits_in_the_ordinary_way_harms_nothing_of_its_parents(script: Script) -> None:
+    process = script(
+        """
+        import os, sys, time, warnings
+        terminal = hx.open("local", audit=False)
+        if os.fork() == 0:
+            warnings.simplefilter("ignore")  # of what it inherited, and will not close
+            sys.exit(0)
+        os.wait()
+        for _ in range(3):
+            time.sleep(0.03)  # so that the resident takes over, and is asked to leave by the next call
+            terminal.run("true")
+        print(terminal.run("echo unharmed").stdout_text, end="")
+        terminal.close()
+        """
+    )
+    assert outcome(process) == ["unharmed"]
+
+
+def test_what_was_left_open_is_closed_at_the_exit(script: Script) -> None:
+    process = script(
+        """
+        terminals = [hx.open("local", audit=False) for _ in range(3)]
+        for terminal in terminals:
+            print(terminal.run("sleep 1000 & echo $!").stdout_text, end="")
+        """
+    )
+    pids = outcome(process)
+    assert len(pids) == 3
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_daemon_thread_in_the_midst_of_a_command_does_not_hold_up_the_exit(
+    script: Script, fifo: Path
+) -> None:
+    process = script(
+        """
+        import threading
+        terminal = hx.open("local", audit=False)
+        work = lambda: terminal.run(["sh", "-c", f"echo $$ >{fifo}; exec sleep 1000"])
+        threading.Thread(target=work, daemon=True).start()
+        print(open(fifo).read(), end="")
+        """,
+        fifo=fifo,
+    )
+    (pid,) = outcome(process)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_an_ordinary_thread_goes_on_after_the_main_one_ended(script: Script, fifo: Path) -> None:
+    process = script(
+        """
+        import threading
+        terminal = hx.open("local", audit=False)
+        def work():
+            print(terminal.run(["cat", fifo]).stdout_text, terminal.run("echo too").stdout_text, end="")
+        threading.Thread(target=work).start()
+        """,
+        fifo=fifo,
+    )
+    fifo.write_text("late")
+    assert outcome(process) == ["late too"]
+
+
+def test_a_closed_terminal_leaves_nothing_to_do_at_the_exit(script: Script) -> None:
+    process = script(
+        """
+        with hx.open("local", audit=False) as terminal:
+            print(terminal.run("echo $PPID").stdout_text, end="")
+        """
+    )
+    (guest,) = outcome(process)
+    assert not Path(f"/proc/{guest}").exists()
+
+
+def test_use_after_the_exit_hook_is_refused_instead_of_hanging(script: Script) -> None:
+    process = script(
+        """
+        import atexit
+        def late():
+            try:
+                terminal.run("true")
+            except hx.UsageError as error:
+                print(error)
+        atexit.register(late)  # before the first terminal, so it is called after ours
+        terminal = hx.open("local", audit=False)
+        """
+    )
+    assert outcome(process) == ["Python is exiting"]
+
+
+def test_a_terminal_that_nobody_closed_and_nobody_has_is_warned_of() -> None:
+    terminal = hx.open("local", audit=False)
+    core = terminal._core
+    with pytest.warns(ResourceWarning, match="local was not closed"):
+        del terminal
+        gc.collect()
+    hx.Terminal(hx.portal(), core).close()
