@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.guest.forward import bind_path, inode_of, remove_path
-from hermes_exec.tube import READ, Arrivals, Tube, reset
+from hermes_exec.tube import READ, Arrivals, Tube
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -131,7 +131,11 @@ class Forward:
         arrivals = Arrivals()
         arrivals.on_arrival = lambda number: self._begin(self._connect_here(number))
         call = self._listening = self._link.call("forward.listen", self.listen.fields, arrivals)
-        await asyncio.wait((call.answer, arrivals.port), return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait((call.answer, arrivals.port), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
         if call.answer.done():
             answer = call.answer.result()
             raise _refusal(self.listen, "in the place", answer.get("errno"), answer.get("message"))
@@ -146,17 +150,14 @@ class Forward:
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._server is None:  # closed while it was on its way
-            reset(writer)
+            Tube(reader, writer).reset()
         else:
-            self._begin(self._connect_there(reader, writer))
+            self._begin(self._carry("forward.connect", self.to.fields, Tube(reader, writer)))
 
     def _begin(self, carrying: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(carrying)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _connect_there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._carry("forward.connect", self.to.fields, reader, writer)
 
     async def _connect_here(self, number: int) -> None:
         listener = self._listening.number if self._listening is not None else 0
@@ -172,20 +173,13 @@ class Forward:
                 self._link.call("forward.accept", fields).cancel()
             self._failed(_reason(error))
         else:
-            await self._carry("forward.accept", fields, reader, writer)
+            await self._carry("forward.accept", fields, Tube(reader, writer))
 
-    async def _carry(
-        self,
-        operation: str,
-        fields: dict[str, Any],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
-        tube = Tube(reader, writer)
+    async def _carry(self, operation: str, fields: dict[str, Any], tube: Tube) -> None:
         try:
             answer = await tube.carry(self._link.call(operation, fields, tube))
         except HermesError as error:
-            reset(writer)
+            tube.reset()
             self._lose(error)
         else:
             if "error" in answer:

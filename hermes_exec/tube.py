@@ -63,7 +63,14 @@ class Tube:
             call.cancel()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
-            reset(self._writer)
+            self.reset()
+
+    def reset(self) -> None:
+        """Break the connection so that its peer knows it from an end; nothing, once it was closed."""
+        if not self._writer.transport.is_closing():
+            own: socket.socket = self._writer.get_extra_info("socket")
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self._writer.transport.abort()
 
     async def _send(self, call: Call) -> None:
         try:
@@ -91,14 +98,6 @@ class Tube:
                 return
             self._wake.clear()
             await self._wake.wait()
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Break a connection so that its peer knows it from an end; nothing, once it was closed."""
-    if not writer.transport.is_closing():
-        own: socket.socket = writer.get_extra_info("socket")
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    writer.transport.abort()
 
 
 class Arrivals:

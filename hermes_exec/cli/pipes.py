@@ -104,12 +104,13 @@ class Output:
 
 async def feed(stream: Stream, fd: int = 0) -> None:
     """Give a command what comes on our input, until it ends; waits while the command does not read."""
-    while data := await _read(fd):
+    while data := await read(fd):
         await stream.write(data)
     await stream.close_stdin()
 
 
-async def _read(fd: int) -> bytes:
+async def read(fd: int) -> bytes:
+    """What there is on an input; waits for it, and is empty at its end."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     try:

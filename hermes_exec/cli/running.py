@@ -148,14 +148,15 @@ def _outputs(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _detached(spoken: Spoken) -> int:
-    if spoken.stdin or spoken.pty or spoken.merge:
-        raise UsageError("a job reads no input of ours and has no terminal", remedy="leave -i, -t and --merge out")
+    if spoken.pty or spoken.merge:
+        raise UsageError("a job has no terminal, and two outputs", remedy="leave --pty and --merge out")
     async with opened(planned(spoken.on)) as terminal:
         job = await terminal.start(
             _command(spoken),
             name=spoken.name,
             env=variables(spoken.env),
             cwd=spoken.cwd,
+            stdin=bool(spoken.stdin),
             cap_s=None if spoken.timeout is None else time_limit(seconds(spoken.timeout)),
             limits=limits(spoken.limits),
         )

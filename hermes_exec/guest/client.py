@@ -93,7 +93,10 @@ class Client:
             self._lease.cancel()
         self.connection = connection
         for request in list(self.requests.values()):
-            offsets = received.get(request.number, [0, 0, 0])
+            offsets = received.get(request.number)
+            if offsets is None:  # the client has its answer, and the word that it has was lost
+                self.forget(request.number)
+                continue
             for channel, outlet in request.outlets.items():
                 outlet.resume(offsets[channel])
             if request.answer is not None:
@@ -123,6 +126,10 @@ class Client:
 
     def answered(self, request: Request) -> None:
         """Send an answer, after the data that came before it."""
+        for outlet in request.outlets.values():
+            if outlet.spooled:
+                outlet.on_emptied = lambda: self.answered(request)
+                return
         if self.connection is not None:
             self.connection.answer(request)
 

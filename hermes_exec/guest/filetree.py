@@ -34,6 +34,7 @@ INLINE = 128 << 10
 MAX_BLOCK = 2 << 20
 DIGEST = 32
 NO_DIGEST = b"\0" * DIGEST
+_TYPE = stat.S_IFMT(0xFFFF)
 _FULL = 192 << 10
 _MANY = 1000
 COPY, TOUCH = b"+", b"="
@@ -68,22 +69,27 @@ class Sender:
             os.close(self._folders.pop())
 
     def walk(self, ignore: "Ignore") -> "Iterator[bytes]":
-        """The blocks of everything that is not ignored."""
-        waiting = [names_in(self._folders[-1])[::-1]]
+        """The blocks of everything that is not ignored; in each folder what is no folder comes first."""
+        waiting: "list[tuple[list[bytes], list[bytes]]]" = [(self._listing(), [])]
         while waiting:
-            if not waiting[-1]:
+            names, folders = waiting[-1]
+            if names:
+                name = names.pop()
+                if self._put(name, COPY, ignore):
+                    folders.append(name)
+            elif folders:
+                if self._enter(folders.pop(0)):
+                    waiting.append((self._listing(), []))
+            else:
                 waiting.pop()
                 if waiting:
                     self._leave()
-                continue
-            name = waiting[-1].pop()
-            if self._put(name, COPY, ignore):
-                waiting.append(self._listing())
             if self._size >= _FULL or len(self._entries) >= _MANY or self._large >= 0:
                 yield from self._flush()
         yield from self._end()
 
     def _listing(self) -> "list[bytes]":
+        """The names in the present folder, the first one last."""
         try:
             return names_in(self._folders[-1])[::-1]
         except OSError as error:
@@ -94,8 +100,8 @@ class Sender:
         """The blocks of these paths alone, each with COPY or TOUCH before it, grouped by folder."""
         for step in plan:
             *folders, name = step[1:].split(b"/")
-            if self._go(folders):
-                self._put(name, step[:1])
+            if self._go(folders) and self._put(name, step[:1]):
+                self._enter(name)
             if self._size >= _FULL or len(self._entries) >= _MANY or self._large >= 0:
                 yield from self._flush()
         yield from self._end()
@@ -107,7 +113,25 @@ class Sender:
             same += 1
         while len(self._names) > same:
             self._leave()
-        return all(self._put(name, COPY) for name in names[same:])
+        return all(self._enter(name) for name in names[same:])
+
+    def _enter(self, name: bytes) -> bool:
+        """Go into a folder of the present one; False when that is not possible."""
+        try:
+            fd = open_folder(name, self._folders[-1])
+        except OSError as error:
+            self._failed(name, error)
+            return False
+        info = os.fstat(fd)
+        self._folders.append(fd)
+        self._names.append(name)
+        self._add(FOLDER, info.st_mode & PERMISSIONS, info.st_mtime_ns, 0, name)
+        return True
+
+    def _failed(self, name: bytes, error: OSError) -> None:
+        """Leave a name out; if it vanished, the tree is sent as it was a moment later."""
+        if not isinstance(error, FileNotFoundError):
+            self._add(SKIP, UNREADABLE, 0, error.errno or 0, name)
 
     def _leave(self) -> None:
         self._names.pop()
@@ -115,55 +139,50 @@ class Sender:
         self._add(LEAVE, 0, 0, 0, b"")
 
     def _put(self, name: bytes, action: bytes, ignore: "Ignore | None" = None) -> bool:
-        """Add one name of the present folder; True when it is a folder, and now the present one."""
+        """Add one name of the present folder, unless it is a folder itself, which the answer tells."""
+        folder = self._folders[-1]
         try:
-            info = os.stat(name, dir_fd=self._folders[-1], follow_symlinks=False)
-            kind = stat.S_IFMT(info.st_mode)
+            info = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            kind = info.st_mode & _TYPE
             if ignore and ignore.ignores(b"/".join(self._names + [name]), kind == stat.S_IFDIR):
                 return False
-            mode = info.st_mode & PERMISSIONS
             if kind == stat.S_IFDIR:
-                self._folders.append(open_folder(name, self._folders[-1]))
-                self._names.append(name)
-                self._add(FOLDER, mode, info.st_mtime_ns, 0, name)
                 return True
-            if kind == stat.S_IFREG and action == TOUCH:
-                self._add(META, mode, info.st_mtime_ns, 0, name)
+            if kind == stat.S_IFREG and action == COPY:
+                self._file(name, folder, info)
             elif kind == stat.S_IFREG:
-                self._file(name, mode, info)
+                self._add(META, info.st_mode & PERMISSIONS, info.st_mtime_ns, 0, name)
             elif kind == stat.S_IFLNK:
-                target = os.fsencode(os.readlink(name, dir_fd=self._folders[-1]))
-                self._content(LINK, mode, info.st_mtime_ns, name, target)
+                target = os.fsencode(os.readlink(name, dir_fd=folder))
+                self._add(LINK, 0, info.st_mtime_ns, len(target), name)
+                self._contents.append(target)
+                self._size += len(target)
+                self.files += 1
             else:
                 self._add(SKIP, SPECIAL, 0, 0, name)
-        except FileNotFoundError:
-            pass  # it vanished: the tree is sent as it was a moment later
         except OSError as error:
-            self._add(SKIP, UNREADABLE, 0, error.errno or 0, name)
+            self._failed(name, error)
         return False
 
-    def _file(self, name: bytes, mode: int, info: os.stat_result) -> None:
-        fd = os.open(name, READ, dir_fd=self._folders[-1])
+    def _file(self, name: bytes, folder: int, info: os.stat_result) -> None:
+        size = info.st_size
+        mode = info.st_mode & PERMISSIONS
+        fd = os.open(name, READ, dir_fd=folder)
         try:
-            size = info.st_size
-            start = b"" if size > INLINE else os.read(fd, size + 1)
-            if len(start) <= size <= INLINE:
-                self._content(FILE, mode, info.st_mtime_ns, name, start)
+            content = b"" if size > INLINE else os.read(fd, size + 1)
+            if size > INLINE or len(content) > size:
+                self._add(LARGE, mode, info.st_mtime_ns, size, name)
+                self._large, fd = fd, -1
+                self._large_start = content
                 return
-            self._add(LARGE, mode, info.st_mtime_ns, size, name)
-            self._large, fd = fd, -1
-            self._large_start = start
         finally:
             if fd >= 0:
                 os.close(fd)
-
-    def _content(self, kind: int, mode: int, mtime: int, name: bytes, content: bytes) -> None:
-        self._add(kind, mode, mtime, len(content), name)
+        self._add(FILE, mode, info.st_mtime_ns, len(content), name)
         self._contents.append(content)
         self._size += len(content)
         self.files += 1
-        if kind == FILE:
-            self.bytes += len(content)
+        self.bytes += len(content)
 
     def _add(self, kind: int, mode: int, mtime: int, size: int, name: bytes) -> None:
         self._entries.append(ENTRY.pack(kind, mode, mtime, size))

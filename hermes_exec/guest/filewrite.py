@@ -4,7 +4,6 @@ Nothing that comes from the sender is trusted: a name is one component, a link i
 content is written beside its place and renamed into it, so at any moment there is the old or the new.
 """
 
-import errno
 import os
 import stat
 
@@ -17,6 +16,7 @@ from .filesafe import (
     fold,
     leads_out,
     open_folder,
+    umask,
     write_all,
 )
 
@@ -29,13 +29,14 @@ TOLD = 200
 class Folder:
     """A folder that is being filled, and the mode and time that it gets when all is in it."""
 
-    __slots__ = ("fd", "mode", "mtime", "path", "seen")
+    __slots__ = ("fd", "hidden", "mode", "mtime", "path", "seen")
 
-    def __init__(self, fd: int, path: bytes, mode: int, mtime: int) -> None:
+    def __init__(self, fd: int, path: bytes, mode: int, mtime: int, hidden: bool = False) -> None:
         self.fd = fd
         self.path = path
         self.mode = mode & PERMISSIONS
         self.mtime = mtime
+        self.hidden = hidden
         self.seen: "dict[bytes | str, bytes]" = {}
 
     def join(self, name: bytes) -> bytes:
@@ -49,7 +50,11 @@ class Folder:
 
 
 class Landing:
-    """The folders from the root down to the present one, and the large file that is being written, if any."""
+    """The folders from the root down to the present one, and the large file that is being written, if any.
+
+    A new folder is hidden, under a name of ours, until its files are in it, so that these need no
+    renaming of their own; it takes its name before any folder in it is entered.
+    """
 
     def __init__(self, root: int, keep_outside: bool) -> None:
         self.files = 0
@@ -58,7 +63,10 @@ class Landing:
         self._keep_outside = keep_outside
         self._folders = [Folder(root, b"", 0, 0)]
         self._temporary = TEMPORARY + os.urandom(6).hex().encode()
+        self._hidden = self._temporary + b".d"
+        self._umask = umask()
         self._name = b""
+        self._writing = b""
         self._large = -1
         self._large_mode = 0
         self._large_mtime = 0
@@ -83,11 +91,16 @@ class Landing:
         return self._folders[-1].path if name == b"." else self._folders[-1].join(name)
 
     def close(self) -> None:
-        """Close what is open and remove what is unfinished."""
+        """Close what is open, remove what is unfinished, and let what is whole be seen."""
         if self._large >= 0:
             os.close(self._large)
             self._large = -1
             self._drop()
+        while len(self._folders) > 1:
+            try:
+                self.leave()
+            except OSError:
+                pass  # it stays as it is
         while self._folders:
             os.close(self._folders.pop().fd)
 
@@ -122,34 +135,58 @@ class Landing:
     def enter(self, name: bytes, mode: int, mtime: int) -> None:
         """Go into a folder, which is made if it is not there."""
         self.take(name)
-        folder = self._folders[-1]
+        self._publish()
+        above = self._folders[-1]
+        hidden = False
         try:
-            os.mkdir(name, 0o700, dir_fd=folder.fd)
-        except FileExistsError:
-            pass
-        self._folders.append(Folder(open_folder(name, folder.fd), folder.join(name), mode, mtime))
+            fd = open_folder(name, above.fd)
+            self._make_writable(fd)
+        except FileNotFoundError:
+            os.mkdir(self._hidden, 0o700, dir_fd=above.fd)
+            fd = open_folder(self._hidden, above.fd)
+            hidden = True
+        self._folders.append(Folder(fd, above.join(name), mode, mtime, hidden))
+
+    @staticmethod
+    def _make_writable(fd: int) -> None:
+        """A folder of ours that is there already, until it gets its mode in the end."""
+        info = os.fstat(fd)
+        if info.st_mode & 0o700 != 0o700 and info.st_uid == os.geteuid():
+            os.fchmod(fd, stat.S_IMODE(info.st_mode) | 0o700)
+
+    def _publish(self) -> None:
+        folder = self._folders[-1]
+        if folder.hidden:
+            above = self._folders[-2].fd
+            os.rename(self._hidden, os.path.basename(folder.path), src_dir_fd=above, dst_dir_fd=above)
+            folder.hidden = False
 
     def leave(self) -> None:
         """Go back up from a folder that is complete."""
-        folder = self._folders.pop()
-        self._name = os.path.basename(folder.path)
+        folder = self._folders[-1]
+        self._name = b""
         try:
             folder.settle()
+            self._publish()
         finally:
+            self._folders.pop()
             os.close(folder.fd)
 
     def file(self, name: bytes, mode: int, mtime: int, content: memoryview) -> None:
         """A whole small file."""
         self.take(name)
-        folder = self._folders[-1].fd
-        temporary = self._temporary
-        fd = os.open(temporary, NEW, 0o600, dir_fd=folder)
+        folder = self._folders[-1]
+        at = folder.fd
+        mode &= PERMISSIONS
+        self._writing = name if folder.hidden else self._temporary
+        fd = os.open(self._writing, NEW, mode, dir_fd=at)
         try:
-            if os.write(fd, content) != len(content):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fchmod(fd, mode & PERMISSIONS)
+            write_all(fd, content)
+            if mode & self._umask:
+                os.fchmod(fd, mode)
             os.utime(fd, ns=(mtime, mtime))
-            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            if not folder.hidden:
+                os.rename(self._writing, name, src_dir_fd=at, dst_dir_fd=at)
         except BaseException:
             self._drop()
             raise
@@ -161,8 +198,10 @@ class Landing:
     def begin(self, name: bytes, mode: int, mtime: int) -> None:
         """A large file, whose content follows in pieces."""
         self.take(name)
-        self._large = self._new()
-        self._large_mode = mode
+        folder = self._folders[-1]
+        self._writing = name if folder.hidden else self._temporary
+        self._large = os.open(self._writing, NEW, 0o600, dir_fd=folder.fd)
+        self._large_mode = mode & PERMISSIONS
         self._large_mtime = mtime
 
     def write(self, piece: memoryview) -> None:
@@ -172,24 +211,22 @@ class Landing:
 
     def complete(self) -> None:
         """The large file is whole and right."""
-        self._place(self._large, self._large_mode, self._large_mtime)
         fd = self._large
+        os.fchmod(fd, self._large_mode)
+        os.utime(fd, ns=(self._large_mtime, self._large_mtime))
+        self._take_name()
         self._large = -1
         os.close(fd)
-
-    def _new(self) -> int:
-        return os.open(self._temporary, NEW, 0o600, dir_fd=self._folders[-1].fd)
-
-    def _place(self, fd: int, mode: int, mtime: int) -> None:
-        folder = self._folders[-1].fd
-        os.fchmod(fd, mode & PERMISSIONS)
-        os.utime(fd, ns=(mtime, mtime))
-        os.rename(self._temporary, self._name, src_dir_fd=folder, dst_dir_fd=folder)
         self.files += 1
+
+    def _take_name(self) -> None:
+        folder = self._folders[-1]
+        if not folder.hidden:
+            os.rename(self._writing, self._name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
 
     def _drop(self) -> None:
         try:
-            os.unlink(self._temporary, dir_fd=self._folders[-1].fd)
+            os.unlink(self._writing, dir_fd=self._folders[-1].fd)
         except OSError:
             pass
 
@@ -203,11 +240,12 @@ class Landing:
             if len(self.outside) < TOLD:
                 self.outside.append([self.path, target])
             return
-        folder = self._folders[-1].fd
-        os.symlink(target, self._temporary, dir_fd=folder)
+        folder = self._folders[-1]
+        self._writing = name if folder.hidden else self._temporary
+        os.symlink(target, self._writing, dir_fd=folder.fd)
         try:
-            os.utime(self._temporary, ns=(mtime, mtime), dir_fd=folder, follow_symlinks=False)
-            os.rename(self._temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.utime(self._writing, ns=(mtime, mtime), dir_fd=folder.fd, follow_symlinks=False)
+            self._take_name()
         except BaseException:
             self._drop()
             raise

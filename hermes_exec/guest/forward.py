@@ -55,8 +55,7 @@ class Listener:
 
     def _acceptable(self) -> None:
         try:
-            # What socket.accept is made of.
-            number: int = self._socket._accept()[0]  # type: ignore[attr-defined]  # noqa: SLF001
+            number = _accept(self._socket)
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:  # too many open files: others may close some
@@ -91,6 +90,10 @@ class Listener:
             remove_path(self._path, self._inode)
         self._on_closed()
         self._request.finish({})
+
+
+def _accept(sock: "_socket.socket") -> int:
+    return int(sock._accept()[0])  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
 
 
 def bind_path(path: bytes) -> "_socket.socket":

@@ -11,7 +11,7 @@ import fcntl
 import os
 from _collections import deque  # collections itself is slow to import
 
-from .spool import CAP, Spool
+from .spool import Spool
 from .wire import CHUNK, WINDOW
 
 TYPE_CHECKING = False
@@ -62,6 +62,7 @@ class Outlet:
         self._on_drained: "Callable[[], None] | None" = None
         self.on_disk_full: "Callable[[], None] | None" = None
         self.on_room: "Callable[[], None] | None" = None
+        self.on_emptied: "Callable[[], None] | None" = None
 
     def read_from(self, fd: int, on_end: "Callable[[], None] | None" = None) -> None:
         """Send what ``fd`` gives; the caller keeps ``fd`` and is told when it has ended."""
@@ -121,12 +122,18 @@ class Outlet:
         """A new connection: go on at the offset up to which the reader has received."""
         self._spool_folder = None
         self.queued = False
+        self.on_emptied = None
         self._drop(min(received, self._end))
         self._unsent = 0
         self._skip = max(0, received - self._start)
         if self._chunks:
             self._wake(self)
         self._pump_on()
+
+    @property
+    def spooled(self) -> bool:
+        """True while bytes wait on disk; ``on_emptied`` is called when the last of them is on its way."""
+        return self._spool is not None
 
     @property
     def pending(self) -> bool:
@@ -171,7 +178,7 @@ class Outlet:
 
     def _room(self) -> bool:
         if self._spool_folder:
-            return self._spool is None or self._spool.size < CAP
+            return self._spool is None or not self._spool.full
         return self._spool is None and not self.full
 
     def _pump_on(self) -> None:
@@ -182,6 +189,8 @@ class Outlet:
             if not self._spool.size:
                 self._spool.close()
                 self._spool = None
+                if self.on_emptied is not None:
+                    self.on_emptied()
         if self._fd >= 0:
             self._drain_on()
             self._watch(self._room())
@@ -223,13 +232,12 @@ class Outlet:
         if self._spool is None and (self._spool_folder is None or not self.full):
             self.put(data)
             return
-        try:
-            if self._spool is None and self._spool_folder is not None:
+        if self._spool is None and self._spool_folder is not None:
+            try:
                 self._spool = Spool(self._spool_folder())
-            if self._spool is not None:
-                self._spool.put(data)
-        except OSError:
-            self.put(data)  # over the window by one read; the producer waits from now on
+            except OSError:
+                self.put(data)  # over the window by one read; the producer waits from now on
+        if self._spool is None or not self._spool.put(data):
             self._watch(False)
             if self.on_disk_full is not None:
                 self.on_disk_full()

@@ -15,22 +15,35 @@ class Spool:
         self._file = nameless_file(folder)
         self._read = 0
         self._written = 0
+        self._rest = b""  # what the disk did not take
 
     @property
     def size(self) -> int:
         """Bytes that were put and not taken yet."""
-        return self._written - self._read
+        return self._written - self._read + len(self._rest)
 
-    def put(self, data: bytes) -> None:
-        """Append; raises OSError when the disk is full, and then nothing was added."""
+    @property
+    def full(self) -> bool:
+        """True when no more may be put."""
+        return bool(self._rest) or self.size >= CAP
+
+    def put(self, data: bytes) -> bool:
+        """Append; False when the disk is full, and then what it did not take waits in memory."""
         done = 0
-        while done < len(data):
-            done += os.pwrite(self._file, data[done:], self._written + done)
+        try:
+            while done < len(data):
+                done += os.pwrite(self._file, data[done:], self._written + done)
+        except OSError:
+            self._rest = data[done:]
         self._written += done
+        return not self._rest
 
     def take(self) -> bytes:
         """The next bytes, at most CHUNK."""
-        data = os.pread(self._file, min(CHUNK, self.size), self._read)
+        if self._read == self._written:
+            data, self._rest = self._rest, b""
+            return data
+        data = os.pread(self._file, min(CHUNK, self._written - self._read), self._read)
         self._read += len(data)
         return data
 

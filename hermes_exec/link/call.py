@@ -82,8 +82,8 @@ class Call:
         view = memoryview(data)
         for start in range(0, len(data), wire.CHUNK):
             while self._sent - self._written >= wire.WINDOW and not self.answer.done():
-                self._drained = self._link.loop.create_future()
-                await self._drained
+                self._drained = self._drained or self._link.loop.create_future()
+                await asyncio.shield(self._drained)  # which other writers may wait for too
             if self.answer.done():
                 return
             piece = bytes(view[start : start + wire.CHUNK])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _WELCOME_S = 60.0
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _FORGET_S = 0.05
+_CLOSE_S = 15.0
 _GONE, _ELSEWHERE = 3, 4
 """Exit codes of guest/bridge.py."""
 
@@ -58,6 +59,7 @@ class Link:
         self._attempt: Attempt | None = None
         self._channel: Channel | None = None
         self._parts: set[str] = set()
+        self._needed: set[str] = set()
         self._forget: list[int] = []
         self._forgetting = False
         self._reconnecting: asyncio.Task[None] | None = None
@@ -121,6 +123,7 @@ class Link:
 
     def need(self, part: str) -> None:
         """Send a part of the guest that the next request uses, unless it is there."""
+        self._needed.add(part)
         if part not in self._parts:
             self._parts.add(part)
             self.send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._same)))
@@ -138,13 +141,15 @@ class Link:
     async def close(self) -> None:
         """End what this client has in the place; its guest ends too unless jobs or others need it."""
         if self._lost is None:
-            self._lost = Closed("the terminal is closed")
             if self._reconnecting is not None:
+                await asyncio.wait([self._reconnecting], timeout=_CLOSE_S)
                 self._reconnecting.cancel()
+        if self._lost is None:
+            self._lost = Closed("the terminal is closed")
             if self._channel is not None:
                 self.send(wire.frame(wire.BYE, 0, 0))
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._gone.wait(), 15)
+                    await asyncio.wait_for(self._gone.wait(), _CLOSE_S)
         self._drop_channel()
         self._fail_all(self._lost)
 
@@ -269,6 +274,8 @@ class Link:
                 return
 
     def _resume(self, welcome: dict[str, Any]) -> None:
+        for part in sorted(self._needed):  # one may have been lost on its way
+            self.need(part)
         offsets = dict(welcome["inlets"])
         highest = welcome["highest"]
         for call in list(self._calls.values()):
@@ -297,5 +304,5 @@ class Link:
 
     def _forget_soon(self) -> None:
         self._forgetting = False
-        if self._forget:
+        if self._forget and self._channel is not None:
             self.send(self._forget_frame())

@@ -1,6 +1,5 @@
 """The carrier for places without a Python: each command is a process of its own, started through ``sh``."""
 
 from hermes_exec.plain.carrier import PlainCarrier
-from hermes_exec.plain.files import read, write
 
-__all__ = ["PlainCarrier", "read", "write"]
+__all__ = ["PlainCarrier"]

@@ -123,11 +123,11 @@ class PlainCarrier:
         return session
 
     async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
-        """See ``hermes_exec.plain.read``."""
+        """See ``hermes_exec.plain.files.read``."""
         return await files.read(self._place, path)
 
     async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
-        """See ``hermes_exec.plain.write``."""
+        """See ``hermes_exec.plain.files.write``."""
         await files.write(self._place, path, data)
 
     async def close(self) -> None:

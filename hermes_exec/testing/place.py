@@ -107,7 +107,7 @@ _REFUSED: dict[str, Callable[[Terminal], Awaitable[None]]] = {"sessions": _ask_f
 
 def link(terminal: Terminal) -> Link:
     """The guest's link of a terminal, to be cut."""
-    return terminal._link("be cut")  # noqa: SLF001  the suite may look inside
+    return terminal._context.link("be cut")  # noqa: SLF001  the suite may look inside
 
 
 def marker() -> str:

@@ -98,3 +98,17 @@ def live(backend: Place) -> Live:
         asyncio.run(whole())
 
     return run
+
+
+async def wait_until(true: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+@pytest.fixture
+def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
+    """Wait for what nobody tells of, ten seconds at most."""
+    return wait_until

@@ -9,18 +9,21 @@ import re
 import socket
 import struct
 import threading
+import urllib.request
 from array import array
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.carrier import Running
 from hermes_exec.forward import Endpoint, Forward
 from hermes_exec.link.link import Link
+
+if TYPE_CHECKING:
+    from hermes_exec.carrier import Running
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -97,11 +100,9 @@ class Output:
             self.port.set_result(int(found.group(1)))
 
 
-def get(url_host: str, port: int, path: str) -> bytes:
+def get(at: Endpoint, path: str) -> bytes:
     """One HTTP request by a client that knows nothing of us."""
-    import urllib.request
-
-    with urllib.request.urlopen(f"http://{url_host}:{port}/{path}", timeout=30) as response:
+    with urllib.request.urlopen(f"http://{at}/{path}", timeout=30) as response:
         body: bytes = response.read()
         assert len(body) == int(response.headers["Content-Length"])
         return body
@@ -173,11 +174,8 @@ def test_http_server_in_the_place_answers_fifty_requests_at_once(live: Live, tmp
         argv = [b"python3", b"-u", b"-m", b"http.server", b"--bind", b"127.0.0.1", b"0"]
         link.call("exec", {"argv": argv, "cwd": bytes(tmp_path)}, output)
         async with Forward(link, 0, await output.port) as forward:
-            fetch = (
-                asyncio.to_thread(get, "127.0.0.1", forward.address.port, f"page{number}")
-                for number in range(50)
-            )
-            for number, body in enumerate(await asyncio.gather(*fetch)):
+            pages = [asyncio.to_thread(get, forward.address, f"page{number}") for number in range(50)]
+            for number, body in enumerate(await asyncio.gather(*pages)):
                 assert body == b"%d\n" % number * 10_000
 
     live(scenario)
@@ -192,7 +190,7 @@ def test_http_body_of_100_mb_comes_whole(live: Live, tmp_path: Path) -> None:
         argv = [b"python3", b"-u", b"-m", b"http.server", b"--bind", b"127.0.0.1", b"0"]
         link.call("exec", {"argv": argv, "cwd": bytes(tmp_path)}, output)
         async with Forward(link, 0, await output.port) as forward:
-            assert await asyncio.to_thread(get, "127.0.0.1", forward.address.port, "large") == body
+            assert await asyncio.to_thread(get, forward.address, "large") == body
 
     live(scenario)
 
@@ -206,7 +204,7 @@ class Page(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.body)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
 
@@ -216,10 +214,11 @@ def test_program_in_the_place_reaches_our_http_server(live: Live) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             async with Forward(link, 0, server.server_address[1], reverse=True) as forward:
+                expected = hashlib.sha256(Page.body).hexdigest()
                 code = (
                     "import hashlib, sys, urllib.request\n"
                     f"body = urllib.request.urlopen('http://{forward.address}/').read()\n"
-                    f"sys.exit(hashlib.sha256(body).hexdigest() != '{hashlib.sha256(Page.body).hexdigest()}')\n"
+                    f"sys.exit(hashlib.sha256(body).hexdigest() != '{expected}')\n"
                 )
                 answer = await link.request("exec", {"argv": [b"python3", b"-c", code.encode()]})
                 assert answer["code"] == 0

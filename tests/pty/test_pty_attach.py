@@ -6,15 +6,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import Closed
 from hermes_exec.link.link import Link
 from hermes_exec.pty import Pty, attach_pty, link_pty
-from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.local import LocalBackend
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 Until = Callable[[Pty, bytes], Awaitable[bytes]]
 
 
@@ -23,15 +27,6 @@ async def another_client(link: Link, backend: LocalBackend) -> Link:
     other = Link(backend, env={}, cwd=None)
     await other.attach(link.guest, str(link.identity["interpreter"]))
     return other
-
-
-async def guest_is_gone(link: Link) -> bool:
-    folder = Path(str(link.guest["folder"]))
-    for _ in range(500):
-        if not folder.exists():
-            return True
-        await asyncio.sleep(0.01)
-    return False
 
 
 def test_detached_program_goes_on_and_is_found_again(live: Live, until: Until) -> None:
@@ -171,16 +166,16 @@ def test_pty_ends_with_the_client_that_started_it(live: Live, backend: LocalBack
     live(scenario)
 
 
-def test_kept_pty_outlives_its_client_and_tells_its_end_later(live: Live, backend: LocalBackend) -> None:
+def test_kept_pty_outlives_its_client_and_tells_its_end_later(
+    live: Live, backend: LocalBackend, eventually: Eventually, tmp_path: Path
+) -> None:
     async def scenario(link: Link) -> None:
         starter = await another_client(link, backend)
-        script = "echo shown; read -r _; exit 7"
+        script = f"echo shown; read -r _; touch {tmp_path}/over; exit 7"
         pty = await link_pty(starter, ["sh", "-c", script], name="kept", keep_s=60)
         await pty.write("\n")
         await starter.close()
-        while not (listed := (await link.request("pty.list", {}))["ptys"])[0]["ended"]:
-            await asyncio.sleep(0.01)
-        assert listed[0]["name"] == "kept"
+        await eventually((tmp_path / "over").exists)
         late = await attach_pty(link, "kept")
         assert b"shown\r\n" in b"".join([piece async for piece in late])
         assert (await late.wait()).exit_code == 7
@@ -189,9 +184,12 @@ def test_kept_pty_outlives_its_client_and_tells_its_end_later(live: Live, backen
     live(scenario)
 
 
-def test_kept_pty_keeps_its_guest_and_ends_when_nobody_attaches(live: Live, backend: LocalBackend) -> None:
+def test_kept_pty_keeps_its_guest_and_ends_when_nobody_attaches(
+    live: Live, backend: LocalBackend, eventually: Eventually
+) -> None:
     async def scenario(link: Link) -> None:
         await link_pty(link, ["cat"], name="kept", keep_s=0.5)
+        folder = Path(str(link.guest["folder"]))
         identity, python = link.guest, str(link.identity["interpreter"])
         await link.close()
         later = Link(backend, env={}, cwd=None)
@@ -201,7 +199,7 @@ def test_kept_pty_keeps_its_guest_and_ends_when_nobody_attaches(live: Live, back
         done, _ = await asyncio.wait((asyncio.ensure_future(watching.wait()),), timeout=0.8)
         assert not done
         await later.close()
-        assert await guest_is_gone(later)
+        await eventually(lambda: not folder.exists())
         assert time.monotonic() - started < 5
 
     live(scenario)

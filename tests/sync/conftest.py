@@ -31,7 +31,10 @@ def script(tmp_path: Path) -> Generator[Script]:
     started: list[subprocess.Popen[str]] = []
 
     def start(text: str, **names: object) -> subprocess.Popen[str]:
-        lines = ["import hermes_exec.sync as hx", *(f"{name} = {str(value)!r}" for name, value in names.items())]
+        lines = [
+            "import hermes_exec.sync as hx",
+            *(f"{name} = {str(value)!r}" for name, value in names.items()),
+        ]
         path = tmp_path / "script.py"
         path.write_text("\n".join(lines) + "\n" + textwrap.dedent(text))
         argv = [sys.executable, "-W", "error", str(path)]
@@ -54,9 +57,14 @@ def fifo(tmp_path: Path) -> Path:
     return path
 
 
-def is_alive(pid: int) -> bool:
-    """False for a process that is gone, and for one that only waits to be reaped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+@pytest.fixture
+def is_alive() -> Callable[[str], bool]:
+    """Tells whether a process is there, and not only waits to be reaped."""
+
+    def alive(pid: str) -> bool:
+        try:
+            return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    return alive

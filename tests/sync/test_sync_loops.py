@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import hermes_exec.sync as hx
+from hermes_exec.link.link import Link
 from hermes_exec.portal import portal
+from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 def test_it_works_inside_a_running_loop_as_in_a_notebook() -> None:
@@ -63,17 +68,30 @@ def test_the_loop_goes_on_after_a_callback_that_exits(terminal: hx.Terminal) -> 
     assert terminal.run("true").ok
 
 
-def test_a_broken_link_is_mended_while_nobody_calls(terminal: hx.Terminal) -> None:
-    link = terminal._core._carrier.link
-    assert link is not None
-    mended = threading.Event()
-    original = link._resume
+def test_a_forwarded_connection_goes_on_while_nobody_calls(terminal: hx.Terminal) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        terminal.forward(0, server.getsockname()[1]) as forward,
+        socket.create_connection((forward.address.host, forward.address.port)) as client,
+    ):
+        peer, _ = server.accept()
+        with peer:
+            for text in (b"ping", b"pong") * 20:
+                client.sendall(text)
+                assert peer.recv(4, socket.MSG_WAITALL) == text
 
-    def resumed(welcome: dict[str, object]) -> None:
-        original(welcome)
-        mended.set()
 
-    link._resume = resumed  # type: ignore[method-assign]  to be told, instead of asking again and again
-    portal().do(link.cut)
-    assert mended.wait(10)
-    assert terminal.run("echo there").stdout == b"there\n"
+def test_a_broken_link_is_mended_while_nobody_calls(fifo: Path) -> None:
+    async def opened() -> Link:
+        link = Link(LocalBackend(), env={}, cwd=None)
+        await link.open()
+        return link
+
+    door, answered = portal(), threading.Event()
+    link = door.call(opened())
+    call = door.do(lambda: link.call("exec", {"argv": [b"cat", os.fsencode(fifo)]}))
+    door.do(lambda: call.answer.add_done_callback(lambda _: answered.set()))
+    door.do(link.cut)
+    fifo.write_text("the end")
+    assert answered.wait(10)  # it came over a new channel
+    door.call(link.close())

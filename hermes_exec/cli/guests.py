@@ -1,0 +1,88 @@
+"""The guests that have jobs, found again by a process that did not start them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.cli.places import planned
+from hermes_exec.cli.say import note
+from hermes_exec.errors import HermesError, PlaceUnavailable, UsageError
+from hermes_exec.job import Job, list_jobs
+from hermes_exec.link.link import Link
+from hermes_exec.records import read_records, remove_record
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from hermes_exec.jobstatus import JobStatus
+    from hermes_exec.records import GuestRecord
+
+_PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A guest that answered, and its jobs."""
+
+    record: GuestRecord
+    link: Link
+    jobs: list[JobStatus]
+
+
+@asynccontextmanager
+async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]:
+    """Those that answer, of one place or of all, the oldest first; the others are told of.
+
+    One that is gone for good is forgotten.
+    """
+    target = None if on is None else planned(on).target
+    records = [record for record in read_records() if target in {None, record.target}]
+    async with AsyncExitStack() as stack:
+        found = await asyncio.gather(*(_ask(record, stack) for record in records))
+        yield [guest for guest in found if guest is not None]
+
+
+async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            plan = planned(record.target)
+            await plan.backend.open()
+            stack.push_async_callback(plan.backend.close, keep=True)
+            link = Link(plan.backend, env={}, cwd=None)
+            await link.attach(record.identity, record.interpreter)
+            stack.push_async_callback(link.close)
+            return Guest(record, link, await list_jobs(link))
+    except TimeoutError:
+        note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
+    except PlaceUnavailable as error:
+        if "guest is gone" in error.what or "started anew" in error.what:
+            remove_record(record.id)
+        else:
+            note(f"{record.target}: its jobs are not shown: {error}")
+    except HermesError as error:
+        note(f"{record.target}: its jobs are not shown: {error}")
+    return None
+
+
+@asynccontextmanager
+async def job_called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Job, JobStatus]]:
+    """The one job with that id, or else that name.
+
+    Raises:
+        UsageError: there is none, or several have the name.
+    """
+    async with guests_with_jobs(on) as guests:
+        everything = [(guest, status) for guest in guests for status in guest.jobs]
+        found = [each for each in everything if each[1].id == word] or [
+            each for each in everything if word and each[1].name == word
+        ]
+        if not found:
+            raise UsageError(f"there is no job {word!r}", remedy="hermes-exec jobs")
+        if len(found) > 1:
+            ids = ", ".join(status.id for _, status in found)
+            raise UsageError(f"{len(found)} jobs are called {word!r}", remedy=f"one of {ids}")
+        guest, status = found[0]
+        yield Job(guest.link, status.id), status

@@ -1,0 +1,229 @@
+"""``jobs``, ``logs``, ``attach`` and ``kill``: what was started with ``run --detach``, by whomever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import aclosing
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hermes_exec.cli import loop
+from hermes_exec.cli.options import Json, On
+from hermes_exec.cli.say import note
+from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.words import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from hermes_exec.job import Job
+    from hermes_exec.jobstatus import JobStatus
+    from hermes_exec.result import Event, Result
+
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its name.")]
+
+
+class Stream(StrEnum):
+    """Which of a job's outputs."""
+
+    BOTH = "both"
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add one of the commands to the application."""
+    commands = {"jobs": jobs, "logs": logs, "attach": attach, "kill": kill}
+    app.command(name, short_help=summary)(commands[name])
+
+
+def jobs(
+    on: On = None,
+    *,
+    prune: Annotated[bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")] = False,
+    json: Json = False,
+) -> int:
+    """List the jobs of all places, or of one. A job is started with: run --detach."""
+    return loop.run(_jobs(on, prune=prune, json=json))
+
+
+def logs(
+    job: JobName,
+    on: On = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    stream: Annotated[Stream, typer.Option(help="Which of its outputs.")] = Stream.BOTH,
+    tail: Annotated[int | None, typer.Option(metavar="BYTES", min=1, help="No more than so much of its end.")] = None,
+    json: Json = False,
+) -> int:
+    """Show what a job wrote, its errors as our errors. Leaving does not disturb it."""
+    return loop.run(_logs(job, on, follow=follow, stream=stream.value, tail=tail, json=json))
+
+
+def attach(job: JobName, on: On = None) -> int:
+    """Show what a job writes from its beginning on, send it our input, and end with its exit code.
+
+    Its input is there if it was started with: run --detach --stdin. Ctrl-C leaves it to itself.
+    """
+    return loop.run(_attach(job, on))
+
+
+def kill(
+    job: Annotated[list[str], typer.Argument(metavar="JOB", help="Its id, or its name.")],
+    on: On = None,
+    grace: Annotated[str, typer.Option(metavar="TIME", help="Between TERM and KILL.")] = "2s",
+    *,
+    json: Json = False,
+) -> int:
+    """End jobs, with all that they started. One that has ended is left as it is."""
+    return loop.run(_kill(job, on, seconds(grace), json=json))
+
+
+async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
+    from hermes_exec.cli.guests import guests_with_jobs
+    from hermes_exec.job import prune_jobs
+
+    async with guests_with_jobs(on) as guests:
+        if prune:
+            pruned = [id for guest in guests for id in await prune_jobs(guest.link)]
+            if json:
+                show_json({"pruned": pruned})
+            else:
+                note(f"{len(pruned)} forgotten" if pruned else "none has ended")
+            return 0
+        found = [(guest.record.target, status) for guest in guests for status in guest.jobs]
+    if json:
+        show_json([_facts(target, status) for target, status in found])
+    elif found:
+        heads = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "PLACE", "COMMAND")
+        show_table(heads, [_row(target, status) for target, status in found])
+    else:
+        note("no jobs. Try: hermes-exec run --detach -- COMMAND")
+    return 0
+
+
+def _facts(target: str, status: JobStatus) -> dict[str, Any]:
+    from hermes_exec.cli.running import facts_of
+
+    return {
+        "job": status.id,
+        "name": status.name,
+        "target": target,
+        "state": status.state.value,
+        "command": status.command,
+        "pid": status.pid,
+        "started": status.started,
+        "ended": status.ended,
+        "duration_s": round(status.duration_s, 3),
+        "stdout_bytes": status.stdout_bytes,
+        "stderr_bytes": status.stderr_bytes,
+        "note": status.note,
+        "result": None if status.result is None else facts_of(status.result),
+    }
+
+
+def _row(target: str, status: JobStatus) -> list[str]:
+    state = status.state.value if status.result is None else status.result.reason
+    return [
+        status.id,
+        status.name,
+        f"{state}: {status.note}" if status.note and status.result is None else state,
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(status.started)),
+        took(status.duration_s),
+        f"{status.stdout_bytes + status.stderr_bytes:,} B",
+        target,
+        " ".join(status.command.split())[:60],
+    ]
+
+
+def took(seconds: float) -> str:
+    """A length of time, as short as it can be said."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+async def _logs(
+    word: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool
+) -> int:
+    from hermes_exec.cli.guests import job_called
+
+    async with job_called(word, on) as (job, _):
+        events = job.logs(-tail if tail else 0, _stream(stream), follow=follow)
+        if json:
+            async with aclosing(events):
+                async for event in events:
+                    show_json({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
+        else:
+            await _show(events)
+    return 0
+
+
+def _stream(word: str) -> Any:
+    return word
+
+
+async def _show(events: AsyncGenerator[Event]) -> None:
+    from hermes_exec.cli.flags import flags
+    from hermes_exec.cli.pipes import Output
+
+    outputs = {"stdout": Output(1, flags.redactor), "stderr": Output(2, flags.redactor)}
+    try:
+        async with aclosing(events):
+            async for event in events:
+                await outputs[event.kind].write(event.data)
+        for output in outputs.values():
+            await output.flush()
+    finally:
+        for output in outputs.values():
+            output.close()
+
+
+async def _attach(word: str, on: str | None) -> int:
+    from hermes_exec.cli.guests import job_called
+    from hermes_exec.cli.running import tell_end
+
+    async with job_called(word, on) as (job, _):
+        typing = asyncio.create_task(_type(job))
+        try:
+            await _show(job.logs(follow=True))
+            result: Result = await job.wait(max_output=0)
+        except asyncio.CancelledError:
+            note(f"left; {job.id} goes on. Try: hermes-exec attach {job.id}, or kill")
+            raise
+        finally:
+            typing.cancel()
+            await asyncio.gather(typing, return_exceptions=True)
+    tell_end(result)
+    return result.shell_code
+
+
+async def _type(job: Job) -> None:
+    from hermes_exec.cli.pipes import read
+
+    while data := await read(0):
+        await job.write(data)
+    if not os.isatty(0):
+        await job.close_stdin()
+
+
+async def _kill(words: list[str], on: str | None, grace_s: float, *, json: bool) -> int:
+    from hermes_exec.cli.guests import job_called
+    from hermes_exec.cli.running import facts_of
+
+    ended: list[dict[str, Any]] = []
+    for word in words:
+        async with job_called(word, on) as (job, _):
+            result = await job.kill(grace_s, max_output=0)
+            ended.append({"job": job.id, **facts_of(result)})
+            if not json:
+                print(f"{job.id}  {result.reason}")
+    if json:
+        show_json(ended)
+    return 0

@@ -1,0 +1,203 @@
+"""``backends`` and ``doctor``: what can be used on this machine, what cannot, why, and what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hermes_exec.backend import Check
+from hermes_exec.cli import loop
+from hermes_exec.cli.options import Json, Place
+from hermes_exec.cli.say import CHECK_FAILED, note
+from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.registry import backend_class, known_types
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+
+_PATIENCE_S = 15.0
+_WORST = ("ok", "warning", "missing")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of place, and what its doctor says."""
+
+    type: str
+    checks: list[Check]
+    features: frozenset[str] = frozenset()
+
+    @property
+    def status(self) -> str:
+        """Of its worst check."""
+        return max((check.status for check in self.checks), key=_WORST.index, default="ok")
+
+    @property
+    def usable(self) -> bool:
+        """Whether nothing is missing."""
+        return self.status != "missing"
+
+    @property
+    def reason(self) -> str:
+        """Its worst check, in words."""
+        worst = [check for check in self.checks if check.status == self.status != "ok"]
+        return "; ".join(check.detail for check in worst)
+
+    @property
+    def remedy(self) -> str:
+        """What mends that."""
+        return "; ".join(check.remedy for check in self.checks if check.status == self.status != "ok" and check.remedy)
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add one of the commands to the application."""
+    app.command(name, short_help=summary)({"backends": backends, "doctor": doctor}[name])
+
+
+def backends(*, json: Json = False) -> int:
+    """List the kinds of place: which of them can be used on this machine, and why not the others."""
+    kinds = asyncio.run(every_kind())
+    if json:
+        show_json([{**_facts(kind), "features": sorted(kind.features)} for kind in kinds])
+        return 0
+    rows = [[kind.type, "yes" if kind.usable else "no", kind.reason, kind.remedy] for kind in kinds]
+    show_table(("TYPE", "USABLE", "WHY", "TRY"), rows)
+    return 0
+
+
+def doctor(
+    target: Place = None,
+    *,
+    reap: Annotated[
+        bool, typer.Option("--reap", help="Remove what crashed guests left here: their processes and folders.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Look for what is amiss on this machine, or with one place, which is opened for that.
+
+    The exit code is 1 when something that is needed is missing.
+    """
+    if reap:
+        if target not in {None, "local"}:
+            raise UsageError("only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap")
+        return _reap(json=json)
+    return loop.run(_doctor(target, json=json))
+
+
+async def every_kind() -> list[Kind]:
+    """Ask every kind of place at once."""
+    return list(await asyncio.gather(*(one_kind(name) for name in known_types())))
+
+
+async def one_kind(name: str) -> Kind:
+    """Ask one kind of place how it is here."""
+    try:
+        backend = await asyncio.to_thread(backend_class, name)  # importing an SDK takes seconds
+        async with asyncio.timeout(_PATIENCE_S):
+            return Kind(name, await backend.doctor(), backend.features)
+    except TimeoutError:
+        return Kind(name, [Check(name, "missing", f"no answer within {_PATIENCE_S:g} s")])
+    except HermesError as error:
+        return Kind(name, [Check(name, "missing", error.what.removeprefix(f"{name}: "), error.remedy)])
+
+
+async def _doctor(target: str | None, *, json: bool) -> int:
+    if target is None:
+        kinds = [Kind("hermes-exec", _ourselves()), *await every_kind()]
+        needed = {"hermes-exec", "local"}
+    else:
+        kinds = await _place(target)
+        needed = {kind.type for kind in kinds}
+    if json:
+        show_json([_facts(kind) for kind in kinds])
+    else:
+        rows = [[kind.type, check.name, check.status, check.detail, check.remedy] for kind in kinds for check in kind.checks]
+        show_table(("PLACE", "CHECK", "STATUS", "FOUND", "TRY"), rows)
+    return 0 if all(kind.usable for kind in kinds if kind.type in needed) else CHECK_FAILED
+
+
+def _facts(kind: Kind) -> dict[str, Any]:
+    return {"type": kind.type, "usable": kind.usable, "checks": [asdict(check) for check in kind.checks]}
+
+
+def _ourselves() -> list[Check]:
+    """This program: its Python, its files, its record."""
+    import os
+    import platform
+    import sys
+
+    from hermes_exec.cli.places import settings
+    from hermes_exec.config.load import check
+    from hermes_exec.config.paths import state_folder
+
+    checks = [Check("python", "ok", f"{platform.python_version()} at {sys.executable}")]
+    try:
+        found = settings()
+        problems = check(found)
+        files = ", ".join(str(path) for path in found.files) or "no file, which is fine"
+    except HermesError as error:
+        problems, files = str(error).splitlines(), ""
+    checks += [Check("configuration", "missing", problem, "hermes-exec profile check") for problem in problems]
+    if not problems:
+        checks.append(Check("configuration", "ok", files))
+    folder = state_folder(os.environ)
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.access(nearest, os.W_OK):
+        checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
+    else:
+        checks.append(Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…"))
+    return checks
+
+
+async def _place(text: str) -> list[Kind]:
+    """One place: what its kinds need here, and how it is when it is opened."""
+    import time
+
+    from hermes_exec.cli.places import opened, planned, settings
+    from hermes_exec.config.load import resolve
+
+    target = resolve(text, settings())
+    kinds = [await one_kind(profile.type) for profile in target.chain]
+    began = time.perf_counter()
+    try:
+        async with opened(planned(text)) as terminal:
+            took_ms = (time.perf_counter() - began) * 1e3
+            checks = [Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")]
+            checks += await _look(terminal)
+    except HermesError as error:
+        checks = [Check("open", "missing", error.what, error.remedy)]
+    return [*kinds, Kind(text, checks)]
+
+
+async def _look(terminal: Any) -> list[Check]:
+    capabilities = asdict(terminal.capabilities)
+    lacks = [name for name, holds in capabilities.items() if holds is False]
+    result = await terminal.run(["true"])
+    checks = [Check("command", "ok", f"true took {result.duration_s * 1e3:.1f} ms there")]
+    if lacks:
+        text = f"without {', '.join(lacks).replace('_', ' ')}"
+        checks.append(Check("capabilities", "warning", text, "install Python 3.6 or later there"))
+    else:
+        checks.append(Check("capabilities", "ok", "everything"))
+    if capabilities["limits"]:
+        held = asdict(await terminal.limits())
+        checks.append(Check("limits", "ok", ", ".join(f"{name} by {by}" for name, by in held.items())))
+    return checks
+
+
+def _reap(*, json: bool) -> int:
+    from hermes_exec.cli.reaping import reap
+
+    swept = reap()
+    if json:
+        show_json([asdict(each) for each in swept])
+    elif swept:
+        heads = ("FOLDER", "PROCESSES ENDED", "LEFT")
+        show_table(heads, [[each.folder, str(len(each.ended)), each.left] for each in swept])
+    else:
+        note("no crashed guest has left anything")
+    return CHECK_FAILED if any(each.left for each in swept) else 0

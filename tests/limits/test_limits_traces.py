@@ -1,0 +1,236 @@
+"""A limit is of one command: nothing of it stays in the session, the runners or the machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hermes_exec.errors import HermesError
+from hermes_exec.limits import Enforcer, Limits, enforcement
+from hermes_exec.link.link import Link
+from hermes_exec.result import Result, ShellState
+from hermes_exec.terminal import Terminal
+
+Scenario = Callable[[Terminal], Awaitable[None]]
+InPlace = Callable[[str, Scenario], None]
+Run = Callable[..., Awaitable[Result]]
+LinkOf = Callable[[Terminal], Link]
+Soon = Callable[[Callable[[], object]], Awaitable[None]]
+
+ALL = Limits(cpu_s=5, memory_mib=128, processes=20, file_size_mib=1, open_files=64)
+
+
+def groups() -> set[Path]:
+    """The control groups of guests on this machine."""
+    tops = [
+        "/sys/fs/cgroup",
+        *(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+    ]
+    found: set[Path] = set()
+    for top in {top for top in tops if "/cgroup" in top}:
+        for folder, names, _ in os.walk(top):
+            found.update(Path(folder, name) for name in names if name.startswith("hx-"))
+    return found
+
+
+def guest_of(link: Link) -> int:
+    """The guest's pid: the one whose door is in its folder."""
+    for line in subprocess.run(
+        ["ss", "-xlpH"], capture_output=True, text=True, check=False
+    ).stdout.splitlines():
+        if f"{link.guest['folder']}/door" in line:
+            return int(line.partition("pid=")[2].partition(",")[0])
+    raise AssertionError("no guest listens there")
+
+
+async def need_groups(link: Link) -> None:
+    if (await enforcement(link)).memory not in (Enforcer.CGROUP_V1, Enforcer.CGROUP_V2):
+        pytest.skip("no control group can be used here")
+
+
+def test_what_enforces_is_told(in_place: InPlace, link: LinkOf) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        told = await enforcement(link(terminal))
+        assert (told.file_size, told.open_files) == (Enforcer.RLIMIT, Enforcer.RLIMIT)
+        assert Enforcer.NONE not in (told.cpu, told.memory)
+
+    in_place("as it is", scenario)
+
+
+@pytest.mark.parametrize(("place", "processes"), [("no control groups", "none"), ("nobody", "rlimit")])
+def test_without_groups_nothing_claims_to_have_one(
+    in_place: InPlace, link: LinkOf, place: str, processes: str
+) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        told = await enforcement(link(terminal))
+        assert (told.cpu, told.memory, told.processes) == ("rlimit", "rlimit", processes)
+
+    in_place(place, scenario)
+
+
+@pytest.mark.parametrize("command", ["true", "exit 9", "while :; do :; done", "head -c 3000000 /dev/zero >f"])
+def test_the_session_goes_on_unlimited(in_place: InPlace, tmp_path: Path, command: str) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.run(f"cd {tmp_path}; kept=state; ulimit -a >before; f() {{ echo $kept; }}")
+        limits = Limits(cpu_s=0.3, memory_mib=128, processes=20, file_size_mib=1, open_files=64)
+        result = await terminal.run(command, limits=limits)
+        assert result.shell is ShellState.KEPT
+        after = await terminal.run("ulimit -a | cmp - before && f && cat /proc/self/cgroup")
+        assert after.stdout.startswith(b"state\n")
+        assert b"hx-" not in after.stdout
+
+    in_place("as it is", scenario)
+
+
+def test_the_next_program_is_unlimited(in_place: InPlace) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        look = ["bash", "-c", "ulimit -a; cat /proc/self/cgroup"]
+        before = (await terminal.run(look)).stdout
+        for _ in range(6):
+            assert (await terminal.run(look, limits=ALL)).stdout != before
+            assert (await terminal.run(look)).stdout == before
+
+    in_place("as it is", scenario)
+
+
+def test_groups_are_gone_after_the_command(in_place: InPlace, way: str, run: Run, soon: Soon) -> None:
+    before = groups()
+
+    async def scenario(terminal: Terminal) -> None:
+        await run(way, terminal, "true", ALL)
+        await soon(lambda: groups() <= before)
+
+    in_place("as it is", scenario)
+
+
+def test_groups_are_gone_after_a_program_that_could_not_be_started(in_place: InPlace, soon: Soon) -> None:
+    before = groups()
+
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.run(["no-such-program"], limits=ALL)
+        await soon(lambda: groups() <= before)
+
+    in_place("as it is", scenario)
+
+
+def test_what_is_left_in_the_background_stays_limited_until_it_ends(
+    in_place: InPlace, soon: Soon, link: LinkOf
+) -> None:
+    before = groups()
+
+    async def scenario(terminal: Terminal) -> None:
+        await need_groups(link(terminal))
+        left = await terminal.run("sleep 1000 >/dev/null 2>&1 & echo $!", limits=ALL)
+        pid = int(left.stdout)
+        mine = groups() - before
+        assert any(str(pid) in (group / "cgroup.procs").read_text().split() for group in mine)
+        os.kill(pid, signal.SIGKILL)
+        await soon(lambda: groups() <= before)
+
+    in_place("as it is", scenario)
+
+
+def test_a_close_with_limited_children_leaves_no_group(in_place: InPlace, soon: Soon) -> None:
+    before = groups()
+
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.run("sleep 1000 >/dev/null 2>&1 & true", limits=ALL)
+        await terminal.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"], limits=ALL)
+
+    in_place("as it is", scenario)
+    assert groups() <= before
+
+
+def test_groups_of_a_killed_guest_are_removed_by_the_next(
+    in_place: InPlace, require: Callable[[str], str]
+) -> None:
+    require("ss")
+    before = groups()
+
+    async def killed(terminal: Terminal) -> None:
+        await need_groups(link_in(terminal))
+        running = asyncio.ensure_future(terminal.run("sleep 1000", limits=ALL))
+        while groups() <= before:
+            await asyncio.sleep(0.01)
+        os.kill(guest_of(link_in(terminal)), signal.SIGKILL)
+        with pytest.raises(HermesError):
+            await running
+        raise Gone
+
+    with pytest.raises(Gone):
+        in_place("as it is", killed)
+    assert not groups() <= before
+
+    async def following(terminal: Terminal) -> None:
+        await terminal.run("true", limits=ALL)
+
+    in_place("as it is", following)
+    assert groups() <= before
+
+
+class Gone(Exception):
+    """The guest was killed on purpose."""
+
+
+def link_in(terminal: Terminal) -> Link:
+    link: Link = vars(terminal)["_context"].link("do that")
+    return link
+
+
+@pytest.mark.parametrize(
+    "shadow",
+    [
+        "echo() { :; }; ulimit() { :; }",
+        "alias echo=: ulimit=:",
+        "set -o posix; command() { :; }",
+        "set -eu -f -C",
+    ],
+)
+def test_names_that_the_user_redefined_do_not_undo_a_limit(
+    in_place: InPlace, tmp_path: Path, shadow: str
+) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.run("shopt -s expand_aliases; " + shadow)
+        write = f"head -c 3000000 /dev/zero >|{tmp_path}/file"
+        result = await terminal.run(write, limits=Limits(file_size_mib=1, memory_mib=64))
+        assert result.limit == "file_size"
+
+    in_place("as it is", scenario)
+
+
+def test_a_command_whose_limits_cannot_be_set_does_not_run(in_place: InPlace) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        await terminal.run("ulimit -n 100")
+        with pytest.raises(HermesError, match="its limits could not be set"):
+            await terminal.run("echo ran >&2; touch /tmp/$$", limits=Limits(open_files=200))
+        after = await terminal.run("echo next; ulimit -n; [ -e /tmp/$$ ] || echo not there")
+        assert (after.stdout, after.stderr) == (b"next\n100\nnot there\n", b"")
+
+    in_place("nobody", scenario)
+
+
+def test_a_higher_limit_than_the_guests_own_changes_nothing(in_place: InPlace, way: str, run: Run) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        hard = (await terminal.run(["bash", "-c", "ulimit -H -n"])).stdout
+        assert (await run(way, terminal, "ulimit -n", Limits(open_files=1 << 30))).stdout == hard
+
+    in_place("as it is", scenario)
+
+
+def test_a_hundred_limited_commands_at_once_keep_apart(in_place: InPlace) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        async def one(number: int) -> bytes:
+            words = ["bash", "-c", "ulimit -n"]
+            return (await terminal.run(words, limits=Limits(open_files=100 + number, memory_mib=50))).stdout
+
+        assert await asyncio.gather(*map(one, range(100))) == [
+            b"%d\n" % (100 + number) for number in range(100)
+        ]
+
+    in_place("as it is", scenario)
