@@ -211,6 +211,7 @@ class Forward:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait((self._listening.answer,))
+        await asyncio.sleep(0)  # a task that never began would not let go of its socket
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

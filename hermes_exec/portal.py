@@ -42,16 +42,6 @@ _IDLE_S = 0.01
 _RESIDENT: Final = object()
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """A loop that no forked child closes: that would make the parent's selector forget its descriptors."""
-
-    forked = False
-
-    def is_closed(self) -> bool:
-        """True when its garbage collection has nothing to do."""
-        return self.forked or super().is_closed()
-
-
 class _Call(Generic[T]):
     """One blocking call: what it waits for, and what came of it."""
 
@@ -72,7 +62,7 @@ class Portal:
 
     def __init__(self) -> None:
         self.leftovers = Leftovers()
-        self._loop = _Loop()
+        self._loop = asyncio.SelectorEventLoop()
         self._mutex = threading.Lock()
         self._driver: object = None  # the _Call whose thread drives, or _RESIDENT
         self._heir: _Call[Any] | None = None  # waits for the resident to leave
@@ -227,10 +217,13 @@ class Portal:
             heir.wake.put(None)
 
     def _forked(self) -> None:
-        """In the child: touch nothing of the parent's."""
+        """In the child: touch nothing of the parent's.
+
+        Even closing the loop would, for both share one epoll. Nothing ever does: the resident's frame, of
+        which the fork left the memory alone, still refers to it.
+        """
         self._mutex = threading.Lock()  # another thread may have held the old one
         self._driver, self._refusal = _RESIDENT, "it was opened before a fork, in the parent process"
-        self._loop.forked = True
         self.leftovers.forget()
         portal.cache_clear()
 

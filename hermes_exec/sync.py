@@ -11,6 +11,8 @@ After a fork the child can open new terminals, and not use the parent's.
 Written by ``./dev generate`` from the asynchronous classes; do not edit.
 """
 
+# ruff: noqa: PLR0913  as many arguments as the asynchronous methods have
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -487,9 +489,9 @@ class Files(Face):
         self,
         path: Path,
         data: bytes,
+        *,
         mode: int | None = None,
         append: bool = False,
-        *,
         parents: bool = False,
         durable: bool = False,
     ) -> None:
@@ -499,7 +501,9 @@ class Files(Face):
         given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
-        self._portal.call(self._core.write(path, data, mode, append, parents=parents, durable=durable))
+        self._portal.call(
+            self._core.write(path, data, mode=mode, append=append, parents=parents, durable=durable)
+        )
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """What a path leads to; with ``follow=False`` a link itself."""
@@ -509,11 +513,11 @@ class Files(Face):
         """Whether a path leads to something; a link to nothing does not."""
         return self._portal.call(self._core.exists(path))
 
-    def list(self, path: Path = ".") -> list[FileInfo]:
+    def list(self, path: Path = ".") -> Sequence[FileInfo]:
         """What is in a folder, sorted by name; links are not followed."""
         return self._portal.call(self._core.list(path))
 
-    def glob(self, pattern: Path, *, limit: int = 100000) -> list[str]:
+    def glob(self, pattern: Path, *, limit: int = 100000) -> Sequence[str]:
         """The paths that match, sorted: ``*``, ``?``, ``[…]`` within a name, ``**`` for any folders between.
 
         As in a shell, a name that begins with a dot matches only a pattern that does, and ``**`` goes
@@ -545,7 +549,7 @@ class Files(Face):
         self._portal.call(self._core.chmod(path, mode))
 
     def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
-        """Make a link at ``path`` that leads to ``target``; ``replace`` puts it in the place of what is there."""
+        """Make a link at ``path`` to ``target``; ``replace`` puts it in the place of what is there."""
         self._portal.call(self._core.symlink(target, path, replace=replace))
 
     def readlink(self, path: Path) -> str:
@@ -627,7 +631,7 @@ class Files(Face):
         verify: bool = True,
         links: Links = "refuse",
     ) -> SyncReport:
-        """Make the folder ``remote`` like ``local`` (``up``), or the reverse (``down``), moving only what differs.
+        """Make the folder ``remote`` like ``local``, or the reverse, moving only what differs.
 
         Files of the same size and time count as the same; where only the time differs, their hashes
         decide.
@@ -644,7 +648,7 @@ class Files(Face):
             links: as for ``upload``.
 
         Raises:
-            UsageError: a folder stands in the way of a file, or the reverse, and ``delete`` was not asked for.
+            UsageError: a folder stands in the way of a file, or the reverse, without ``delete``.
             TransferError: ``state`` says what is true now; the same call again goes on.
         """
         return self._portal.call(

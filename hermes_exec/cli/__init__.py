@@ -51,8 +51,11 @@ def _run(words: Sequence[str]) -> int:
 def _open_standard_files() -> None:
     # A descriptor that was closed when we started would be given to the next file that is opened, and
     # output would end up in there.
-    for number in (0, 1, 2):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  for our life

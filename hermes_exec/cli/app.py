@@ -103,14 +103,16 @@ def _variable(name: str) -> Callable[[str | None], str | None]:
     return take
 
 
-def _before(  # noqa: PLR0913  one parameter an option
+def _before(
     *,
     version: Annotated[  # noqa: ARG001  its callback does it
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
     config: Annotated[  # noqa: ARG001  its callback does it
         str | None,
-        typer.Option(metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")),
+        typer.Option(
+            metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")
+        ),
     ] = None,
     log_format: Annotated[  # noqa: ARG001  its callback does it
         str | None,
@@ -134,8 +136,7 @@ def _before(  # noqa: PLR0913  one parameter an option
 
 
 def _usage(error: typer.TyperException) -> int:
-    context = getattr(error, "ctx", None)
-    asked = f"{context.command_path} --help" if isinstance(context, typer.Context) else f"{NAME} --help"
+    asked = f"{getattr(getattr(error, 'ctx', None), 'command_path', NAME)} --help"
     said = " ".join(error.format_message().split())
     say(f"{said if said.endswith(('.', '?', '!')) else said + '.'} Try: {asked}")
     return USAGE

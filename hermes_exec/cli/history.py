@@ -1,13 +1,11 @@
 """``log``: the commands of the past, from the audit."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
 from collections import deque
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +14,7 @@ from hermes_exec.cli.say import note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.cli.words import seconds
 from hermes_exec.errors import HermesError, UsageError
-
-if TYPE_CHECKING:
-    from hermes_exec.observe.history import Record
+from hermes_exec.observe.history import Record
 
 _SHOWN = 120
 """Characters of a command in the table; JSON has it all."""
@@ -29,7 +25,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     app.command(name, short_help=summary)(log)
 
 
-def log(  # noqa: PLR0913  one parameter an option
+def log(
     on: On = None,
     *,
     since: Annotated[
@@ -37,9 +33,12 @@ def log(  # noqa: PLR0913  one parameter an option
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that did not succeed.")] = False,
     grep: Annotated[
-        str | None, typer.Option(metavar="PATTERN", help="Only those with this in their text (a regular expression).")
+        str | None,
+        typer.Option(metavar="PATTERN", help="Only those with this in their text (a regular expression)."),
     ] = None,
-    last: Annotated[int, typer.Option("--last", "-n", metavar="N", min=0, help="Only the last so many; 0 is all.")] = 50,
+    last: Annotated[
+        int, typer.Option("--last", "-n", metavar="N", min=0, help="Only the last so many; 0 is all.")
+    ] = 50,
     json: Json = False,
 ) -> int:
     """Show the commands of the past: when, where, what, and how each ended. Secrets are not in it."""

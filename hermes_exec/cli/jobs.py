@@ -1,13 +1,12 @@
 """``jobs``, ``logs``, ``attach`` and ``kill``: what was started with ``run --detach``, by whomever."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,13 +15,9 @@ from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.say import note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.cli.words import seconds
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from hermes_exec.job import Job
-    from hermes_exec.jobstatus import JobStatus
-    from hermes_exec.result import Event, Result
+from hermes_exec.job import Job
+from hermes_exec.jobstatus import JobStatus
+from hermes_exec.result import Event, Result
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its name.")]
 
@@ -37,14 +32,16 @@ class Stream(StrEnum):
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add one of the commands to the application."""
-    commands = {"jobs": jobs, "logs": logs, "attach": attach, "kill": kill}
+    commands: dict[str, Callable[..., int]] = {"jobs": jobs, "logs": logs, "attach": attach, "kill": kill}
     app.command(name, short_help=summary)(commands[name])
 
 
 def jobs(
     on: On = None,
     *,
-    prune: Annotated[bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """List the jobs of all places, or of one. A job is started with: run --detach."""
@@ -57,7 +54,9 @@ def logs(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     stream: Annotated[Stream, typer.Option(help="Which of its outputs.")] = Stream.BOTH,
-    tail: Annotated[int | None, typer.Option(metavar="BYTES", min=1, help="No more than so much of its end.")] = None,
+    tail: Annotated[
+        int | None, typer.Option(metavar="BYTES", min=1, help="No more than so much of its end.")
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what a job wrote, its errors as our errors. Leaving does not disturb it."""
@@ -149,9 +148,7 @@ def took(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-async def _logs(
-    word: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool
-) -> int:
+async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool) -> int:
     from hermes_exec.cli.guests import job_called
 
     async with job_called(word, on) as (job, _):

@@ -1,4 +1,4 @@
-"""Run a command's coroutine so that Ctrl-C, a hang-up and ``kill`` end what it started before it ends itself."""
+"""Run a command so that Ctrl-C, a hang-up and ``kill`` end what it started before it ends itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments that several commands have.
 
-from __future__ import annotations
+typer reads annotations at run time, so modules with commands leave `annotations` of `__future__` out.
+"""
 
 from typing import Annotated
 
@@ -21,15 +22,27 @@ def _targets(incomplete: str) -> list[str]:
 
 On = Annotated[
     str | None,
-    typer.Option("--on", "-o", metavar="TARGET", help="The place: a profile, or a one-line target.", autocompletion=_targets),
+    typer.Option(
+        "--on",
+        "-o",
+        metavar="TARGET",
+        help="The place: a profile, or a one-line target.",
+        autocompletion=_targets,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Place = Annotated[
     str | None,
-    typer.Argument(metavar="[TARGET]", help="The place: a profile, or a one-line target.", autocompletion=_targets),
+    typer.Argument(
+        metavar="[TARGET]", help="The place: a profile, or a one-line target.", autocompletion=_targets
+    ),
 ]
-Cwd = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="The folder to start in, in the place.")]
+Cwd = Annotated[
+    str | None, typer.Option("--cwd", "-C", metavar="DIR", help="The folder to start in, in the place.")
+]
 Env = Annotated[
     list[str] | None,
-    typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable; NAME alone takes its value from here."),
+    typer.Option(
+        "--env", "-e", metavar="NAME=VALUE", help="A variable; NAME alone takes its value from here."
+    ),
 ]

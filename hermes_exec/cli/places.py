@@ -78,15 +78,17 @@ def planned(on: str | None) -> Plan:
 
 
 @asynccontextmanager
-async def opened(plan: Plan) -> AsyncGenerator[Terminal]:
+async def opened(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Terminal]:
     """Open a place, and close it at the end.
+
+    ``audit`` says whether commands are recorded; as configured if left out.
 
     Raises:
         HermesError: it cannot be opened.
     """
     from hermes_exec.opening import open_plan
 
-    async with await open_plan(plan, plan.audit(wanted=None)) as terminal:
+    async with await open_plan(plan, plan.audit(wanted=audit)) as terminal:
         yield terminal
 
 

@@ -1,11 +1,9 @@
 """``profile``: the places that have a name, and the project files that may name some."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -13,14 +11,14 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.places import settings
 from hermes_exec.cli.say import CHECK_FAILED, note, printable, say
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.config.profile import Profile
+from hermes_exec.config.secrets import SecretSource
+from hermes_exec.config.settings import Settings
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 
-if TYPE_CHECKING:
-    from hermes_exec.config.profile import Profile
-    from hermes_exec.config.settings import Settings
-
 File = Annotated[
-    Path | None, typer.Argument(metavar="[FILE]", help="A project's hermes.toml; the nearest one, if left out.")
+    Path | None,
+    typer.Argument(metavar="[FILE]", help="A project's hermes.toml; the nearest one, if left out."),
 ]
 
 
@@ -55,7 +53,14 @@ def list_profiles(*, json: Json = False) -> int:
     show_table(
         ("", "NAME", "TYPE", "FROM", "TARGET", "ABOUT"),
         [
-            [star[row["name"] == found.default], row["name"], row["type"], row["from"], row["target"], row["about"]]
+            [
+                star[row["name"] == found.default],
+                row["name"],
+                row["type"],
+                row["from"],
+                row["target"],
+                row["about"],
+            ]
             for row in rows
         ],
     )
@@ -95,34 +100,36 @@ def show(
     for number, (profile, values) in enumerate(zip(target.chain, places, strict=True)):
         if number:
             print(f"\ninside of {profile.target_text()}:")
-        rows = [[key, _shown(value), "" if key in profile.model_fields_set else "default"] for key, value in values.items()]
+        rows = [
+            [key, _shown(value), "" if key in profile.model_fields_set else "default"]
+            for key, value in values.items()
+        ]
         show_table(("KEY", "VALUE", ""), rows)
     return 0
 
 
 def _values(profile: Profile) -> dict[str, Any]:
     values: dict[str, Any] = profile.model_dump(mode="json")
+    values["secrets"] = {name: str(source) for name, source in profile.secrets.items()}
     for key in type(profile).model_fields:
-        value = getattr(profile, key)
-        if isinstance(value, dict) and key == "secrets":
-            values[key] = {name: str(source) for name, source in value.items()}
-        elif type(value).__name__ == "SecretSource":
+        value: object = getattr(profile, key)
+        if isinstance(value, SecretSource):
             values[key] = str(value)
     return values
 
 
-def _shown(value: object) -> str:
-    match value:
-        case bool():
-            return "yes" if value else "no"
-        case list():
-            return ", ".join(_shown(each) for each in value) or "-"
-        case dict():
-            return ", ".join(f"{key} = {_shown(each)}" for key, each in value.items()) or "-"
-        case None | "":
-            return "-"
-        case _:
-            return str(value)
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return _joined([f"{key} = {_shown(each)}" for key, each in cast("dict[str, object]", value).items()])
+    if isinstance(value, list):
+        return _joined([_shown(each) for each in cast("list[object]", value)])
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value in {None, ""} else str(value)
+
+
+def _joined(words: list[str]) -> str:
+    return ", ".join(words) or "-"
 
 
 def check(*, json: Json = False) -> int:

@@ -1,4 +1,4 @@
-"""The plainest command lines of ``run``, understood without typer, whose import would take longer than they do.
+"""The plainest command lines of ``run``, understood without typer, whose import takes longer than they do.
 
 Whatever is not plain here (help, mistakes, joined short options) is left to typer, which knows them all.
 A test holds the two against each other.

@@ -81,7 +81,7 @@ def _is_alive(folders: list[str]) -> bool:
                 knocking.setblocking(False)
                 if knocking.connect_ex(str(door)) == 0:
                     return True
-    newest = max(os.stat(folder).st_mtime for folder in folders)
+    newest = max(Path(folder).stat().st_mtime for folder in folders)
     return not any(Path(folder, "door").exists() for folder in folders) and time.time() - newest < _STARTING_S
 
 
@@ -128,27 +128,34 @@ def _orphaned_runners() -> list[int]:
 
 
 def _is_runner(pid: int) -> bool:
-    """A runner has three times /dev/null and its socket, and no other process with a guest's argv has that."""
+    """A runner has /dev/null three times and its socket; no other process with a guest's argv has that."""
     try:
-        links = {int(fd): os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+        links = {int(fd.name): str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
     except OSError:
         return False
     plain = all(links.pop(number, "") == os.devnull for number in (0, 1, 2))
     return plain and [link.partition(":")[0] for link in links.values()] == ["socket"]
 
 
-def _kill(roots: list[int]) -> tuple[tuple[int, ...], str]:
+def _kill(pids: list[int]) -> tuple[tuple[int, ...], str]:
     """Kill these and all below them; gives those that were killed, and a complaint if some live on."""
+    roots = tree.living(pids)
+    for root in roots:
+        tree.send(root, signal.SIGSTOP)  # or a shell goes on to its next command when one is killed
     ended: set[int] = set()
     give_up = time.monotonic() + _PATIENCE_S
-    while left := tree.living([*tree.descendants(roots), *roots]):
+    while True:
+        standing = [pid for pid, _ in tree.still(roots)]
+        # Those below first: what they start meanwhile then still has its root above it, and is found.
+        left = tree.living(tree.descendants(standing)) or tree.living(standing)
+        if not left:
+            return tuple(sorted(ended)), ""
         if time.monotonic() > give_up:
             return tuple(sorted(ended)), f"processes that cannot be ended: {sorted(pid for pid, _ in left)}"
         for process in left:
             tree.send(process, signal.SIGKILL)
             ended.add(process[0])
         time.sleep(0.005)
-    return tuple(sorted(ended)), ""
 
 
 def _remove(folder: str) -> str:
@@ -156,4 +163,4 @@ def _remove(folder: str) -> str:
         remove_folder(folder)
     except OSError as error:
         return f"{error.filename}: {error.strerror}"
-    return f"{folder} is still there" if os.path.exists(folder) else ""
+    return f"{folder} is still there" if Path(folder).exists() else ""

@@ -1,7 +1,5 @@
 """The words of ``run``."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -17,24 +15,29 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 def run(  # noqa: PLR0913  one parameter an option
     command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="One word is shell text; more are a program's words.")
+        list[str],
+        typer.Argument(metavar="COMMAND", help="One word is shell text; more are a program's words."),
     ],
     *,
     on: On = None,
     cwd: Cwd = None,
     env: Env = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="TIME", help="End it after that long: 90, 1.5s, 10m, 2h; 0 is never.")
+        str | None,
+        typer.Option(metavar="TIME", help="End it after that long: 90, 1.5s, 10m, 2h; 0 is never."),
     ] = None,
     grace: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Between TERM and KILL when it is ended; 2s if left out.")
+        str | None,
+        typer.Option(metavar="TIME", help="Between TERM and KILL when it is ended; 2s if left out."),
     ] = None,
     shell: Annotated[
         bool | None, typer.Option("--shell/--no-shell", help="Whether COMMAND is text for the place's shell.")
     ] = None,
     stdin: Annotated[
         bool | None,
-        typer.Option("--stdin/--no-stdin", "-i/-n", help="Whether it reads our input; only a piped one, if left out."),
+        typer.Option(
+            "--stdin/--no-stdin", "-i/-n", help="Whether it reads our input; only a piped one, if left out."
+        ),
     ] = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="One stream for both outputs, in their true order.")
@@ -44,11 +47,17 @@ def run(  # noqa: PLR0913  one parameter an option
     ] = True,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256."),
+        typer.Option(
+            metavar="NAME=VALUE", help="memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256."
+        ),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it as a job, and print the job's id.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Start it as a job, and print the job's id.")
+    ] = False,
     name: Annotated[str, typer.Option(metavar="NAME", help="What to call the job.")] = "",
-    pty: Annotated[bool, typer.Option("--pty", "-t", help="Give it a terminal of its own, as vim needs.")] = False,
+    pty: Annotated[
+        bool, typer.Option("--pty", "-t", help="Give it a terminal of its own, as vim needs.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Run a command in a place; its output, its errors and its exit code become ours.

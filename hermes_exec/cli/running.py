@@ -102,7 +102,8 @@ def tell_end(result: Result) -> None:
 
 async def _kept(spoken: Spoken) -> int:
     from hermes_exec.cli.show import show_json
-    from hermes_exec.collect import Output as Kept, Spools
+    from hermes_exec.collect import Output as Kept
+    from hermes_exec.collect import Spools
 
     plan = planned(spoken.on)
     spools = Spools()
@@ -173,7 +174,9 @@ async def _on_a_terminal(spoken: Spoken) -> int:
     from hermes_exec.cli.shells import lend_terminal
 
     if spoken.json or spoken.limits:
-        raise UsageError("a command on a terminal has one output, for people", remedy="leave --json and --limit out")
+        raise UsageError(
+            "a command on a terminal has one output, for people", remedy="leave --json and --limit out"
+        )
     command = _command(spoken)
     words = ["sh", "-c", command] if isinstance(command, str) else command
     async with opened(planned(spoken.on)) as terminal:

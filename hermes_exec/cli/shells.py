@@ -1,22 +1,16 @@
 """``shell``, and whatever else has a terminal of its own in a place."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+
+import typer
 
 from hermes_exec.cli import loop
 from hermes_exec.cli.options import Cwd, Env, On
 from hermes_exec.cli.places import opened, planned
 from hermes_exec.cli.say import note
 from hermes_exec.cli.words import variables
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import typer
-
-    from hermes_exec.terminal import Terminal
+from hermes_exec.terminal import Terminal
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:

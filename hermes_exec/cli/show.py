@@ -25,21 +25,22 @@ def show_json(value: object) -> None:
     print(flags.clean(json.dumps(value, indent=indent, ensure_ascii=False)))
 
 
-def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, stream: TextIO | None = None) -> None:
+def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; on a pipe its columns are separated by at least two spaces, and nothing is cut."""
-    stream = stream or sys.stdout
     clean = [[printable(flags.clean(cell)) for cell in row] for row in rows]
-    if stream.isatty():
-        _rich_table(heads, clean, stream)
+    if sys.stdout.isatty():
+        _rich_table(heads, clean)
         return
     for line in columns([heads, *clean]):
-        print(line, file=stream)
+        print(line)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows as lines, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
 
 
 def console(stream: TextIO) -> Console:
@@ -49,7 +50,7 @@ def console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, soft_wrap=False)
 
 
-def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
+def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -59,4 +60,4 @@ def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]], stream: Tex
         table.add_column(head, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell, style=MARKS.get(cell, "")) for cell in row))
-    console(stream).print(table)
+    console(sys.stdout).print(table)

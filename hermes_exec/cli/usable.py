@@ -1,10 +1,8 @@
 """``backends`` and ``doctor``: what can be used on this machine, what cannot, why, and what mends it."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +13,6 @@ from hermes_exec.cli.say import CHECK_FAILED, note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.registry import backend_class, known_types
-
-if TYPE_CHECKING:
-    from hermes_exec.backend import Backend
 
 _PATIENCE_S = 15.0
 _WORST = ("ok", "warning", "missing")
@@ -50,7 +45,9 @@ class Kind:
     @property
     def remedy(self) -> str:
         """What mends that."""
-        return "; ".join(check.remedy for check in self.checks if check.status == self.status != "ok" and check.remedy)
+        return "; ".join(
+            check.remedy for check in self.checks if check.status == self.status != "ok" and check.remedy
+        )
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -73,7 +70,8 @@ def doctor(
     target: Place = None,
     *,
     reap: Annotated[
-        bool, typer.Option("--reap", help="Remove what crashed guests left here: their processes and folders.")
+        bool,
+        typer.Option("--reap", help="Remove what crashed guests left here: their processes and folders."),
     ] = False,
     json: Json = False,
 ) -> int:
@@ -83,7 +81,9 @@ def doctor(
     """
     if reap:
         if target not in {None, "local"}:
-            raise UsageError("only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap")
+            raise UsageError(
+                "only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap"
+            )
         return _reap(json=json)
     return loop.run(_doctor(target, json=json))
 
@@ -115,7 +115,11 @@ async def _doctor(target: str | None, *, json: bool) -> int:
     if json:
         show_json([_facts(kind) for kind in kinds])
     else:
-        rows = [[kind.type, check.name, check.status, check.detail, check.remedy] for kind in kinds for check in kind.checks]
+        rows = [
+            [kind.type, check.name, check.status, check.detail, check.remedy]
+            for kind in kinds
+            for check in kind.checks
+        ]
         show_table(("PLACE", "CHECK", "STATUS", "FOUND", "TRY"), rows)
     return 0 if all(kind.usable for kind in kinds if kind.type in needed) else CHECK_FAILED
 
@@ -141,7 +145,9 @@ def _ourselves() -> list[Check]:
         files = ", ".join(str(path) for path in found.files) or "no file, which is fine"
     except HermesError as error:
         problems, files = str(error).splitlines(), ""
-    checks += [Check("configuration", "missing", problem, "hermes-exec profile check") for problem in problems]
+    checks += [
+        Check("configuration", "missing", problem, "hermes-exec profile check") for problem in problems
+    ]
     if not problems:
         checks.append(Check("configuration", "ok", files))
     folder = state_folder(os.environ)
@@ -149,7 +155,9 @@ def _ourselves() -> list[Check]:
     if os.access(nearest, os.W_OK):
         checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
     else:
-        checks.append(Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…"))
+        checks.append(
+            Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…")
+        )
     return checks
 
 
@@ -166,7 +174,9 @@ async def _place(text: str) -> list[Kind]:
     try:
         async with opened(planned(text)) as terminal:
             took_ms = (time.perf_counter() - began) * 1e3
-            checks = [Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")]
+            checks = [
+                Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")
+            ]
             checks += await _look(terminal)
     except HermesError as error:
         checks = [Check("open", "missing", error.what, error.remedy)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,8 @@ class Block:
         """What is in the folder."""
         found: dict[bytes, Entry] = {}
         names = self.packed[: self.names].split(b"\0") if self.packed else []
-        for name, (mode, size, mtime) in zip(names, RECORD.iter_unpack(self.packed[self.names :]), strict=True):
+        records = RECORD.iter_unpack(self.packed[self.names :])
+        for name, (mode, size, mtime) in zip(names, records, strict=True):
             plain, _, target = name.partition(b"/")
             found[plain] = Entry(mode, size, mtime, target)
         return found
@@ -75,7 +77,7 @@ class Scan:
                     scan.unreadable[path] = RECORD.unpack_from(packed)[1]
                 else:
                     scan.folders[path] = Block(packed, names, plain)
-        except Exception as error:
+        except (struct.error, ValueError) as error:
             raise ProtocolError(f"the scan makes no sense: {error}") from None
         return scan
 
@@ -115,16 +117,16 @@ class Plan:
     """Devices, named pipes and sockets of the source, which stay out."""
     folders: int = 0
     """How many of ``copy`` are folders."""
-    bytes: int = 0
-    """Content of ``copy``."""
+    size: int = 0
+    """Bytes of content in ``copy``."""
 
-    def checked(self, path: bytes, same: bool) -> None:
+    def checked(self, path: bytes, *, same: bool) -> None:
         """The hashes of one of ``check`` were compared."""
         if same:
             self.touch.append(path)
         else:
             self.copy.append(path)
-            self.bytes += self.check[path]
+            self.size += self.check[path]
 
     def steps(self) -> list[bytes]:
         """What the sender is told to send, in the order of the tree."""
@@ -162,7 +164,7 @@ def _one(plan: Plan, path: bytes, entry: Entry, old: Entry | None, other: Scan) 
     if old is None or old.kind != entry.kind or old.size != entry.size or old.target != entry.target:
         plan.copy.append(path)
         plan.folders += is_folder
-        plan.bytes += entry.size
+        plan.size += entry.size
     elif is_folder:
         if old.mode != entry.mode:
             plan.copy.append(path)

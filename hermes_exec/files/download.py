@@ -14,7 +14,7 @@ from hermes_exec.files.requests import Path, Requests, Stream, encode, field
 from hermes_exec.files.transfer import Arrived, Meter, Options, into_folder
 from hermes_exec.guest import filetransfer
 from hermes_exec.guest.fileput import Replacement
-from hermes_exec.guest.filesafe import PERMISSIONS, Refused, make_folders, sha256, write_all
+from hermes_exec.guest.filesafe import PERMISSIONS, Refused, make_folders_above, sha256, write_all
 from hermes_exec.guest.fileunpack import Receiver
 
 _WHAT = "cannot download"
@@ -25,7 +25,7 @@ _PARTLY = "what arrived before it is there, whole; the rest is as it was"
 class Target:
     """A local file that is being downloaded."""
 
-    def __init__(self, path: bytes, parents: bool, verify: bool) -> None:
+    def __init__(self, path: bytes, *, parents: bool, verify: bool) -> None:
         self._new = Replacement(path, parents)
         self._digest = sha256() if verify else None
         self.size = 0
@@ -88,9 +88,11 @@ class Download:
         except OSError as error:
             if isinstance(error, HermesError):
                 raise
-            place = self._local if error.filename is None else os.path.join(self._local, os.fsencode(error.filename))
+            place = os.fsdecode(self._local)
+            if error.filename and is_tree:
+                place += "/" + os.fsdecode(error.filename)
             state = _PARTLY if is_tree else _AS_BEFORE
-            raise failures.local_failure("cannot write", os.fsdecode(place), error, state=state) from None
+            raise failures.local_failure("cannot write", place, error, state=state) from None
 
     async def _answer(self, state: str) -> dict[str, Any]:
         answer = await self._stream.call.result()
@@ -99,7 +101,8 @@ class Download:
 
     async def _file(self, first: bytes, meter: Meter, mode: int, mtime: int) -> TransferReport:
         goal = into_folder(self._local, self._source)
-        target = await self._hand.do(Target, goal, self._options.parents, self._options.verify)
+        options = self._options
+        target = await self._hand.do(Target, goal, parents=options.parents, verify=options.verify)
         self._hand.finally_do(target.close)
 
         async def take(pieces: list[bytes]) -> None:
@@ -130,7 +133,7 @@ class Download:
 
     def _open(self) -> Receiver:
         if self._options.parents:
-            make_folders(os.path.dirname(os.path.abspath(self._local)))
+            make_folders_above(self._local)
         root, fresh = filetransfer.open_root(self._local)
         return Receiver(root, fresh, self._options.verify, self._options.links == "keep")
 
@@ -143,7 +146,7 @@ def _feed(receiver: Receiver, pieces: list[bytes]) -> None:
 async def download(
     requests: Requests, remote: Path, local: Path, options: Options, plan: bytes | None = None
 ) -> TransferReport:
-    """Fetch ``remote``, whichever it is, to ``local``; of a folder only what is in the ``plan``, if there is one."""
+    """Fetch ``remote``, whichever it is, to ``local``; with a ``plan`` only what that has of a folder."""
     source, destination = encode(remote), encode(local)
     arguments: dict[str, Any] = {
         "verify": options.verify,

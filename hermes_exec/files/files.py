@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import ProtocolError, TransferError, UsageError
+from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import failures
-from hermes_exec.files.info import FileInfo, Kind, Progress, SyncReport, TransferReport
+from hermes_exec.files.info import FileInfo, Progress, SyncReport, TransferReport
+from hermes_exec.files.listing import listed, looked_at
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
-from hermes_exec.guest.filework import LISTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
+    from collections.abc import Iterable, Sequence
     from hermes_exec.files.sync import Direction
     from hermes_exec.link.link import Link
 
@@ -45,9 +43,9 @@ class Files:
         self,
         path: Path,
         data: bytes,
+        *,
         mode: int | None = None,
         append: bool = False,
-        *,
         parents: bool = False,
         durable: bool = False,
     ) -> None:
@@ -61,15 +59,14 @@ class Files:
         async with self._requests.stream("write", path, size=len(data), **options) as stream:
             view = memoryview(data)
             for start in range(0, len(data), LOCAL_CHUNK):
-                await stream.call.write(view[start : start + LOCAL_CHUNK])
+                await stream.call.write(bytes(view[start : start + LOCAL_CHUNK]))
             stream.call.write_eof()
             failures.check(await stream.call.result(), "cannot write", os.fsdecode(path))
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """What a path leads to; with ``follow=False`` a link itself."""
         answer = await self._requests.ask("stat", "cannot look at", path, follow=follow)
-        mode, size, mtime_ns, uid, gid, target = _numbers(field(answer, "info", list))
-        return FileInfo(os.fsdecode(path), Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, target)
+        return looked_at(os.fsdecode(path), field(answer, "info", list))
 
     async def exists(self, path: Path) -> bool:
         """Whether a path leads to something; a link to nothing does not."""
@@ -79,14 +76,14 @@ class Files:
             return False
         return True
 
-    async def list(self, path: Path = ".") -> list[FileInfo]:
+    async def list(self, path: Path = ".") -> Sequence[FileInfo]:
         """What is in a folder, sorted by name; links are not followed."""
         async with self._requests.stream("list", path) as stream:
             data = await stream.all()
             failures.check(await stream.call.result(), "cannot list", os.fsdecode(path))
-        return _listed(data, os.fsencode(path))
+        return listed(os.fsencode(path), data)
 
-    async def glob(self, pattern: Path, *, limit: int = 100_000) -> list[str]:
+    async def glob(self, pattern: Path, *, limit: int = 100_000) -> Sequence[str]:
         """The paths that match, sorted: ``*``, ``?``, ``[…]`` within a name, ``**`` for any folders between.
 
         As in a shell, a name that begins with a dot matches only a pattern that does, and ``**`` goes
@@ -129,18 +126,20 @@ class Files:
         await self._requests.ask("chmod", "cannot change the mode of", path, mode=mode)
 
     async def symlink(self, target: Path, path: Path, *, replace: bool = False) -> None:
-        """Make a link at ``path`` that leads to ``target``; ``replace`` puts it in the place of what is there."""
+        """Make a link at ``path`` to ``target``; ``replace`` puts it in the place of what is there."""
         await self._requests.ask("symlink", "cannot link", path, target=encode(target), replace=replace)
 
     async def readlink(self, path: Path) -> str:
         """Where a link leads."""
         answer = await self._requests.ask("readlink", "cannot read the link", path)
-        return os.fsdecode(field(answer, "target", bytes))
+        target: bytes = field(answer, "target", bytes)
+        return os.fsdecode(target)
 
     async def hash(self, path: Path) -> str:
         """The SHA-256 of a file's content, in hexadecimal; it is computed there."""
         answer = await self._requests.ask("hash", "cannot read", path)
-        return field(answer, "sha256", bytes).hex()
+        digest: bytes = field(answer, "sha256", bytes)
+        return digest.hex()
 
     async def upload(
         self,
@@ -198,7 +197,7 @@ class Files:
         options = Options(progress, verify, parents, links, patterns(ignore))
         return await download(self._requests, remote, local, options)
 
-    async def sync(
+    async def sync(  # noqa: PLR0913  each is one word of the same wish
         self,
         local: Path,
         remote: Path,
@@ -211,7 +210,7 @@ class Files:
         verify: bool = True,
         links: Links = "refuse",
     ) -> SyncReport:
-        """Make the folder ``remote`` like ``local`` (``up``), or the reverse (``down``), moving only what differs.
+        """Make the folder ``remote`` like ``local``, or the reverse, moving only what differs.
 
         Files of the same size and time count as the same; where only the time differs, their hashes
         decide.
@@ -228,34 +227,10 @@ class Files:
             links: as for ``upload``.
 
         Raises:
-            UsageError: a folder stands in the way of a file, or the reverse, and ``delete`` was not asked for.
+            UsageError: a folder stands in the way of a file, or the reverse, without ``delete``.
             TransferError: ``state`` says what is true now; the same call again goes on.
         """
         from hermes_exec.files.sync import Wish, sync
 
         options = Options(progress, verify, True, links, patterns(ignore))
         return await sync(self._requests, local, remote, Wish(direction, delete, dry_run, options))
-
-
-def _numbers(row: list[Any]) -> tuple[int, int, int, int, int, str | None]:
-    """The fields of one file, which are untrusted."""
-    if len(row) != 6 or not all(isinstance(number, int) for number in row[:5]):
-        raise ProtocolError("the guest's answer makes no sense")
-    mode, size, mtime_ns, uid, gid, target = row
-    return mode, size, mtime_ns, uid, gid, os.fsdecode(target) if isinstance(target, bytes) else None
-
-
-def _listed(data: bytes, folder: bytes) -> list[FileInfo]:
-    found: list[FileInfo] = []
-    at = 0
-    while at < len(data):
-        if at + LISTED.size > len(data):
-            raise ProtocolError("the listing is cut short")
-        length, mode, size, mtime_ns, uid, gid = LISTED.unpack_from(data, at)
-        at += LISTED.size
-        name, link, target = data[at : at + length].partition(b"/")
-        at += length
-        path = os.fsdecode(os.path.join(folder, name) if folder != b"." else name)
-        leads = os.fsdecode(target) if link else None
-        found.append(FileInfo(path, Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, leads))
-    return found

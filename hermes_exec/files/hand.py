@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ class Hand:
 
 
 @contextlib.asynccontextmanager
-async def a_hand() -> AsyncIterator[Hand]:
+async def a_hand() -> AsyncGenerator[Hand]:
     """A thread for as long as a transfer takes."""
     hand = Hand()
     try:

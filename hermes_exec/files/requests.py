@@ -12,9 +12,10 @@ from hermes_exec.files import failures
 from hermes_exec.guest.wire import STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from hermes_exec.link.call import Call, Sink
+    from hermes_exec.carrier import Running, Sink
+    from hermes_exec.link.call import Call
     from hermes_exec.link.link import Link
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
@@ -36,7 +37,7 @@ class Incoming:
         self._waiting: asyncio.Future[None] | None = None
         self._over = False
 
-    def feed(self, call: Call, channel: int, data: bytes, /) -> None:
+    def feed(self, _call: Running, _channel: int, data: bytes, /) -> None:
         """Bytes came; they count as consumed once whoever took them says so."""
         self._pieces.append(data)
         self._wake()
@@ -104,14 +105,14 @@ class Stream:
 
 
 class Requests:
-    """Sends file operations; relative paths are seen from ``cwd``, and from the terminal's folder without one."""
+    """Sends file operations; relative paths are seen from ``cwd``, or else from the terminal's folder."""
 
     def __init__(self, link: Link, cwd: str | None) -> None:
         self._link = link
         self._cwd = b"" if cwd is None else os.fsencode(cwd)
 
     @contextlib.asynccontextmanager
-    async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncIterator[Stream]:
+    async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncGenerator[Stream]:
         """An operation with streams; leaving it by an exception ends the operation, and waits for that."""
         incoming = Incoming()
         stream = Stream(self.start(operation, {"path": encode(path), **arguments}, incoming), incoming)

@@ -14,7 +14,7 @@ from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.info import Change, Skipped, SyncReport, TransferReport
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import Meter, Options
-from hermes_exec.files.upload import send_tree
+from hermes_exec.files.upload import TreeRequest, send_tree
 from hermes_exec.guest import filescan, filetree
 from hermes_exec.guest.filesafe import FOLDER
 
@@ -62,7 +62,7 @@ class Sync:
             self._demand_no_conflict(plan)
             plan.delete.clear()
         if self._wish.dry_run:
-            return self._report(source, plan, len(plan.copy) - plan.folders, plan.bytes, len(plan.delete), ())
+            return self._report(source, plan, len(plan.copy) - plan.folders, plan.size, len(plan.delete), ())
         removed = await self._prune(plan)
         done = await self._copy(plan)
         return self._report(source, plan, done.files, done.bytes, removed, done.skipped)
@@ -82,7 +82,8 @@ class Sync:
             os.close(folder)
 
     async def _scan_there(self, *, missing_ok: bool) -> Scan:
-        async with self._requests.stream("scan", self._remote, ignore=list(self._wish.options.ignore)) as stream:
+        ignore = list(self._wish.options.ignore)
+        async with self._requests.stream("scan", self._remote, ignore=ignore) as stream:
             data = await stream.all(MAX_SCAN)
             answer = await stream.call.result()
         try:
@@ -96,7 +97,7 @@ class Sync:
     def _demand_whole(self, source: Scan) -> None:
         """What cannot be seen must not be taken for deleted."""
         for path, code in source.unreadable.items():
-            place = os.path.join(self._shown, os.fsdecode(path))
+            place = f"{self._shown}/{os.fsdecode(path)}"
             raise failures.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out with ignore=")
 
     def _demand_no_conflict(self, plan: Plan) -> None:
@@ -116,7 +117,7 @@ class Sync:
                 raise ProtocolError("the guest sent another number of hashes than it was asked for")
             for index, path in enumerate(paths):
                 at = slice(index * filetree.DIGEST, (index + 1) * filetree.DIGEST)
-                plan.checked(path, ours[at] == theirs[at] != filetree.NO_DIGEST)
+                plan.checked(path, same=ours[at] == theirs[at] != filetree.NO_DIGEST)
 
     def _hashes_here(self, paths: list[bytes]) -> bytes:
         folder = os.open(self._local, FOLDER)
@@ -142,7 +143,7 @@ class Sync:
         try:
             return filescan.prune(folder, paths)
         except OSError as error:
-            place = os.path.join(os.fsdecode(self._local), os.fsdecode(error.filename or b""))
+            place = f"{os.fsdecode(self._local)}/{os.fsdecode(error.filename or b'')}"
             raise failures.local_failure("cannot delete", place, error, state="a part was deleted") from None
         finally:
             os.close(folder)
@@ -157,12 +158,15 @@ class Sync:
             folder = await self._hand.do(os.open, self._local, FOLDER)
             sender = filetree.Sender(folder, options.verify)
             self._hand.finally_do(sender.close)
-            meter = Meter(options.progress, plan.bytes, len(plan.copy) - plan.folders)
+            meter = Meter(options.progress, plan.size, len(plan.copy) - plan.folders)
             blocks = sender.planned(steps)
-            return await send_tree(self._requests, self._hand, sender, blocks, self._remote, options, meter)
+            request = TreeRequest(self._requests, self._remote, options, meter)
+            return await send_tree(request, self._hand, sender, blocks)
         for portion in portions(steps):
-            part = await download(self._requests, self._remote, self._local, options, b"\0".join(portion))
-            done = TransferReport(done.files + part.files, done.bytes + part.bytes, done.skipped + part.skipped)
+            chosen = b"\0".join(portion)
+            part = await download(self._requests, self._remote, self._local, options, chosen)
+            skipped = done.skipped + part.skipped
+            done = TransferReport(done.files + part.files, done.bytes + part.bytes, skipped)
         return done
 
     def _report(

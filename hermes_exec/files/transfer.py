@@ -15,8 +15,6 @@ from hermes_exec.guest.filepatterns import Ignore
 from hermes_exec.guest.filetree import SPECIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hermes_exec.guest.fileunpack import Receiver
 
 Links = Literal["refuse", "skip", "keep"]
@@ -49,7 +47,7 @@ class Arrived:
     """What a receiver of a tree tells at the end, whichever side it was."""
 
     files: int
-    bytes: int
+    size: int
     outside: list[list[bytes]]
     skipped: list[list[Any]]
 
@@ -71,22 +69,28 @@ class Arrived:
 
     def report(self, what: str, path: str, links: Links) -> TransferReport:
         """The outcome; raises TransferError when something had to be left out that nobody allowed to be."""
-        special = [Skipped(os.fsdecode(name), "neither a file, a folder nor a link")
-                   for name, why, _ in self.skipped if why == SPECIAL]  # fmt: skip
-        unreadable = [(os.fsdecode(name), os.strerror(code)) for name, why, code in self.skipped if why != SPECIAL]
-        outside = [(os.fsdecode(name), f"a link to {os.fsdecode(target)}, which may be outside of the tree")
-                   for name, target in self.outside]  # fmt: skip
+        special: list[Skipped] = []
+        unreadable: list[Skipped] = []
+        for name, why, code in self.skipped:
+            if why == SPECIAL:
+                special.append(Skipped(os.fsdecode(name), "neither a file, a folder nor a link"))
+            else:
+                unreadable.append(Skipped(os.fsdecode(name), os.strerror(code)))
+        outside = [
+            Skipped(os.fsdecode(name), f"a link to {os.fsdecode(target)}, which may be outside of the tree")
+            for name, target in self.outside
+        ]
         if unreadable:
             code = next(code for _, why, code in self.skipped if why != SPECIAL)
             raise self._left_out(what, path, unreadable, code, "leave them out with ignore=")
         if outside and links == "refuse":
             remedy = 'links="skip" to leave such links out, links="keep" to make them all the same'
             raise self._left_out(what, path, outside, errno.EXDEV, remedy)
-        left = special + [Skipped(name, reason) for name, reason in outside]
-        return TransferReport(self.files - len(outside), self.bytes, tuple(left))
+        return TransferReport(self.files - len(outside), self.size, (*special, *outside))
 
-    def _left_out(self, what: str, path: str, entries: list[tuple[str, str]], code: int, remedy: str) -> Exception:
-        named = "; ".join(f"{name}: {reason}" for name, reason in entries[:_NAMED])
+    @staticmethod
+    def _left_out(what: str, path: str, entries: list[Skipped], code: int, remedy: str) -> Exception:
+        named = "; ".join(f"{entry.path}: {entry.reason}" for entry in entries[:_NAMED])
         more = f" and {len(entries) - _NAMED} more" if len(entries) > _NAMED else ""
         return failure(what, path, code, named + more, state="everything else was copied", remedy=remedy)
 
@@ -119,4 +123,6 @@ def enough(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 2) -> list[bytes]
 
 def into_folder(destination: bytes, name: bytes) -> bytes:
     """A destination that ends with a slash is the folder to put a file into."""
-    return destination + os.path.basename(name) if destination.endswith(b"/") else destination
+    if not destination.endswith(b"/"):
+        return destination
+    return destination + name.rstrip(b"/").rpartition(b"/")[2]

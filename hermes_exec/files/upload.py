@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
@@ -16,11 +17,11 @@ from hermes_exec.guest import fileput, filescan, filetree
 from hermes_exec.guest.filesafe import CHUNK, sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from hermes_exec.files.info import TransferReport
 
-_PIECES = 4
+_PIECES = 8
 _WHAT = "cannot upload to"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 RESUMABLE = 8 << 20
@@ -99,7 +100,7 @@ async def upload(requests: Requests, local: Path, remote: Path, options: Options
             hand.finally_do(sender.close)
             blocks = sender.walk(options.rules())
             meter = Meter(options.progress, totals[1], totals[0])
-            return await send_tree(requests, hand, sender, blocks, destination, options, meter)
+            return await send_tree(TreeRequest(requests, destination, options, meter), hand, sender, blocks)
         if not source.is_file:
             raise UsageError(f"{os.fsdecode(path)} is neither a file nor a folder")
         return await _send_file(requests, hand, source, into_folder(destination, path), options)
@@ -133,7 +134,7 @@ async def _send_file(
 
 
 async def _agree(stream: Stream, hand: Hand, source: Source) -> None:
-    """Choose where to begin: after what an earlier upload left there, if that is the beginning of this file."""
+    """Choose where to begin: after what an earlier upload left there, if this file begins with that."""
     offer = await stream.head(fileput.OFFER.size)
     if len(offer) == fileput.OFFER.size:
         size, told = fileput.OFFER.unpack(offer)
@@ -156,34 +157,38 @@ async def _send_content(stream: Stream, hand: Hand, source: Source, meter: Meter
     stream.call.write_eof()
 
 
+@dataclass(frozen=True, slots=True)
+class TreeRequest:
+    """Where a tree goes, and how."""
+
+    requests: Requests
+    destination: bytes
+    options: Options
+    meter: Meter
+
+
 async def send_tree(
-    requests: Requests,
-    hand: Hand,
-    sender: filetree.Sender,
-    blocks: Iterable[bytes],
-    destination: bytes,
-    options: Options,
-    meter: Meter,
+    request: TreeRequest, hand: Hand, sender: filetree.Sender, blocks: Iterator[bytes]
 ) -> TransferReport:
     """Send what a sender makes."""
-    shown = os.fsdecode(destination)
+    shown = os.fsdecode(request.destination)
+    options = request.options
     arguments: dict[str, Any] = {
         "parents": options.parents,
         "verify": options.verify,
         "keep_outside": options.links == "keep",
     }
-    blocks = iter(blocks)
-    async with requests.stream("put_tree", destination, **arguments) as stream:
+    async with request.requests.stream("put_tree", request.destination, **arguments) as stream:
         ahead = hand.begin(enough, blocks)
         while (parts := await ahead) and not stream.answered:
-            at = sender.bytes, sender.files
+            done = sender.bytes, sender.files
             ahead = hand.begin(enough, blocks)
             for part in parts:
                 await stream.call.write(part)
-            meter.at(*at)
+            request.meter.at(*done)
         stream.call.write_eof()
         answer = await stream.call.result()
         failures.check(answer, _WHAT, shown, state=_PARTLY)
     arrived = Arrived.there(answer)
-    meter.at(arrived.bytes, arrived.files)
+    request.meter.at(arrived.size, arrived.files)
     return arrived.report(_WHAT, shown, options.links)

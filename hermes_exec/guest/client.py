@@ -99,6 +99,8 @@ class Client:
                 continue
             for channel, outlet in request.outlets.items():
                 outlet.resume(offsets[channel])
+            if request.inlet is not None:
+                request.inlet.tell()
             if request.answer is not None:
                 self.answered(request)
 

@@ -1,4 +1,4 @@
-"""Paths that match a pattern, as a shell finds them: ``*``, ``?``, ``[…]``, and ``**`` for any folders between."""
+"""Paths that match a pattern, as a shell finds them: ``*``, ``?``, ``[…]``, ``**`` for folders between."""
 
 import os
 
@@ -16,9 +16,9 @@ def _is_wild(word: bytes) -> bool:
 
 
 def expand(base: bytes, pattern: bytes) -> "Iterator[bytes]":
-    """The paths that match, seen from the folder ``base``; a name that begins with a dot only where that is asked for.
+    """The paths that match, seen from the folder ``base``.
 
-    ``**`` goes through no link.
+    A name that begins with a dot matches only a word that does; ``**`` goes through no link.
     """
     words = pattern.split(b"/")
     if pattern.startswith(b"/"):
@@ -60,7 +60,7 @@ def _any_depth(real: bytes, shown: bytes, rest: "list[bytes]") -> "Iterator[byte
             yield from _below(real, shown, rest)
         elif shown:
             yield shown
-        folders = []
+        folders: "list[tuple[bytes, bytes]]" = []
         for name in _names(real):
             if name.startswith(b"."):
                 continue

@@ -29,6 +29,9 @@ STAR = None
 """In a parsed component: any number of bytes. The other parts are sets of bytes, one for each position."""
 
 
+_NO_BYTE: "frozenset[int]" = frozenset()
+
+
 class Malformed(ValueError):
     """A pattern that ends inside a bracket or an escape; such a one matches nothing."""
 
@@ -107,8 +110,8 @@ def component(pattern: bytes) -> "Match":
     try:
         parts = parse(pattern)
     except Malformed:
-        return lambda name: False
-    exact = [part for part in parts if part is not STAR]
+        return _nothing
+    exact = [part for part in parts if part is not None]
     stars = len(parts) - len(exact)
     if stars <= 1 and all(len(part) == 1 for part in exact):
         literal = bytes(byte for part in exact for byte in part)
@@ -121,17 +124,22 @@ def component(pattern: bytes) -> "Match":
     return lambda name: _matches(parts, name)
 
 
+def _nothing(name: bytes) -> bool:
+    del name
+    return False
+
+
 def _matches(parts: "list[frozenset[int] | None]", name: bytes) -> bool:
     at = index = 0
     star = -1
     retry = 0
     while at < len(name):
-        part = parts[index] if index < len(parts) else frozenset()
-        if part is STAR:
+        part = parts[index] if index < len(parts) else _NO_BYTE
+        if part is None:
             star = index
             retry = at
             index += 1
-        elif part is not None and name[at] in part:
+        elif name[at] in part:
             index += 1
             at += 1
         elif star >= 0:  # let the last star take one byte more
@@ -155,9 +163,8 @@ class Rule:
         line = line[:-1] if self.folders_only else line
         self._anchored = b"/" in line
         line = line[1:] if line.startswith(b"/") else line
-        words = line.split(b"/")
         self._components: "list[Match | None]" = [
-            None if word == b"**" and self._anchored else component(word) for word in words
+            None if word == b"**" and self._anchored else component(word) for word in _words(line)
         ]
 
     def matches(self, components: "list[bytes]", is_folder: bool) -> bool:
@@ -170,8 +177,24 @@ class Rule:
         return _path_matches(self._components, components)
 
 
+def _words(line: bytes) -> "list[bytes]":
+    """The pattern cut at its slashes, but not in brackets; one malformed word if there is one."""
+    words: "list[bytes]" = []
+    start = at = 0
+    try:
+        while at < len(line):
+            escaped = line[at] == 92
+            if line[at + escaped : at + escaped + 1] == b"/":
+                words.append(line[start:at])
+                start = at + escaped + 1
+            at = _bracket(line, at + 1)[1] if line[at] == 91 else at + escaped + 1
+    except Malformed:
+        return [line]
+    return [*words, line[start:]]
+
+
 def _path_matches(patterns: "list[Match | None]", components: "list[bytes]") -> bool:
-    """Whether the whole path matches; a None is ``**``, any number of components, but at the end at least one."""
+    """Whether the whole path matches; None is ``**``: any components, but at least one at the end."""
     reached = {0}
     last = len(patterns)
     for index, pattern in enumerate(patterns):
@@ -205,7 +228,7 @@ class Ignore:
         return bool(self._rules)
 
     def ignores(self, path: bytes, is_folder: bool) -> bool:
-        """Whether to leave out ``path``, which is relative to the root; what is in an ignored folder is never asked."""
+        """Whether to leave out ``path``, relative to the root; not asked for what an ignored folder holds."""
         components = path.split(b"/")
         for rule in self._rules:
             if rule.matches(components, is_folder):

@@ -25,7 +25,7 @@ class BrokeOff(Exception):
 
 
 class Replacement:
-    """The new content of the file at ``path``; links on the way to it are followed, since the caller names it."""
+    """The new content of the file at ``path``; links on the way are followed, since the caller names it."""
 
     def __init__(self, path: bytes, parents: bool) -> None:
         real = os.path.realpath(path)
@@ -43,7 +43,7 @@ class Replacement:
             old = os.stat(real)
         except FileNotFoundError:
             if path.endswith(b"/"):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
             return None
         if stat.S_ISDIR(old.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -56,7 +56,7 @@ class Replacement:
         self.fd = os.open(self._temporary, NEW, mode, dir_fd=self._folder)
 
     def resume(self) -> None:
-        """Begin with what an earlier upload to the same path left behind, if it is safe to trust it as ours."""
+        """Begin with what an earlier upload to the same path left behind, if it surely is ours."""
         digest = sha256()
         digest.update(self._name)
         name = TEMPORARY + digest.hexdigest()[:16].encode() + b".part"
@@ -74,7 +74,7 @@ class Replacement:
             self.create(0o600)
 
     def keep_owner_and_mode(self, mode: "int | None") -> None:
-        """Those of the file that is replaced, unless ``mode`` says otherwise; a foreign owner only where allowed."""
+        """Those of the file that is replaced, unless ``mode`` says otherwise; an owner only where allowed."""
         if self._old is not None:
             own = os.fstat(self.fd)
             if (own.st_uid, own.st_gid) != (self._old.st_uid, self._old.st_gid):
@@ -87,7 +87,7 @@ class Replacement:
         if mode is not None:
             os.fchmod(self.fd, mode)
 
-    def commit(self, durable: bool = False) -> None:
+    def commit(self, *, durable: bool = False) -> None:
         """Put it in its place; ``durable`` returns when the disk has it."""
         if durable:
             os.fsync(self.fd)
@@ -96,7 +96,7 @@ class Replacement:
             os.fsync(self._folder)
         self._temporary = b""
 
-    def close(self, keep: bool = False) -> None:
+    def close(self, *, keep: bool = False) -> None:
         """Remove what was not put in its place, unless it may be resumed (``keep``)."""
         if self._temporary and not keep:
             try:
@@ -145,7 +145,7 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int) -> None:
         new.create(0o666)
         receive(fd_in, new.fd, arguments["size"], None)
         new.keep_owner_and_mode(arguments["mode"])
-        new.commit(arguments["durable"])
+        new.commit(durable=arguments["durable"])
     finally:
         new.close()
 
@@ -196,7 +196,7 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
         keep = resumable
         raise
     finally:
-        new.close(keep)
+        new.close(keep=keep)
 
 
 def _agree(fd: int, size: int, fd_in: int, fd_out: int) -> "tuple[int, Any]":

@@ -1,9 +1,8 @@
 """The guest's part for files: hands each operation to a worker, and its streams to the link."""
 
+import _socket
 import errno
 import os
-
-import _socket
 from _collections import deque
 
 from . import fileworker, runner, wire
@@ -44,7 +43,7 @@ class Worker:
         self._answer = b""
         self._operation: "Operation | None" = None
         self._loop.on_read(ours.fileno(), self._readable)
-        self._loop.on_exit(self.pid, lambda status: None)
+        self._loop.on_exit(self.pid, _ended)
 
     def start(self, operation: "Operation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
         """Begin an operation; its ``answered`` is called once."""
@@ -57,9 +56,7 @@ class Worker:
         size = fileworker.LENGTH.size
         if not data:
             self.doomed = True
-            self._done(
-                {"error": "os", "errno": errno.EIO, "message": "the process that did it was killed", "path": b""}
-            )
+            self._done({"error": "os", "errno": errno.EIO, "message": "its process was killed", "path": b""})
         elif len(self._answer) >= size + fileworker.LENGTH.unpack_from(self._answer.ljust(size, b"\xff"))[0]:
             answer = wire.unpack(self._answer[size:])
             self._answer = b""
@@ -76,6 +73,11 @@ class Worker:
         """Let it go; it ends by that when it is idle."""
         self._loop.ignore_read(self._channel.fileno())
         self._channel.close()
+
+
+def _ended(status: int) -> None:
+    """A worker is reaped; its closed channel has told the rest."""
+    del status
 
 
 class Pool:
@@ -190,6 +192,7 @@ class Operation:
             TreeKill(self._pool.server.loop, lambda: [worker.pid], _GRACE_S, self._stopped)
 
     def _stopped(self, survivors: "list[int]") -> None:
+        del survivors  # one that hangs in the kernel is not waited for
         self._stopping = True
         self.answered({})
         self._output_ended()
@@ -202,9 +205,8 @@ def install(server: "Server") -> None:
     def perform(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
         if client not in pools:
-            pool = pools[client] = Pool(server)
-            client.on_close.append(pool.close)
-            client.on_close.append(lambda: pools.pop(client))
+            pools[client] = Pool(server)
+            client.on_close.append(lambda: pools.pop(client).close())
         arguments["cwd"] = os.path.join(client.cwd, arguments.get("cwd") or b"")
         Operation(pools[client], request, arguments)
 

@@ -51,7 +51,7 @@ def check_name(name: bytes) -> None:
 
 
 def umask() -> int:
-    """The permissions that this process takes away from what it makes; all where the kernel does not say (before 4.7)."""
+    """The permissions that this process takes from what it makes; all where an old kernel does not say."""
     try:
         with open("/proc/self/status", "rb") as file:
             for line in file:
@@ -90,6 +90,13 @@ def fold(name: bytes) -> "bytes | str":
 def open_folder(name: bytes, parent: int) -> int:
     """Open a folder in ``parent``; a link in its place is an error, never followed."""
     return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=parent)
+
+
+def make_writable(folder: int) -> None:
+    """Let us write in an open folder, if it is ours."""
+    info = os.fstat(folder)
+    if info.st_mode & 0o700 != 0o700 and info.st_uid == os.geteuid():
+        os.fchmod(folder, stat.S_IMODE(info.st_mode) | 0o700)
 
 
 def names_in(folder: int) -> "list[bytes]":
@@ -146,8 +153,13 @@ def make_folders(path: bytes) -> None:
         os.mkdir(path)
 
 
+def make_folders_above(path: bytes) -> None:
+    """Make the folders that ``path`` needs above it."""
+    make_folders(os.path.dirname(os.path.abspath(path)))
+
+
 def remove_tree(name: bytes, parent: int) -> None:
-    """Remove a folder with all that is in it, following no link; what was removed before a failure is gone."""
+    """Remove a folder with all that is in it, following no link; a failure may leave a part."""
     folder = open_folder(name, parent)
     below = [(folder, name, names_in(folder))]
     try:

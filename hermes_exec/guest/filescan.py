@@ -74,8 +74,8 @@ class _Level:
             self.block = _unreadable(path, error)
 
     def _pack(self, folder: int, path: bytes, ignore: "Ignore") -> bytes:
-        names = []
-        records = []
+        names: "list[bytes]" = []
+        records: "list[bytes]" = []
         pack = RECORD.pack
         prefix = path + b"/" if path else b""
         for name in names_in(folder):
@@ -90,16 +90,17 @@ class _Level:
                     self.folders.append(name)
                     records.append(pack(info.st_mode & (kind | PERMISSIONS), 0, 0))
                 else:
-                    if kind == stat.S_IFLNK:
-                        name = name + b"/" + os.fsencode(os.readlink(name, dir_fd=folder))
+                    target = os.readlink(name, dir_fd=folder) if kind == stat.S_IFLNK else None
+                    names.append(name if target is None else name + b"/" + os.fsencode(target))
                     records.append(pack(kind, 0, 0))
+                    continue
             except FileNotFoundError:
                 continue  # it vanished
             names.append(name)
         self.folders.reverse()
         joined = b"\0".join(names)
         head = BLOCK.pack(len(path), len(joined), len(names), len(names) - len(self.folders))
-        return b"".join([head, path, joined] + records)
+        return b"".join([head, path, joined, *records])
 
 
 def measure(root: int, ignore: "Ignore") -> "tuple[int, int]":

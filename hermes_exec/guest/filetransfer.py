@@ -6,7 +6,7 @@ import stat
 import struct
 
 from . import fileput, filescan, filetree, filework
-from .filesafe import BUFFER, FOLDER, PERMISSIONS, make_folders, sha256, write_all
+from .filesafe import BUFFER, FOLDER, PERMISSIONS, make_folders_above, sha256, write_all
 from .fileunpack import Receiver
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 GOT = struct.Struct(">cHqQQ")
-"""Before the content of a download: f or d, mode, mtime in ns, bytes and files (of a folder only if asked)."""
+"""Before the content of a download: f or d, mode, mtime in ns; bytes and files, of a folder only if asked."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
@@ -76,7 +76,7 @@ def put_tree(task: "Task") -> "Answer":
     """A tree that is uploaded into a folder, which is made if it is not there."""
     path = task.path()
     if task.arguments["parents"]:
-        make_folders(os.path.dirname(path.rstrip(b"/")))
+        make_folders_above(path)
     root, fresh = open_root(path)
     receiver = Receiver(root, fresh, task.arguments["verify"], task.arguments["keep_outside"])
     try:
@@ -92,7 +92,12 @@ def put_tree(task: "Task") -> "Answer":
     finally:
         receiver.close()
     landing = receiver.landing
-    return {"files": landing.files, "bytes": landing.bytes, "outside": landing.outside, "skipped": receiver.skipped}
+    return {
+        "files": landing.files,
+        "bytes": landing.bytes,
+        "outside": landing.outside,
+        "skipped": receiver.skipped,
+    }
 
 
 def open_root(path: bytes) -> "tuple[int, bool]":

@@ -144,7 +144,7 @@ class Sender:
         try:
             info = os.stat(name, dir_fd=folder, follow_symlinks=False)
             kind = info.st_mode & _TYPE
-            if ignore and ignore.ignores(b"/".join(self._names + [name]), kind == stat.S_IFDIR):
+            if ignore and ignore.ignores(b"/".join([*self._names, name]), kind == stat.S_IFDIR):
                 return False
             if kind == stat.S_IFDIR:
                 return True
@@ -193,8 +193,8 @@ class Sender:
         if not self._entries:
             return
         names = b"\0".join(self._entry_names)
-        parts = [COUNTS.pack(len(self._entries), len(names))] + self._entries + [names] + self._contents
-        payload = b"".join(parts)
+        counts = COUNTS.pack(len(self._entries), len(names))
+        payload = b"".join([counts, *self._entries, names, *self._contents])
         digest = self._digest(payload)
         self._entries = []
         self._entry_names = []

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_WITH_CONTENT = (filetree.FILE, filetree.LINK)
+
 
 class Receiver:
     """Takes a stream in pieces of any size. ``finish`` it when all has come; ``close`` it in any case."""
@@ -60,7 +62,7 @@ class Receiver:
             error.filename = self.landing.path
             raise
         except struct.error as error:
-            raise Refused("a block that does not fit: {}".format(error))
+            raise Refused("a block that does not fit: {}".format(error)) from None
         self._held = [data[at:]]
         self._held_size = len(data) - at
 
@@ -138,7 +140,7 @@ class Receiver:
         for (kind, mode, mtime, length), name in zip(ENTRY.iter_unpack(entries), names):
             if landing.in_large_file:
                 raise Refused("an entry in the middle of a large file")
-            if kind == filetree.FILE or kind == filetree.LINK:
+            if kind in _WITH_CONTENT:
                 content = payload[at : at + length]
                 at += length
                 if at > len(payload):

@@ -1,4 +1,4 @@
-"""Single files and folders: each operation from beginning to end. A worker runs them, so any of them may block."""
+"""Single files and folders: each operation from beginning to end, in a worker, so that it may block."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 LISTED = struct.Struct(">HIQqII")
-"""One name of a listing: its bytes, mode, size, mtime in ns, owner, group; then the name, ``/`` and a link's target."""
+"""One name of a listing: its bytes, mode, size, mtime in ns, owner, group; then name, ``/``, target."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -139,14 +139,14 @@ def move(task: Task) -> "Answer":
 
 
 def _move_across(source: bytes, to: bytes) -> None:
-    import shutil  # noqa: PLC0415  slow to import and seldom needed
+    import shutil
 
     to = to.rstrip(b"/")
     temporary = os.path.join(os.path.dirname(to), TEMPORARY + os.urandom(6).hex().encode())
     is_folder = os.path.isdir(source) and not os.path.islink(source)
     try:
         if is_folder:
-            shutil.copytree(source, temporary, symlinks=True)
+            shutil.copytree(os.fsdecode(source), os.fsdecode(temporary), symlinks=True)
         else:
             shutil.copy2(source, temporary, follow_symlinks=False)
         os.rename(temporary, to)

@@ -26,6 +26,7 @@ class Stopped(BaseException):
 
 
 def _stop(signum: int, stack: "Any") -> None:
+    del signum, stack
     _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
     raise Stopped
 
@@ -60,7 +61,7 @@ def serve(fd: int) -> None:
 
 
 def _receive(channel: "_socket.socket", size: int) -> bytes:
-    parts = []
+    parts: "list[bytes]" = []
     while size:
         part = channel.recv(min(size, 1 << 20))
         if not part:

@@ -15,6 +15,7 @@ from .filesafe import (
     check_name,
     fold,
     leads_out,
+    make_writable,
     open_folder,
     umask,
     write_all,
@@ -31,7 +32,7 @@ class Folder:
 
     __slots__ = ("fd", "hidden", "mode", "mtime", "path", "seen")
 
-    def __init__(self, fd: int, path: bytes, mode: int, mtime: int, hidden: bool = False) -> None:
+    def __init__(self, fd: int, path: bytes, mode: int, mtime: int, *, hidden: bool = False) -> None:
         self.fd = fd
         self.path = path
         self.mode = mode & PERMISSIONS
@@ -140,19 +141,12 @@ class Landing:
         hidden = False
         try:
             fd = open_folder(name, above.fd)
-            self._make_writable(fd)
+            make_writable(fd)
         except FileNotFoundError:
             os.mkdir(self._hidden, 0o700, dir_fd=above.fd)
             fd = open_folder(self._hidden, above.fd)
             hidden = True
-        self._folders.append(Folder(fd, above.join(name), mode, mtime, hidden))
-
-    @staticmethod
-    def _make_writable(fd: int) -> None:
-        """A folder of ours that is there already, until it gets its mode in the end."""
-        info = os.fstat(fd)
-        if info.st_mode & 0o700 != 0o700 and info.st_uid == os.geteuid():
-            os.fchmod(fd, stat.S_IMODE(info.st_mode) | 0o700)
+        self._folders.append(Folder(fd, above.join(name), mode, mtime, hidden=hidden))
 
     def _publish(self) -> None:
         folder = self._folders[-1]

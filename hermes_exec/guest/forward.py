@@ -15,7 +15,7 @@ import stat
 
 from . import wire
 from .reach import connect, numeric
-from .tube import Tube
+from .tube import Tube, reset_on_close
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Listener:
         self._loop.ignore_read(self._socket.fileno())
         self._socket.close()
         for peer in self._waiting.values():
+            reset_on_close(peer)
             peer.close()
         if self._path:
             remove_path(self._path, self._inode)

@@ -61,7 +61,7 @@ class Inlet:
                 os.close(self._fd)
             self._queue.clear()
             self._written = 1 << 62  # nobody reads any more: never make the writer wait
-            self._credit(self._written)
+            self.tell()
 
     def _write(self) -> None:
         while self._queue:
@@ -83,5 +83,9 @@ class Inlet:
         if self._ended:
             self.close()
         elif self._written - self._told >= WINDOW // 4:
-            self._told = self._written
-            self._credit(self._written)
+            self.tell()
+
+    def tell(self) -> None:
+        """Say how far it was written; once more after a break, since that word may have been lost."""
+        self._told = self._written
+        self._credit(self._written)

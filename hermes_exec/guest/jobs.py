@@ -46,10 +46,11 @@ class Jobs:
             raise OSError(
                 errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST)
             )
-        job = self._jobs[name] = Job(request, arguments, self._ended)
         cap = arguments.get("cap_s", CAP_S)
-        if cap is not None:
-            job.timer = self._server.loop.call_later(float(cap), lambda: job.stop("timed_out", GRACE_S))
+        cap_s = None if cap is None else float(cap)
+        job = self._jobs[name] = Job(request, arguments, self._ended)
+        if cap_s is not None:
+            job.timer = self._server.loop.call_later(cap_s, lambda: job.stop("timed_out", GRACE_S))
 
     def _ended(self, job: Job) -> None:
         if job.started:
@@ -117,6 +118,8 @@ class Jobs:
         if job is None:
             return
         stream: int = arguments.get("stream", BOTH)
+        if stream not in (BOTH, wire.STDOUT, wire.STDERR):
+            raise ValueError("no stream {}".format(stream))
         offset: int = arguments.get("offset", 0)
         size = job.log.sizes[stream]
         if offset < 0:

@@ -36,7 +36,7 @@ class Limiter:
         server.on_idle = self._clean_up
         self._homes = cgroups.find()
         self._memory = 0 if MEMORY in self._homes else rlimits.memory()
-        self._counts_processes = PROCESSES not in self._homes and rlimits.processes() > 0
+        self._bounds_processes = PROCESSES not in self._homes and rlimits.bounds_processes()
 
     def info(self, request: "Request", _: "dict[str, Any]") -> None:
         """Which limit is enforced by what."""
@@ -46,7 +46,7 @@ class Limiter:
         home = self._homes.get(name)
         if home is not None:
             return home.enforcer
-        return "none" if name == PROCESSES and not self._counts_processes else "rlimit"
+        return "none" if name == PROCESSES and not self._bounds_processes else "rlimit"
 
     def confine(self, loop: "Loop", limits: "dict[str, Any]") -> Confinement:
         """Prepare the limits of one command; raises OSError where one of them cannot be had."""

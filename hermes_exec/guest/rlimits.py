@@ -50,8 +50,17 @@ def _in_child(test: "Callable[[], bool]") -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
+def bounds_processes() -> bool:
+    """Whether the kernel bounds this user's processes at all; it does not for root."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    try:
+        return not _forks(1, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
+
+
 def processes() -> int:
-    """How many processes the kernel counts for this user now; 0 where it does not bound them (root).
+    """How many processes the kernel counts for this user now.
 
     Those of other containers with the same user may count too, and cannot be seen; so it is tried at
     which bound a fork works.
@@ -59,8 +68,6 @@ def processes() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     most = _MANY if hard == _NO_LIMIT else hard
     try:
-        if _forks(1, hard):
-            return 0
         low, high = 1, 2
         while high < most and not _forks(high, hard):
             low, high = high, 2 * high

@@ -62,6 +62,8 @@ class Server:
     def load(self, payload: bytes) -> None:
         """Take a part of the guest that is needed from now on: its name, a NUL, its modules."""
         name, _, blob = payload.partition(b"\0")
+        if name.decode() in self.parts:  # another client has sent it since we were last told
+            return
         try:
             self.load_part(blob).install(self)
         except Exception:  # noqa: BLE001  its operations are not there then, and that is what a request is told

@@ -109,7 +109,7 @@ class Tube:
     def _abort(self) -> None:
         """The client's own side broke, so the peer's breaks too."""
         if self._socket is not None:
-            self._socket.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _RESET)
+            reset_on_close(self._socket)
         self._finish({"cancelled": True})
 
     def _finish(self, answer: "dict[str, Any]") -> None:
@@ -124,3 +124,8 @@ class Tube:
         if sock is not None:
             sock.close()
         self._request.finish(answer)
+
+
+def reset_on_close(sock: "_socket.socket") -> None:
+    """From now on closing the socket tells its peer that it broke, rather than that it ended."""
+    sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _RESET)

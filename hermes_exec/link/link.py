@@ -151,13 +151,13 @@ class Link:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._gone.wait(), _CLOSE_S)
         self._drop_channel()
-        self._fail_all(self._lost)
+        self._fail_all(Closed("the terminal was closed while this ran", state="it was stopped"))
 
     def detach(self) -> None:
         """Let the channel go without a word, as a crash would; the guest goes on until its leases end."""
         self._lost = Closed("the terminal is detached")
         self._drop_channel()
-        self._fail_all(self._lost)
+        self._fail_all(Closed("the terminal was detached while this ran", state="it goes on"))
 
     def cut(self) -> None:
         """Break the channel, as a failing network would; the link reconnects by itself."""

@@ -25,7 +25,7 @@ async def end_tree(place: Place, root: Stat, grace_s: float, closed: asyncio.Fut
     loop = asyncio.get_running_loop()
     kill_at = loop.time() + grace_s
     known = {str(root): None}  # in order, and each once
-    living = await place.signal_tree("TERM", list(known))
+    living = await place.signal_tree("TERM" if grace_s > 0 else "0", list(known))
     if living:
         await asyncio.wait([closed], timeout=grace_s)
     pause = _PAUSE_S

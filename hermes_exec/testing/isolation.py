@@ -35,7 +35,7 @@ class Isolation(Behaviours):
         secret = f"secret-{marker()}"
         monkeypatch.setenv(SECRET, secret)
         async with place.fresh() as terminal:
-            await terminal.run("sleep 30 &")
+            await terminal.run("sleep 30 >/dev/null 2>&1 &")
             await terminal.run(["sh", "-c", "sleep 30 >/dev/null 2>&1 &"])
             found = await _search(terminal, secret)
         assert found == []

@@ -90,7 +90,7 @@ class Running(Behaviours):
     ) -> None:
         proof = f"{folder}/ran"
         wanted = f"echo > {proof}" if isinstance(command, str) else ["touch", proof]
-        with pytest.raises(UsageError, match=f"{folder}/missing: ") as caught:
+        with pytest.raises(UsageError, match=f"{folder}/missing") as caught:
             await terminal.run(wanted, cwd=f"{folder}/missing")
         assert caught.value.state == "nothing ran"
         assert (await terminal.run(["test", "-e", proof])).exit_code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hermes_exec.testing.connection import Connection
 from hermes_exec.testing.input import Input
 from hermes_exec.testing.isolation import Isolation
 from hermes_exec.testing.killing import Killing
@@ -13,5 +14,5 @@ from hermes_exec.testing.state import State
 from hermes_exec.testing.streams import Streams
 
 
-class Conformance(Running, Output, Input, Sessions, State, Killing, Machinery, Streams, Isolation):
+class Conformance(Running, Output, Input, Sessions, State, Killing, Machinery, Streams, Isolation, Connection):
     """Every behaviour that a backend has to show."""

@@ -11,17 +11,20 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import hermes_exec
-from hermes_exec.backend import Channel, Receiver
 from hermes_exec.job import prune_jobs, start_job
-from hermes_exec.limits import Limits
-from hermes_exec.link.link import Link
-from hermes_exec.result import Result
 from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Channel, Receiver
+    from hermes_exec.limits import Limits
+    from hermes_exec.link.link import Link
+    from hermes_exec.result import Result
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 

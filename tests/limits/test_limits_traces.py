@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -26,27 +25,21 @@ Soon = Callable[[Callable[[], object]], Awaitable[None]]
 ALL = Limits(cpu_s=5, memory_mib=128, processes=20, file_size_mib=1, open_files=64)
 
 
-def groups() -> set[Path]:
-    """The control groups of guests on this machine."""
-    tops = [
-        "/sys/fs/cgroup",
-        *(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()),
-    ]
+def groups(guest: int) -> set[Path]:
+    """The control groups that a guest has made."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
     found: set[Path] = set()
-    for top in {top for top in tops if "/cgroup" in top}:
+    for top in {line.split()[4] for line in lines if "cgroup" in line}:
         for folder, names, _ in os.walk(top):
-            found.update(Path(folder, name) for name in names if name.startswith("hx-"))
+            found.update(
+                Path(folder, name) for name in names if name.startswith("hx-") and f"-{guest}-" in name
+            )
     return found
 
 
-def guest_of(link: Link) -> int:
-    """The guest's pid: the one whose door is in its folder."""
-    for line in subprocess.run(
-        ["ss", "-xlpH"], capture_output=True, text=True, check=False
-    ).stdout.splitlines():
-        if f"{link.guest['folder']}/door" in line:
-            return int(line.partition("pid=")[2].partition(",")[0])
-    raise AssertionError("no guest listens there")
+async def guest_of(terminal: Terminal) -> int:
+    """The guest's pid: it is the parent of its shells."""
+    return int((await terminal.run("echo $PPID")).stdout)
 
 
 async def need_groups(link: Link) -> None:
@@ -100,21 +93,19 @@ def test_the_next_program_is_unlimited(in_place: InPlace) -> None:
 
 
 def test_groups_are_gone_after_the_command(in_place: InPlace, way: str, run: Run, soon: Soon) -> None:
-    before = groups()
-
     async def scenario(terminal: Terminal) -> None:
+        guest = await guest_of(terminal)
         await run(way, terminal, "true", ALL)
-        await soon(lambda: groups() <= before)
+        await soon(lambda: not groups(guest))
 
     in_place("as it is", scenario)
 
 
 def test_groups_are_gone_after_a_program_that_could_not_be_started(in_place: InPlace, soon: Soon) -> None:
-    before = groups()
-
     async def scenario(terminal: Terminal) -> None:
+        guest = await guest_of(terminal)
         await terminal.run(["no-such-program"], limits=ALL)
-        await soon(lambda: groups() <= before)
+        await soon(lambda: not groups(guest))
 
     in_place("as it is", scenario)
 
@@ -122,65 +113,57 @@ def test_groups_are_gone_after_a_program_that_could_not_be_started(in_place: InP
 def test_what_is_left_in_the_background_stays_limited_until_it_ends(
     in_place: InPlace, soon: Soon, link: LinkOf
 ) -> None:
-    before = groups()
-
     async def scenario(terminal: Terminal) -> None:
         await need_groups(link(terminal))
+        guest = await guest_of(terminal)
         left = await terminal.run("sleep 1000 >/dev/null 2>&1 & echo $!", limits=ALL)
         pid = int(left.stdout)
-        mine = groups() - before
-        assert any(str(pid) in (group / "cgroup.procs").read_text().split() for group in mine)
+        assert any(str(pid) in (group / "cgroup.procs").read_text().split() for group in groups(guest))
         os.kill(pid, signal.SIGKILL)
-        await soon(lambda: groups() <= before)
+        await soon(lambda: not groups(guest))
 
     in_place("as it is", scenario)
 
 
-def test_a_close_with_limited_children_leaves_no_group(in_place: InPlace, soon: Soon) -> None:
-    before = groups()
+def test_a_close_with_limited_children_leaves_no_group(in_place: InPlace) -> None:
+    guests: list[int] = []
 
     async def scenario(terminal: Terminal) -> None:
+        guests.append(await guest_of(terminal))
         await terminal.run("sleep 1000 >/dev/null 2>&1 & true", limits=ALL)
         await terminal.run(["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &"], limits=ALL)
 
     in_place("as it is", scenario)
-    assert groups() <= before
-
-
-def test_groups_of_a_killed_guest_are_removed_by_the_next(
-    in_place: InPlace, require: Callable[[str], str]
-) -> None:
-    require("ss")
-    before = groups()
-
-    async def killed(terminal: Terminal) -> None:
-        await need_groups(link_in(terminal))
-        running = asyncio.ensure_future(terminal.run("sleep 1000", limits=ALL))
-        while groups() <= before:
-            await asyncio.sleep(0.01)
-        os.kill(guest_of(link_in(terminal)), signal.SIGKILL)
-        with pytest.raises(HermesError):
-            await running
-        raise Gone
-
-    with pytest.raises(Gone):
-        in_place("as it is", killed)
-    assert not groups() <= before
-
-    async def following(terminal: Terminal) -> None:
-        await terminal.run("true", limits=ALL)
-
-    in_place("as it is", following)
-    assert groups() <= before
+    assert not groups(guests[0])
 
 
 class Gone(Exception):
     """The guest was killed on purpose."""
 
 
-def link_in(terminal: Terminal) -> Link:
-    link: Link = vars(terminal)["_context"].link("do that")
-    return link
+def test_groups_of_a_killed_guest_are_removed_by_the_next(
+    in_place: InPlace, soon: Soon, link: LinkOf
+) -> None:
+    guests: list[int] = []
+
+    async def killed(terminal: Terminal) -> None:
+        await need_groups(link(terminal))
+        guests.append(await guest_of(terminal))
+        running = asyncio.ensure_future(terminal.run("sleep 1000", limits=ALL))
+        await soon(lambda: groups(guests[0]))
+        os.kill(guests[0], signal.SIGKILL)
+        with pytest.raises(HermesError):
+            await running
+        raise Gone
+
+    with pytest.raises(Gone):
+        in_place("as it is", killed)
+
+    async def following(terminal: Terminal) -> None:
+        await terminal.run("true", limits=ALL)
+
+    in_place("as it is", following)
+    assert not groups(guests[0])
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,18 @@ def test_what_is_not_limited_is_not_sent() -> None:
     assert Limits(cpu_s=0.5).as_fields() == {"cpu": 0.5}
 
 
+def values(name: str, value: Any) -> dict[str, Any]:
+    return {name: value}
+
+
 @pytest.mark.parametrize("name", ["cpu_s", "memory_mib", "processes", "file_size_mib", "open_files"])
 @pytest.mark.parametrize("value", [0, -1, "1", True, float("nan"), float("inf"), 1 << 50, b"1"])
 def test_what_is_no_positive_number_is_refused(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{name}=.* is no limit"):
-        Limits(**{name: value})
+        Limits(**values(name, value))
 
 
 @pytest.mark.parametrize("name", ["memory_mib", "processes", "file_size_mib", "open_files"])
 def test_only_time_may_be_a_fraction(name: str) -> None:
     with pytest.raises(UsageError, match="whole number above 0"):
-        Limits(**{name: 1.5})
+        Limits(**values(name, 1.5))

@@ -180,3 +180,15 @@ def test_a_slow_reader_makes_the_command_wait(tmp_path: Path) -> None:
         await carrier.close()
 
     asyncio.run(scenario())
+
+
+def test_a_reader_that_stopped_does_not_hold_up_a_time_limit() -> None:
+    async def scenario() -> None:
+        carrier = await PlainCarrier.open(LocalBackend(), env={}, cwd=None)
+        call = carrier.start("exec", {"argv": [b"cat", b"/dev/zero"], "timeout": 0.5}, Slow())
+        answer = await call.result()
+        assert (answer["timed_out"], answer["signal"]) == (True, 15)
+        assert "note" not in answer
+        await carrier.close()
+
+    asyncio.run(scenario())

@@ -57,13 +57,13 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("text", FAMILIES.values(), ids=FAMILIES.keys())
-def test_a_time_limit_ends(plain: Plain, text: str) -> None:
+def test_a_cancel_ends(plain: Plain, text: str) -> None:
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream(text, timeout=1, grace_s=0.3)
+        stream = terminal.stream(text, grace_s=0.3)
         started = await pids(stream, text.count("echo $"))
         assert all(map(lives, started))
-        result = await stream.result()
-        assert result.timed_out
+        result = await stream.cancel()
+        assert result.cancelled
         assert not any(map(lives, started))
         assert result.note == ""
 
@@ -93,6 +93,15 @@ def test_a_stopped_program_may_clean_up_too(plain: Plain) -> None:
         text = "trap 'echo clean; exit 5' TERM; echo begun; kill -STOP $$; sleep 60"
         result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=20)
         assert (result.exit_code, result.stdout) == (5, b"begun\nclean\n")
+
+    plain(scenario)
+
+
+def test_without_a_grace_nothing_is_asked_to_end(plain: Plain) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        text = "trap 'echo asked' TERM; echo begun; while :; do sleep 0.05; done"
+        result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=0)
+        assert (result.timed_out, result.signal, result.stdout) == (True, 9, b"begun\n")
 
     plain(scenario)
 

@@ -53,7 +53,7 @@ class Place(LocalBackend):
     async def close(self, *, keep: bool = False) -> None:
         """Wait for the processes behind channels that were cut: they end with their guest."""
         for channel in self._channels:
-            await asyncio.to_thread(vars(channel)["_process"].wait)
+            await asyncio.to_thread(vars(channel)["_process"].wait, 20)
 
 
 def python_3_6() -> str:

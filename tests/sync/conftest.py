@@ -37,7 +37,10 @@ def script(tmp_path: Path) -> Generator[Script]:
         ]
         path = tmp_path / "script.py"
         path.write_text("\n".join(lines) + "\n" + textwrap.dedent(text))
-        argv = [sys.executable, "-W", "error", str(path)]
+        quiet = (
+            "ignore:This process:DeprecationWarning"  # of a fork beside threads, which the tests are about
+        )
+        argv = [sys.executable, "-W", "error", "-W", quiet, str(path)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(argv, env=environment, **pipes))  # type: ignore[call-overload]

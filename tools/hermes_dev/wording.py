@@ -34,6 +34,8 @@ After a fork the child can open new terminals, and not use the parent's.
 Written by ``./dev generate`` from the asynchronous classes; do not edit.
 """
 
+# ruff: noqa: PLR0913  as many arguments as the asynchronous methods have
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,0 +1,184 @@
+"""The main job in one place: a fresh folder, a virtual environment, an installation, tests, their report."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from hermes_exec.cli.demo.source import REPORT
+from hermes_exec.cli.places import opened, planned
+from hermes_exec.cli.say import note
+from hermes_exec.errors import HermesError, PlaceError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from hermes_exec.cli.demo.display import Display
+    from hermes_exec.cli.demo.source import Project
+    from hermes_exec.terminal import Terminal
+
+_TIMED = 20
+_LARGEST_REPORT = 16 << 20
+_COUNTED = ("tests", "failures", "errors", "skipped")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of it in one place."""
+
+    target: str
+    open_s: float | None = None
+    """Until the first command had run."""
+    session_s: float | None = None
+    """Median of a command in a live shell."""
+    program_s: float | None = None
+    """Median of a program without a shell."""
+    job_s: float | None = None
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+    """Tests, failures, errors and skipped, from the report."""
+    trouble: str = ""
+    """Why it came to nothing; empty when the suite ran."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the suite ran, had tests, and none of them failed."""
+        bad = self.counts.get("failures", 0) + self.counts.get("errors", 0)
+        return not self.trouble and self.counts.get("tests", 0) > 0 and not bad
+
+    @property
+    def result(self) -> str:
+        """In words."""
+        if self.trouble:
+            return f"failed: {self.trouble}"
+        tests, failures, errors, skipped = (self.counts.get(key, 0) for key in _COUNTED)
+        words = [f"{tests - failures - errors - skipped} passed"]
+        words += [
+            f"{count} {word}"
+            for count, word in ((failures + errors, "failed"), (skipped, "skipped"))
+            if count
+        ]
+        return ", ".join(words)
+
+
+async def do_job(target: str, project: Project, reports: Path, display: Display) -> Outcome:
+    """Do the whole job and clean up after it; a place that fails is an outcome, not an error."""
+    outcome = Outcome(target)
+    try:
+        display.step(target, "opening")
+        plan = planned(target)
+        began = time.perf_counter()
+        async with opened(plan) as terminal:
+            await terminal.run(["true"], check=True)
+            outcome.open_s = time.perf_counter() - began
+            outcome.session_s = await _median(terminal, "true")
+            outcome.program_s = await _median(terminal, ["true"])
+            began = time.perf_counter()
+            python = sys.executable if plan.backend.same_python else "python3"
+            async with _folder(terminal) as folder:
+                report = reports / f"{''.join(c if c.isalnum() else '-' for c in target)}.xml"
+                outcome.counts = await _work(terminal, folder, python, project, report, display)
+            outcome.job_s = time.perf_counter() - began
+    except HermesError as error:
+        outcome.trouble = str(error)
+    return outcome
+
+
+async def _median(terminal: Terminal, command: str | list[str]) -> float:
+    times: list[float] = []
+    for _ in range(_TIMED):
+        began = time.perf_counter()
+        await terminal.run(command)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+@asynccontextmanager
+async def _folder(terminal: Terminal) -> AsyncGenerator[str]:
+    """A fresh folder there, which is gone afterwards, whatever happened in between."""
+    made = await terminal.run(["mktemp", "-d", "/tmp/hermes-demo.XXXXXX"], check=True)  # noqa: S108  the place's
+    folder = os.fsdecode(made.stdout.rstrip(b"\n"))
+    try:
+        yield folder
+    finally:
+        try:
+            await terminal.files.remove(folder, recursive=True)
+        except HermesError as error:
+            note(f"{folder} may still be there: {error}")
+
+
+async def _work(
+    terminal: Terminal, folder: str, python: str, project: Project, report: Path, display: Display
+) -> dict[str, int]:
+    target = terminal.target
+    display.step(target, f"uploading {project.title}")
+    archive = f"{folder}/{project.archive.name}"
+    await terminal.upload(project.archive, archive, progress=display.bytes)
+    if project.wheels is not None:
+        await terminal.upload(project.wheels, f"{folder}/wheels", progress=display.bytes)
+    display.step(target, "creating a virtual environment")
+    await _do(terminal, [python, "-m", "venv", f"{folder}/venv"], display)
+    inner = f"{folder}/venv/bin/python"
+    display.step(target, f"installing {project.title}")
+    install = [inner, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if project.wheels is None or await _takes_wheels(terminal, inner):
+        install += ["--no-index", f"--find-links={folder}/wheels"]
+    await _do(terminal, [*install, archive, *project.needs], display)
+    await _do(terminal, [inner, "-m", "tarfile", "-e", archive, f"{folder}/source"], display)
+    top = f"{folder}/source/{project.archive.name.removesuffix('.tar.gz')}"
+    # Apart from the sources, so that what is tested is what was installed.
+    await terminal.files.mkdir(f"{folder}/tests")
+    await _do(terminal, ["cp", *(f"{top}/{path}" for path in project.tests), f"{folder}/tests"], display)
+    display.step(target, "running its tests")
+    result = await _streamed(terminal, [inner, *project.command], f"{folder}/tests", display)
+    if not await terminal.files.exists(f"{folder}/tests/{REPORT}"):
+        raise PlaceError(f"the suite left no report ({result})", state="the folder is removed again")
+    display.step(target, "downloading the report")
+    await terminal.download(f"{folder}/tests/{REPORT}", report)
+    return _counts(report)
+
+
+async def _takes_wheels(terminal: Terminal, python: str) -> bool:
+    """Whether the wheels that came along are enough there: older Pythons need more of them."""
+    code = "import sys; sys.exit(sys.version_info < (3, 11))"
+    return (await terminal.run([python, "-c", code])).ok
+
+
+async def _do(terminal: Terminal, command: list[str], display: Display) -> None:
+    """Run a step of the job that has to succeed."""
+    env = {"PIP_CONFIG_FILE": os.devnull}  # the place's own settings must not decide what a demo does
+    async with terminal.stream(command, env=env, merge_stderr=True, timeout=600) as stream:
+        said = b""
+        async for event in stream:
+            said = (said + event.data)[-2000:]
+            display.output(event.data)
+        result = await stream.result()
+    if not result.ok:
+        last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [result.note]
+        name = " ".join(command[1:3]) if command[1] == "-m" else Path(command[0]).name
+        raise PlaceError(f"{name}: {result.reason}: {last[0]}", state="the folder is removed again")
+
+
+async def _streamed(terminal: Terminal, command: list[str], cwd: str, display: Display) -> str:
+    async with terminal.stream(command, cwd=cwd, merge_stderr=True, timeout=600) as stream:
+        async for event in stream:
+            display.output(event.data)
+        return (await stream.result()).reason
+
+
+def _counts(report: Path) -> dict[str, int]:
+    """The numbers in a JUnit report, which comes from the place and is not trusted."""
+    if report.stat().st_size > _LARGEST_REPORT:
+        raise PlaceError("the report is too large to be one", state="it was not read")
+    try:
+        root = ET.parse(report).getroot()  # noqa: S314  bounded above; expat bounds what entities may expand to
+        suites: list[Any] = [root] if root.tag == "testsuite" else root.findall("testsuite")
+        return {key: sum(int(suite.get(key, "0")) for suite in suites) for key in _COUNTED}
+    except (ET.ParseError, ValueError) as error:
+        raise PlaceError(f"the report makes no sense: {error}", state="it was not used") from error

@@ -1,0 +1,113 @@
+"""The real command, in a process of its own, with a person's folders that belong to one test alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-I", "-m", "hermes_exec"]
+LIMIT_S = 50
+
+
+class Cli:
+    """Starts ``hermes-exec`` in a folder, with an environment."""
+
+    def __init__(self, home: Path) -> None:
+        self.cwd = home / "work"
+        self.cwd.mkdir()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "XDG_STATE_HOME": str(home / "state"),
+        }
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *words: str, stdin: bytes | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:
+        """Run it to its end; without ``stdin`` there is nothing to read."""
+        return subprocess.run(
+            [*COMMAND, *words],
+            check=False,
+            capture_output=True,
+            cwd=self.cwd,
+            env=self.env | env,
+            timeout=LIMIT_S,
+            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
+        )
+
+    def json(self, *words: str) -> Any:
+        """What it prints, which must be one JSON document."""
+        done = self(*words)
+        assert done.stderr == b"", done.stderr
+        return json.loads(done.stdout)
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start it and come back at once; it is killed at the test's end."""
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        child = subprocess.Popen([*COMMAND, *words], cwd=self.cwd, env=self.env, **(streams | options))
+        self.started.append(child)
+        return child
+
+    def configure(self, text: str) -> Path:
+        """Give the person a configuration file."""
+        path = Path(self.env["XDG_CONFIG_HOME"]) / "hermes_exec" / "hermes.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Generator[Cli]:
+    """``cli("run", "true")`` runs it."""
+    command = Cli(tmp_path)
+    yield command
+    for child in command.started:
+        child.kill()
+        child.wait()
+        for stream in (child.stdin, child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+    if any(tmp_path.glob("state/hermes_exec/guests/*.json")):
+        for job in json.loads(command("jobs", "--json").stdout):
+            command("kill", "--grace", "0", job["job"])
+        command("jobs", "--prune")
+
+
+def processes_with(mark: str) -> list[int]:
+    """The processes whose argv holds ``mark``."""
+    found: list[int] = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdigit() and mark.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue  # gone meanwhile
+    return found
+
+
+@pytest.fixture
+def running() -> Callable[[str], list[int]]:
+    """``running("sleep 1234")`` gives pids."""
+    return lambda mark: processes_with(mark.replace(" ", "\0"))
+
+
+@pytest.fixture
+def until() -> Callable[[Callable[[], object]], None]:
+    """Wait for something that no event tells."""
+
+    def wait(holds: Callable[[], object]) -> None:
+        give_up = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < give_up, "it did not come"
+            time.sleep(0.01)
+
+    return wait

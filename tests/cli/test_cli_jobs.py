@@ -1,0 +1,148 @@
+"""Jobs on the command line: every command is a process of its own, and finds what another one started."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+Until = Callable[[Callable[[], object]], None]
+Running = Callable[[str], list[int]]
+
+
+def started(cli: Cli, *words: str) -> str:
+    done = cli("run", "--detach", *words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout.decode().strip()
+
+
+def test_a_job_is_listed_by_another_process(cli: Cli) -> None:
+    job = started(cli, "--name", "waits", "sleep 60")
+    (told,) = cli.json("jobs", "--json")
+    assert (told["job"], told["name"], told["state"], told["target"]) == (job, "waits", "running", "local")
+    assert told["command"] == "sleep 60"
+    head, row = cli("jobs").stdout.decode().splitlines()
+    assert head.split()[:3] == ["JOB", "NAME", "STATE"]
+    assert row.split()[:3] == [job, "waits", "running"]
+
+
+def test_attach_shows_all_and_ends_as_the_job_does(cli: Cli) -> None:
+    job = started(cli, "echo out; echo err >&2; sleep 0.3; echo late; exit 7")
+    done = cli("attach", job)
+    assert (done.stdout, done.stderr, done.returncode) == (b"out\nlate\n", b"err\n", 7)
+
+
+def test_attach_sends_input(cli: Cli) -> None:
+    job = started(cli, "--stdin", "read x; echo got $x; cat")
+    assert cli("attach", job, stdin=b"one\ntwo\n").stdout == b"got one\ntwo\n"
+
+
+def test_ctrl_c_leaves_an_attached_job_to_itself(cli: Cli) -> None:
+    job = started(cli, "echo ready; sleep 60")
+    child = cli.start("attach", job)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 130
+    assert cli.json("jobs", "--json")[0]["state"] == "running"
+
+
+def test_logs_shows_what_there_is(cli: Cli, until: Until) -> None:
+    job = started(cli, "--name", "talks", "echo 1; echo 2 >&2; echo 3")
+    until(lambda: cli.json("jobs", "--json")[0]["state"] == "ended")
+    assert cli("logs", job).stdout == b"1\n3\n"
+    assert cli("logs", "talks", "--stream", "stderr").stderr == b"2\n"
+    assert cli("logs", job, "--stream", "stdout", "--tail", "2").stdout == b"3\n"
+    lines = [json.loads(line) for line in cli("logs", job, "--json").stdout.splitlines()]
+    assert "".join(line["text"] for line in lines if line["stream"] == "stdout") == "1\n3\n"
+
+
+def test_logs_follows_until_the_end(cli: Cli) -> None:
+    job = started(cli, "--stdin", "echo first; read x; echo last")
+    child = cli.start("logs", "--follow", job)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"first\n"
+    cli("attach", job, stdin=b"\n")
+    assert child.stdout.read() == b"last\n"
+    assert child.wait(20) == 0
+
+
+def test_kill_ends_all_that_it_started(cli: Cli, running: Running) -> None:
+    job = started(cli, "setsid sleep 9733 & trap '' TERM; sleep 9733")
+    done = cli("kill", "--grace", "0.1", job)
+    assert done.returncode == 0
+    assert job in done.stdout.decode()
+    assert not running("sleep 9733")
+    assert cli.json("jobs", "--json")[0]["result"]["exit_code"] is None
+
+
+def test_prune_forgets_what_has_ended_alone(cli: Cli) -> None:
+    ended, other = started(cli, "true"), started(cli, "sleep 60")
+    cli("attach", ended)
+    assert cli.json("jobs", "--prune", "--json") == {"pruned": [ended]}
+    assert [job["job"] for job in cli.json("jobs", "--json")] == [other]
+
+
+def test_a_name_that_several_jobs_have_is_not_guessed_at(cli: Cli) -> None:
+    ids = {started(cli, "--name", "twin", "sleep 60") for _ in range(2)}
+    done = cli("logs", "twin")
+    assert done.returncode == 2
+    assert all(id.encode() in done.stderr for id in ids)
+
+
+def test_a_job_outlives_the_kill_of_who_follows_it(cli: Cli) -> None:
+    job = started(cli, "echo ready; sleep 60")
+    child = cli.start("attach", job)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    child.kill()
+    child.wait()
+    assert cli.json("jobs", "--json")[0]["state"] == "running"
+
+
+def test_a_timeout_is_the_jobs_cap(cli: Cli) -> None:
+    job = started(cli, "--timeout", "0.3", "sleep 60")
+    assert cli("attach", job).returncode == 124
+
+
+def test_json_gives_the_job(cli: Cli) -> None:
+    told = cli.json("run", "--detach", "--json", "--name", "x", "true")
+    assert told["target"] == "local"
+    assert cli("attach", told["job"]).returncode == 0
+
+
+def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
+    job = started(cli, "sleep 60")
+    (record,) = (Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "guests").glob("*.json")
+    kept = record.read_text()
+    cli("kill", "--grace", "0", job)
+    cli("jobs", "--prune")
+    record.write_text(kept)
+    assert cli("jobs").stdout == b""
+    assert not record.exists()
+
+
+def test_jobs_are_told_of_when_there_are_none(cli: Cli) -> None:
+    done = cli("jobs")
+    assert (done.stdout, done.returncode) == (b"", 0)
+    assert b"no jobs" in done.stderr
+    assert cli.json("jobs", "--json") == []
+
+
+def test_two_jobs_of_two_processes_are_killed_at_once(cli: Cli) -> None:
+    jobs = [started(cli, "sleep 60") for _ in range(2)]
+    told = json.loads(cli("kill", "--json", *jobs).stdout)
+    assert [each["job"] for each in told] == jobs
+
+
+def test_a_detached_command_holds_nobody_up(cli: Cli) -> None:
+    child = cli.start("run", "--detach", "sleep 60", stdout=subprocess.PIPE)
+    out, err = child.communicate(timeout=20)  # its end would not come if the job had inherited a pipe
+    assert out
+    assert err == b""

@@ -1,0 +1,225 @@
+"""How words are read: durations, sizes, variables, ``TARGET:PATH``; and mistakes, told in one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec.cli.quick import Spoken, spoken_run
+from hermes_exec.cli.spots import Spot, inside, spot
+from hermes_exec.cli.words import limits, seconds, variables
+from hermes_exec.errors import UsageError
+from hermes_exec.limits import Limits
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("90", 90), ("1.5", 1.5), (".5s", 0.5), ("10m", 600), ("2h", 7200), ("1d", 86400), (" 3 s", 3)],
+)
+def test_durations(text: str, expected: float) -> None:
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1", "1e3", "10 minutes", "٣", "nan"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="no duration"):
+        seconds(text)
+
+
+def test_limits() -> None:
+    words = ["memory=2G", "cpu=10m", "processes=64", "file-size=512MiB", "open-files=256"]
+    expected = Limits(cpu_s=600, memory_mib=2048, processes=64, file_size_mib=512, open_files=256)
+    assert limits(words) == expected
+
+
+def test_a_limit_in_bytes_is_rounded_up() -> None:
+    assert limits(["memory=1"]) == Limits(memory_mib=1)
+
+
+def test_no_limits_are_none() -> None:
+    assert limits([]) is None
+
+
+@pytest.mark.parametrize("word", ["memory", "ram=1G", "memory=lots", "processes=1.5", "processes=0", "cpu=fast"])
+def test_what_is_no_limit_is_refused(word: str) -> None:
+    with pytest.raises(UsageError):
+        limits([word])
+
+
+def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERE", "from here")
+    assert variables(["A=1", "B=", "C=x=y", "HERE"]) == {"A": "1", "B": "", "C": "x=y", "HERE": "from here"}
+
+
+def test_a_variable_that_is_nowhere_is_refused() -> None:
+    with pytest.raises(UsageError, match="NOWHERE_AT_ALL"):
+        variables(["NOWHERE_AT_ALL"])
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "path"),
+    [
+        ("file", None, "file"),
+        ("./a:b", None, "./a:b"),
+        ("/srv/http://x", None, "/srv/http://x"),
+        ("local:/x", "local", "/x"),
+        ("box:notes.txt", "box", "notes.txt"),
+        ("box:", "box", "."),
+        ("box:~/x", "box", "~/x"),
+        ("box:/a:b", "box", "/a:b"),
+        ("docker:python:3.11:/srv", "docker:python:3.11", "/srv"),
+        ("docker:@web:./x", "docker:@web", "./x"),
+        ("ssh://me@host:2222:/tmp/x", "ssh://me@host:2222", "/tmp/x"),
+        ("ssh://me@host:x", "ssh://me@host", "x"),
+        ("singularity:/images/a.sif:/tmp", "singularity:/images/a.sif", "/tmp"),
+        ("docker:a+ssh://host:..", "docker:a+ssh://host", ".."),
+    ],
+)
+def test_target_and_path(text: str, target: str | None, path: str) -> None:
+    assert spot(text) == Spot(target, path)
+
+
+@pytest.mark.parametrize("text", ["", "ssh://host"])
+def test_a_target_without_a_path_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        spot(text)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"), [("a/b", "/to/b"), ("a/b/", "/to/b"), ("a/.", "/to"), ("/", "/to"), ("b", "/to/b")]
+)
+def test_what_goes_into_a_folder_keeps_its_name(source: str, expected: str) -> None:
+    assert inside("/to", source) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["run", "true"], {}),
+        (["run", "--", "ls", "-la"], {}),
+        (["run", "ls", "--on", "x"], {}),
+        (["run", "--on", "box", "-C", "/x", "true"], {"on": "box", "cwd": "/x"}),
+        (["run", "--on=box", "--timeout=1", "true"], {"on": "box", "timeout": "1"}),
+        (["run", "-e", "A=1", "--env=B=2", "true"], {"env": ["A=1", "B=2"]}),
+        (["run", "-n", "--merge", "--no-redact", "true"], {"stdin": False, "merge": True, "redact": False}),
+        (["run", "--shell", "--grace", "1", "--json", "true"], {"shell": True, "grace": "1", "json": True}),
+    ],
+)
+def test_plain_command_lines_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
+    start = next(at for at, word in enumerate(words) if word in {"true", "ls"})
+    assert spoken_run(words) == Spoken(words[start:], **expected)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["run"],
+        ["run", "--"],
+        ["run", "--help"],
+        ["run", "--on"],
+        ["run", "-obox", "true"],
+        ["run", "-in", "true"],
+        ["run", "--merge=yes", "true"],
+        ["run", "--pty", "true"],
+        ["--debug", "run", "true"],
+        ["jobs"],
+    ],
+)
+def test_all_other_command_lines_are_left_to_typer(words: list[str]) -> None:
+    assert spoken_run(words) is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["echo", "a", "-n", "--json"],
+        ["--", "echo", "--", "b"],
+        ["-C", "/tmp", "-e", "A=1", "pwd; echo $A"],
+        ["--timeout", "0.3", "sleep 9"],
+        ["--no-shell", "--json", "echo"],
+        ["--merge", "echo 1; echo 2 >&2"],
+        ["--timeout", "soon", "true"],
+        ["--on", "nowhere", "true"],
+    ],
+)
+def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
+    quick = cli("run", *words)
+    typers = cli("--no-audit", "run", *words)  # an option before the command is none of the plain ones
+
+    def gist(text: bytes) -> bytes:
+        return b" ".join(word for word in text.split() if not word.strip(b",.}").replace(b".", b"").isdigit())
+
+    assert quick.returncode == typers.returncode
+    assert (gist(quick.stdout), gist(quick.stderr)) == (gist(typers.stdout), gist(typers.stderr))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--no-such-option"], "No such option: --no-such-option"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["prof"], "Did you mean 'profile'"),
+        (["run"], "Missing argument"),
+        (["run", "--on"], "--on"),
+        (["run", "--timeout", "soon", "true"], "'soon' is no duration"),
+        (["run", "--env", "NOWHERE_AT_ALL", "true"], "NOWHERE_AT_ALL"),
+        (["run", "--env", "A-B=1", "true"], "A-B"),
+        (["run", "--on", "nowhere", "true"], "no profile and no kind of place is called 'nowhere'"),
+        (["run", "--limit", "ram=1", "true"], "'ram=1' is no limit"),
+        (["run", "--detach", "--pty", "true"], "a job has no terminal"),
+        (["logs"], "Missing argument"),
+        (["logs", "nosuch"], "there is no job 'nosuch'"),
+        (["logs", "x", "--stream", "both-of-them"], "both"),
+        (["kill", "nosuch"], "there is no job 'nosuch'"),
+        (["cp", "a"], "cp needs a source and a destination"),
+        (["cp", "a", "b"], "none of these is in a place"),
+        (["sync", "a", "b"], "sync is between here and one place"),
+        (["forward", "http"], "'http' is no port"),
+        (["forward", "8080=0"], "port 0"),
+        (["log", "--since", "once"], "'once' is no duration"),
+        (["log", "--grep", "("], "no regular expression"),
+        (["bench", "-n", "0"], "Try: hermes-exec bench --help"),
+        (["profile", "trust"], "no hermes.toml here"),
+        (["profile", "show", "nowhere"], "nowhere"),
+        (["doctor", "nowhere"], "nowhere"),
+        (["--config", "/no/such.toml", "profile", "list"], "/no/such.toml"),
+        (["--log-format", "xml", "profile", "list"], "LOG_FORMAT"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line_and_exits_2(cli: Cli, words: list[str], said: str) -> None:
+    done = cli(*words)
+    line = done.stderr.decode()
+    assert done.returncode == 2, line
+    assert done.stdout == b""
+    assert line.startswith("hermes-exec: ")
+    assert line.count("\n") == 1
+    assert said in line
+
+
+def test_without_words_there_is_help(cli: Cli) -> None:
+    done = cli()
+    assert done.returncode == 0
+    assert done.stdout == cli("--help").stdout
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    assert cli("--version").stdout.startswith(b"hermes-exec 0.")
+
+
+def test_debug_alone_shows_a_traceback(cli: Cli) -> None:
+    words = ["run", "--on", "nowhere", "true"]
+    assert b"Traceback" not in cli(*words).stderr
+    assert b"Traceback" in cli("--debug", *words).stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_and_profiles(cli: Cli, shell: str) -> None:
+    cli.configure('[backends.sandbox]\ntype = "local"\n')
+    asked = {"_HERMES_EXEC_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "hermes-exec run --on sa"}
+    asked |= {"COMP_WORDS": "hermes-exec run --on sa", "COMP_CWORD": "3", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    assert b"sandbox" in cli(**asked).stdout

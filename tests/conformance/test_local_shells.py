@@ -1,0 +1,35 @@
+"""Sessions of shells that are not bash: they keep less (docs/conformance.md), and what they keep is kept."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hermes_exec.backend import Backend
+from hermes_exec.testing.killing import Killing
+from hermes_exec.testing.sessions import Sessions
+from hermes_exec.testing.state import State
+from hermes_exec_backends.local import LocalBackend
+
+
+class Shells(Sessions, State):
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return LocalBackend()
+
+
+class TestDash(Shells):
+    @pytest.fixture
+    def shell(self) -> str:
+        return shutil.which("dash") or pytest.skip("needs dash")
+
+
+class TestBusybox(Shells):
+    @pytest.fixture
+    def shell(self, tmp_path_factory: pytest.TempPathFactory) -> str:
+        busybox = shutil.which("busybox") or pytest.skip("needs busybox")
+        shell = Path(tmp_path_factory.mktemp("ash")) / "ash"
+        shell.symlink_to(busybox)
+        return str(shell)

@@ -1,0 +1,160 @@
+"""A guest that really runs, of this Python and of the oldest one, with a folder there and a folder here."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from hermes_exec.files import Files
+from hermes_exec.link.link import Link
+from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Channel, Receiver
+
+R = TypeVar("R")
+
+
+class Place(LocalBackend):
+    """This machine, seen by the given interpreter; an old one cannot take our compiled code."""
+
+    def __init__(self, python: str = "") -> None:
+        self._python = python
+        self._channels: list[Channel] = []
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        return (self._python,) if self._python else super().pythons
+
+    @property
+    def same_python(self) -> bool:
+        return not self._python and super().same_python
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        self._channels.append(await super().spawn(argv, receiver, env=env))
+        return self._channels[-1]
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Wait for the processes behind channels that were cut: they end with their guest."""
+        for channel in self._channels:
+            await asyncio.to_thread(vars(channel)["_process"].wait)
+
+
+Seen = dict[str, tuple[str, int, int, bytes]]
+
+
+def tree(root: Path) -> Seen:
+    """Everything below a folder: kind, permissions, mtime (of all but links), content or target."""
+    seen: Seen = {}
+    top = os.fsencode(root)
+    for folder, folders, names in os.walk(top):
+        for name in folders + names:
+            path = folder + b"/" + name
+            info = os.lstat(path)
+            key = os.fsdecode(path[len(top) + 1 :])
+            if stat.S_ISLNK(info.st_mode):
+                seen[key] = "link", 0, 0, os.readlink(path)
+            elif stat.S_ISDIR(info.st_mode):
+                seen[key] = "folder", info.st_mode & 0o7777, info.st_mtime_ns, b""
+            else:
+                content = Path(os.fsdecode(path)).read_bytes()
+                seen[key] = "file", info.st_mode & 0o7777, info.st_mtime_ns, content
+    return seen
+
+
+class Rig:
+    """A link to a new guest, the files over it, and two folders: ``there`` for the place, ``here`` for us."""
+
+    def __init__(self, runner: asyncio.Runner, backend: Place, base: Path) -> None:
+        self.there = base / "there"
+        self.here = base / "here"
+        self.base = base
+        self.there.mkdir()
+        self.here.mkdir()
+        self._runner = runner
+        self._backend = backend
+        self.open()
+
+    def open(self) -> None:
+        """Start a guest."""
+        self.link = self.run(self._link())
+        self.files = Files(self.link)
+
+    async def _link(self) -> Link:
+        link = Link(self._backend, env={}, cwd=str(self.there))
+        await link.open()
+        return link
+
+    def run(self, awaitable: Awaitable[R]) -> R:
+        """Wait for something on the rig's event loop, half a minute at most."""
+
+        async def whole() -> R:
+            async with asyncio.timeout(30):
+                return await awaitable
+
+        return self._runner.run(whole())
+
+    def close(self) -> None:
+        """End the guest; nothing unfinished is left anywhere."""
+        self.run(self.link.close())
+        self.run(self._backend.close())
+        assert b"Traceback" not in vars(self.link)["_attempt"].stderr
+
+    @staticmethod
+    def tree(root: Path) -> Seen:
+        """Everything below a folder, to be compared with another one."""
+        return tree(root)
+
+    @property
+    def unfinished(self) -> list[Path]:
+        """Files and folders under temporary names."""
+        return [path for path in self.base.rglob(".hx-*")]
+
+
+def python_3_6() -> str:
+    """The path of an interpreter that really is 3.6, or nothing."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
+    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
+    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
+    for python in filter(None, candidates):
+        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
+            return python
+    return ""
+
+
+PYTHON_3_6 = python_3_6()
+
+
+def _rig(backend: Place, base: Path) -> Generator[Rig]:
+    with asyncio.Runner() as runner:
+        rig = Rig(runner, backend, base)
+        yield rig
+        rig.close()
+        assert not rig.unfinished
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Generator[Rig]:
+    yield from _rig(Place(), tmp_path)
+
+
+@pytest.fixture(params=["this python", "python 3.6"])
+def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
+    """The same with the oldest interpreter too."""
+    if request.param == "this python":
+        yield from _rig(Place(), tmp_path)
+        return
+    if not PYTHON_3_6:
+        pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
+    yield from _rig(Place(PYTHON_3_6), tmp_path)

@@ -1,0 +1,67 @@
+"""Ignore patterns mean what they mean to git, which is asked itself where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from hermes_exec.guest import filescan
+from hermes_exec.guest.filepatterns import Ignore
+from hermes_exec.files.compare import Scan
+
+NAMES = ("a", "b", "ab", "a.py", "foo", ".x", "a b", "[", "b]", "-", "é", "a\\", "!a", "#a", "A")
+FOLDERS = ("", "a/", "foo/", "foo/a/", "foo/b/", "foo/a/b/", "b/a/foo/", "a.py.d/", "[/")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+    """A git repository with a tree of odd names."""
+    if shutil.which("git") is None:
+        pytest.skip("no git to ask. Try: apt-get install git")
+    root = tmp_path_factory.mktemp("repository")
+    for folder in FOLDERS:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for folder in FOLDERS:
+        for name in NAMES:
+            if not (root / folder / name).exists():
+                (root / folder / name).touch()
+    git = {"GIT_CONFIG_NOSYSTEM": "1", "HOME": str(root), "PATH": os.environ["PATH"]}
+    subprocess.run(["git", "init", "-q", root], check=True, env=git)
+    yield root
+
+
+def kept_by_git(root: Path, lines: list[bytes]) -> set[bytes]:
+    (root / ".git/info/exclude").write_bytes(b"\n".join(lines) + b"\n")
+    argv = ["git", "-C", root, "ls-files", "--others", "--exclude-from=.git/info/exclude", "-z"]
+    out = subprocess.run(argv, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(root)})
+    return set(out.stdout.split(b"\0")[:-1])
+
+
+def kept_by_us(root: Path, lines: list[bytes]) -> set[bytes]:
+    folder = os.open(root, os.O_RDONLY)
+    try:
+        data = b"".join(filescan.scan(folder, Ignore([*lines, b"/.git"])))
+    finally:
+        os.close(folder)
+    found: set[bytes] = set()
+    for path, block in Scan.of(data).folders.items():
+        for name, entry in block.entries().items():
+            if entry.kind != 0o040000:
+                found.add(path + b"/" + name if path else name)
+    return found
+
+
+pattern = st.text(st.sampled_from("ab*?/[]!^.-\\fo xé#A:"), min_size=1, max_size=9).map(os.fsencode)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(pattern, min_size=1, max_size=3))
+def test_any_patterns_leave_out_what_git_ignores(repository: Path, lines: list[bytes]) -> None:
+    assert kept_by_us(repository, lines) == kept_by_git(repository, lines)
