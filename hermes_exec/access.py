@@ -62,7 +62,7 @@ class Access:
 
         return Files(self._context.link("handle files"))
 
-    async def read(self, path: Path) -> bytes:
+    async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
         """The content of a file; ``files.read`` reads parts of it.
 
         Raises:
@@ -73,7 +73,7 @@ class Access:
             return await self._context.carrier.read(path)
         return await self.files.read(path)
 
-    async def write(self, path: Path, data: bytes) -> None:
+    async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
         """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
 
         Raises:

@@ -23,6 +23,7 @@ class Running(Protocol):
 
     async def result(self) -> dict[str, Any]:
         """Wait for its answer (docs/protocol.md). A cancelled wait ends the command, and waits for that."""
+        ...
 
     async def write(self, data: bytes, /) -> None:
         """Send standard input; waits while the command does not read."""
@@ -76,6 +77,7 @@ class FileCarrier(Protocol):
 
     async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
         """The content of a file."""
+        ...
 
     async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
         """Give a file a new content, at once."""
@@ -90,9 +92,11 @@ class Carrier(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """What holds here."""
+        ...
 
     def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
         """Start ``exec``, ``run`` or ``session`` (docs/protocol.md)."""
+        ...
 
     async def close(self) -> None:
         """End everything that was started, but jobs."""

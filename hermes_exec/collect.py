@@ -56,7 +56,7 @@ class Output:
         self._tail: bytearray | None = None
         self._spool: tuple[Path, int] | None = None
         self._spooled = 0
-        self._cap = SPOOL_CAP
+        self._cap: int = SPOOL_CAP
 
     def feed(self, data: bytes) -> None:
         """Take the next bytes."""

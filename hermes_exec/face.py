@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
     from types import TracebackType
 
     from hermes_exec.portal import Portal
@@ -24,6 +24,13 @@ class Face:
         self._portal = portal
         self._core = core
         self._unread: list[Any] = []  # what came together with Ctrl-C
+
+    def _end(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Wait for what closes the object; nothing is left to close in a forked child, or after the exit."""
+        if self._portal.refusal:
+            closing.close()
+        else:
+            self._portal.call(closing)
 
     def _step(self, source: AsyncIterator[T]) -> T:
         """The next value of an asynchronous iterator."""
@@ -54,7 +61,7 @@ class Iteration(Face, Generic[T]):
         """End the source. Safe to call twice."""
         source: AsyncIterator[T] | AsyncGenerator[T, Any] = self._core
         if isinstance(source, AsyncGenerator):
-            self._portal.call(source.aclose())
+            self._end(source.aclose())
 
     def __enter__(self) -> Self:
         """The iteration itself."""

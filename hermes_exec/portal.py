@@ -62,11 +62,11 @@ class Portal:
 
     def __init__(self) -> None:
         self.leftovers = Leftovers()
+        self.refusal = ""  # why no call is served any more: after a fork, or at the exit
         self._loop = asyncio.SelectorEventLoop()
         self._mutex = threading.Lock()
-        self._driver: object = None  # the _Call whose thread drives, or _RESIDENT
+        self._driver: object = None  # the _Call whose thread drives, or _RESIDENT, also after a refusal
         self._heir: _Call[Any] | None = None  # waits for the resident to leave
-        self._refusal = ""  # why nobody drives ever again; _driver is then _RESIDENT
         self._under_way = 0
         self._begun = 0
         self._bell = threading.Event()
@@ -130,8 +130,8 @@ class Portal:
         with self._mutex:
             if self._driver is None and running is None:
                 self._driver = call
-            elif self._refusal:
-                self._refuse(call, self._refusal)
+            elif self.refusal:
+                self._refuse(call, self.refusal)
             elif running is self._loop:
                 self._refuse(call, "a blocking call in a callback of another one would wait for itself")
             elif self._driver is _RESIDENT and running is None and not self._under_way:
@@ -197,7 +197,7 @@ class Portal:
     def _reside(self) -> None:
         """Drive the loop for those who cannot, and when nobody calls."""
         begun = -1
-        while not self._refusal:
+        while not self.refusal:
             self._bell.wait(_IDLE_S)
             with self._mutex:
                 wanted = self._bell.is_set() or self._begun == begun
@@ -223,19 +223,19 @@ class Portal:
         which the fork left the memory alone, still refers to it.
         """
         self._mutex = threading.Lock()  # another thread may have held the old one
-        self._driver, self._refusal = _RESIDENT, "it was opened before a fork, in the parent process"
+        self._driver, self.refusal = _RESIDENT, "it was opened before a fork, in the parent process"
         self.leftovers.forget()
         portal.cache_clear()
 
     def _exit(self) -> None:
-        if self._refusal:
+        if self.refusal:
             return
         self._patience = 2 * EXIT_S  # with a daemon thread that drives
         with contextlib.suppress(queue.Empty):
             self.call(self.leftovers.close())
         with self._mutex:
             free = self._driver is None
-            self._driver, self._refusal = _RESIDENT, "Python is exiting"
+            self._driver, self.refusal = _RESIDENT, "Python is exiting"
         if free:
             self._loop.close()
 

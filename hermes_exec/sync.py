@@ -190,7 +190,7 @@ class Terminal(Face):
         ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``).
         """
         self._portal.leftovers.drop(self._core)
-        self._portal.call(self._core.close(keep=keep))
+        self._end(self._core.close(keep=keep))
 
     def __enter__(self) -> Self:
         """The terminal itself."""
@@ -211,7 +211,7 @@ class Terminal(Face):
         """
         return Files(self._portal, self._core.files)
 
-    def read(self, path: Path) -> bytes:
+    def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
         """The content of a file; ``files.read`` reads parts of it.
 
         Raises:
@@ -219,7 +219,7 @@ class Terminal(Face):
         """
         return self._portal.call(self._core.read(path))
 
-    def write(self, path: Path, data: bytes) -> None:
+    def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
         """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
 
         Raises:
@@ -402,7 +402,7 @@ class Session(Face):
 
     def close(self) -> None:
         """End the shell and everything that its commands left running. Safe to call twice."""
-        self._portal.call(self._core.close())
+        self._end(self._core.close())
 
     def __enter__(self) -> Self:
         """The session itself."""
@@ -455,7 +455,7 @@ class Stream(Face):
 
     def close(self) -> None:
         """End the command if it still runs."""
-        self._portal.call(self._core.close())
+        self._end(self._core.close())
 
     def __enter__(self) -> Self:
         """Start the command."""
@@ -803,7 +803,7 @@ class Pty(Face):
 
     def close(self) -> None:
         """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice."""
-        self._portal.call(self._core.close())
+        self._end(self._core.close())
 
     def __enter__(self) -> Self:
         """The PTY itself."""
@@ -813,7 +813,7 @@ class Pty(Face):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close it, unless it was detached or its place is lost."""
-        self._portal.call(self._core.__aexit__(kind, error, trace))
+        self._end(self._core.__aexit__(kind, error, trace))
 
 
 class Forward(Face):
@@ -868,7 +868,7 @@ class Forward(Face):
 
     def close(self) -> None:
         """Listen no more and break every connection that is open. Safe to call twice."""
-        self._portal.call(self._core.close())
+        self._end(self._core.close())
 
     def __enter__(self) -> Self:
         """Begin to listen."""

@@ -119,8 +119,12 @@ class Landing:
         """Refuse a name that is not plain, or that was sent before for the same file."""
         check_name(name)
         self._name = name
-        earlier = self._folders[-1].seen.setdefault(fold(name), name)
-        if earlier is not name and (earlier == name or self._same(earlier, name)):
+        seen = self._folders[-1].seen
+        key = fold(name)
+        earlier = seen.get(key)
+        if earlier is None:
+            seen[key] = name
+        elif earlier == name or self._same(earlier, name):
             raise Refused("{!r} was sent twice".format(self.path))
 
     def _same(self, earlier: bytes, name: bytes) -> bool:

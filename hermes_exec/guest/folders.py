@@ -52,6 +52,12 @@ def default_shell() -> bytes:
     return b"/bin/sh"
 
 
+def first_state(folder: str) -> None:
+    """Make the next shell of a session start as its first one did."""
+    with open(folder + "/first", "rb") as file:
+        write_file(folder + "/state", file.read())
+
+
 def prepare_folder(
     folder: str, dialect: shelltext.Dialect, client: "Client", arguments: "dict[str, Any]"
 ) -> "dict[bytes, bytes]":
@@ -66,10 +72,12 @@ def prepare_folder(
     env.update(client.env)
     env.update(arguments.get("env") or {})
     large = [name for name, value in env.items() if len(value) > _LARGE]
-    lines = [b"export %b=%b\n" % (name, shelltext.quote(env.pop(name))) for name in large]
+    lines: "list[bytes]" = [b"export %b=%b\n" % (name, shelltext.quote(env.pop(name))) for name in large]
     lines.append(b"\\cd -- %b\n" % shelltext.quote(cwd))
     lines += [line + b"\n" for line in arguments.get("setup") or []]
-    write_file(folder + "/state", b"".join(lines))
+    lines.append(b'>|"%b/s/whole"\n' % folder.encode())
+    write_file(folder + "/first", b"".join(lines))
+    first_state(folder)
     write_file(folder + "/dump", shelltext.dump_text(folder, dialect.bash))
     write_file(folder + "/b", b"")
     return env

@@ -24,7 +24,7 @@ def load(blob: bytes) -> "ModuleType":
         blob = zlib.decompress(blob[1:])
     magic, modules = marshal.loads(blob)
     same = magic == _external.MAGIC_NUMBER
-    kind = type(sys)
+    kind: "type[ModuleType]" = type(sys)
     package = sys.modules.get(PACKAGE)
     if package is None:
         package = sys.modules[PACKAGE] = kind(PACKAGE)

@@ -32,6 +32,17 @@ def _clock() -> "Callable[[], float]":
 now = _clock()
 
 
+def report() -> None:
+    """Say on standard error, which the link keeps, what was just caught."""
+    kind, error, trace = sys.exc_info()
+    if kind is not None and error is not None:
+        sys.excepthook(kind, error, trace)
+
+
+def _nothing(_: int, __: object) -> None:
+    """A signal handler; its being there is what wakes the loop."""
+
+
 class Timer:
     """A call at a time of ``now``; ``cancel`` may be called at any moment."""
 
@@ -67,7 +78,7 @@ class Loop:
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
-        _signal.signal(_signal.SIGCHLD, lambda *_: None)
+        _signal.signal(_signal.SIGCHLD, _nothing)
         _signal.set_wakeup_fd(wake)
         self.on_read(self._woken, self._reap)
 
@@ -165,7 +176,7 @@ class Loop:
                 while self._soon:
                     self._soon.popleft()()
             except Exception:  # noqa: BLE001  a fault in one call must not end what the others have running
-                sys.excepthook(*sys.exc_info())
+                report()
 
     def _wait_time(self) -> float:
         timers = self._timers

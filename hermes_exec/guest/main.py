@@ -13,7 +13,7 @@ import time
 from . import command, native, sessions, tree
 from .connection import Connection
 from .folders import remove_folder
-from .loop import Loop
+from .loop import Loop, report
 from .runner import close_above
 from .server import Server
 
@@ -69,7 +69,11 @@ def keep(guest: int, folders: "list[str]") -> None:
     close_above(2)
     for number in (_signal.SIGHUP, _signal.SIGINT):
         _signal.signal(number, _signal.SIG_IGN)
-    _signal.signal(_signal.SIGTERM, lambda *_: os.kill(guest, _signal.SIGKILL))
+
+    def end_guest(_: int, __: object) -> None:
+        os.kill(guest, _signal.SIGKILL)
+
+    _signal.signal(_signal.SIGTERM, end_guest)
     native.become_subreaper()
     status = 0
     while True:
@@ -96,7 +100,7 @@ def keep(guest: int, folders: "list[str]") -> None:
 def _accept(server: Server, door: "_socket.socket") -> None:
     """A bridge hands over the descriptors of a new connection, and waits until it is closed."""
     try:
-        number, _ = door._accept()  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
+        number: int = door._accept()[0]  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
     except OSError:
         return  # it has hung up already
     bridge = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)
@@ -158,6 +162,6 @@ def main(load_part: "Any", nonce: str) -> None:
         loop.run()
         os._exit(0)
     except BaseException:  # noqa: BLE001  said on standard error, which the link keeps
-        sys.excepthook(*sys.exc_info())
+        report()
     finally:
         os._exit(1)

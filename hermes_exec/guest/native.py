@@ -71,7 +71,7 @@ class Touched:
             data = os.read(self.fd, 16384)
         except BlockingIOError:
             return []
-        events = []
+        events: "list[tuple[int, bytes]]" = []
         at = 0
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)

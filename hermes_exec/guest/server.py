@@ -1,10 +1,10 @@
 """What the guest can do, for whom, and when it ends."""
 
 import os
-import sys
 
 from . import wire
 from .client import Client
+from .loop import report
 from .tree import TreeKill
 
 TYPE_CHECKING = False
@@ -31,7 +31,7 @@ class Server:
         self.on_idle: "Callable[[], None]" = loop.stop
         self._spool_folder = ""
         self._farewells: "list[Connection]" = []
-        TreeKill.on_quiet = self.check_idle
+        TreeKill.on_quiet.append(self.check_idle)
 
     def client(self, hello: "dict[str, Any]") -> Client:
         """The client of that name, new or known."""
@@ -67,7 +67,7 @@ class Server:
         try:
             self.load_part(blob).install(self)
         except Exception:  # noqa: BLE001  its operations are not there then, and that is what a request is told
-            sys.excepthook(*sys.exc_info())
+            report()
         else:
             self.parts.add(name.decode())
 

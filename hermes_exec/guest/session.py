@@ -10,7 +10,7 @@ from _collections import deque
 
 from . import shelltext, tree, wire
 from .command import drain_all
-from .folders import default_shell, prepare_folder, remove_folder
+from .folders import default_shell, first_state, prepare_folder, remove_folder
 from .loop import now
 from .orphans import Orphans
 from .outputs import Outputs
@@ -33,6 +33,7 @@ _GRACE_S = 0.5
 
 KEPT, RESTORED, ROLLED_BACK = range(3)
 _BROKEN = "the command broke the shell's own machinery, so its exit status is not known"
+_UNREADABLE = "the new shell could not take over all of the state"
 _REPLACED = "an earlier command had broken the shell's own machinery, so the shell was replaced"
 
 
@@ -62,6 +63,7 @@ class Session:
         self._note = ""
         self._code = 0
         self._wary = False
+        self._stillborn = 0
         self._dirty = False
         self._ticking = False
         self._stuck = 0
@@ -71,7 +73,7 @@ class Session:
 
     def _start_shell(self) -> None:
         writers = self._outputs.open()
-        self._ready = False
+        self._ready = self._whole = False
         self._numbers = self._watches.add(self.folder, self._opened)
         try:
             self._shell = Shell(
@@ -137,8 +139,13 @@ class Session:
         elif name == b"cwd":
             if command is not None:
                 command.bad_folder = True
+        elif name == b"whole":
+            self._whole = True
         elif not self._ready:
             self._ready = True
+            self._stillborn = 0
+            if not self._whole:
+                self._state, self._note = ROLLED_BACK, _UNREADABLE
             self._next()
         elif name.isdigit():
             self._status(int(name))
@@ -273,6 +280,7 @@ class Session:
     def _exited(self, status: int) -> None:
         """The shell is gone: by itself, by a command, or by us."""
         shell = self._shell
+        stillborn = not self._ready and not self._replacing
         self._shell = None
         self._replacing = False
         self._ready = False
@@ -280,7 +288,7 @@ class Session:
         self._stuck = 0
         self._code = 0
         self._watches.remove(self._numbers)
-        new = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
+        new: "set[tree.Process]" = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
         self._state = RESTORED if complete_state(self.folder) else ROLLED_BACK
         self._dirty = False
         if self._closed is not None:
@@ -293,7 +301,23 @@ class Session:
             else:
                 self._deliver(command)
         else:
+            self._stillborn = self._stillborn + 1 if stillborn else 0
+            if self._stillborn:
+                self._begin_anew(status)
             self._settle()
+
+    def _begin_anew(self, status: int) -> None:
+        """A shell ended before it took a command: try once without the state, then say that none works."""
+        if self._stillborn == 1:
+            first_state(self.folder)
+            self._note = _UNREADABLE
+            return
+        self._stillborn = 0
+        how = "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
+        while self._queue:
+            command = self._queue.popleft()
+            command.answer.update(error="os", message="its shell ends as soon as it starts ({})".format(how))
+            command.finish()
 
     def close(self, done: "Callable[[], None]") -> None:
         """End the shell and everything that its commands left; ``done`` is called when it is gone."""

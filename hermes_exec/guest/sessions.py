@@ -20,6 +20,9 @@ def install(server: "Server") -> None:
     refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
     watches: "list[Watches]" = []
 
+    def forget(key: "tuple[Client, int]") -> None:
+        refused.pop(key, None)
+
     def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
         if not watches:
@@ -32,7 +35,7 @@ def install(server: "Server") -> None:
         except OSError as error:
             kind = "cwd" if error.filename else "os"
             refused[key] = (kind, describe(error), error.errno or 0)
-            client.on_close.append(lambda: refused.pop(key))
+            client.on_close.append(lambda: forget(key))
             request.fail(*refused[key])
             return
         request.cancel = lambda: session.close(lambda: None)

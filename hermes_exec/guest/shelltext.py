@@ -31,30 +31,31 @@ _BASH_DUMP = r"""{ {
 if (($#)); then \builtin printf 'set --'; \builtin printf ' %q' "$@"; \builtin printf '\n'; fi
 \builtin printf 'builtin cd -- %q || builtin cd /\n' "$PWD"
 \builtin set +o
-\builtin printf '# complete\n'
+\builtin printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || \builtin :
 """
 
 # A shell that is not bash reads its commands as a script from the FIFO, each as a file to source.
 _SH = """\
-{ . @DIR@/state; } 2>/dev/null
+{ command . @DIR@/state || . @DIR@/state; } 2>/dev/null
 trap '{ . @DIR@/dump; } 2>/dev/null' EXIT
+trap 'exit 143' TERM
 >|"@DIR@/s/0"
 """
 _SH_DUMP = r"""{ {
-export -p
-set | while IFS= read -r line; do case $line in
-PPID=*|OPTIND=*|IFS=*|_=*|PS[124]=*|LINENO=*) ;; *) printf '%s\n' "$line";; esac; done
+printf 'umask '; umask
 alias | while IFS= read -r line; do printf 'alias %s\n' "${line#alias }"; done
-printf 'umask %s\n' "$(umask)"
-printf 'cd -- "%s" || cd /\n' "$PWD"
+trap
 set +o
-printf '# complete\n'
+export -p
+set
+printf 'cd -- "$PWD" || cd /\n'
+printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || :
 """
 
 COMPLETE = b"# complete\n"
-"""The last line of a whole dump."""
+"""The last line of a whole dump. The line before it tells that a new shell has read it to there."""
 
 
 def dump_text(folder: str, bash: bool) -> bytes:

@@ -100,7 +100,7 @@ def descendants(roots: "Iterable[int]") -> "list[int]":
 
 def living(pids: "Iterable[int]") -> "set[Process]":
     """Those that still run, with their start times; zombies are dead."""
-    alive = set()
+    alive: "set[Process]" = set()
     for pid in pids:
         state, _, start = stat(pid)
         if state and state not in b"ZX":
@@ -131,7 +131,8 @@ class TreeKill:
     """
 
     active = 0
-    on_quiet: "Callable[[], None]" = staticmethod(lambda: None)
+    on_quiet: "list[Callable[[], None]]" = []
+    """Called when the last kill that was at work is done."""
 
     def __init__(
         self,
@@ -160,7 +161,8 @@ class TreeKill:
             TreeKill.active -= 1
             self._done([pid for pid, _ in alive])
             if not TreeKill.active:
-                self._loop.call_soon(TreeKill.on_quiet)
+                for call in TreeKill.on_quiet:
+                    self._loop.call_soon(call)
             return
         for process in alive:
             if late >= 0:

@@ -105,7 +105,7 @@ def pack(value: "Any") -> bytes:
 
 
 def _pack(value: "Any", put: "Callable[[bytes], Any]") -> None:
-    kind = type(value)
+    kind: "type[Any]" = type(value)
     if kind is int:
         _pack_int(value, put)
     elif kind is str:
@@ -202,7 +202,7 @@ def _slice(data: bytes, at: int, size: int) -> bytes:
 def _unpack_list(data: bytes, at: int, count: int, depth: int) -> "tuple[list[Any], int]":
     if depth >= MAX_DEPTH:
         raise WireError("values nested too deeply")
-    items = []
+    items: "list[Any]" = []
     for _ in range(count):
         item, at = _unpack(data, at, depth + 1)
         items.append(item)
@@ -212,7 +212,7 @@ def _unpack_list(data: bytes, at: int, count: int, depth: int) -> "tuple[list[An
 def _unpack_map(data: bytes, at: int, count: int, depth: int) -> "tuple[dict[Any, Any], int]":
     if depth >= MAX_DEPTH:
         raise WireError("values nested too deeply")
-    result = {}
+    result: "dict[Any, Any]" = {}
     for _ in range(count):
         key, at = _unpack(data, at, depth + 1)
         result[key], at = _unpack(data, at, depth + 1)

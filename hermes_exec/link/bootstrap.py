@@ -15,7 +15,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 _GUEST = "hermes_exec.guest"
-_CORE = (
+CORE = (
     "wire", "loop", "spool", "outlet", "inlet", "native", "tree", "runner", "client", "connection", "server",
     "process", "command", "shelltext", "folders", "orphans", "shell", "shellcommand", "outputs",
     "session", "sessions", "main",
@@ -69,7 +69,7 @@ def _blob(names: tuple[str, ...], *, same_python: bool) -> bytes:
 @cache
 def _payload(*, same_python: bool) -> tuple[bytes, int]:
     loader = (Path(__file__).parent.parent / "guest" / "loader.py").read_bytes()
-    return loader + _blob(_CORE, same_python=same_python), len(loader)
+    return loader + _blob(CORE, same_python=same_python), len(loader)
 
 
 def guest(nonce: str, *, same_python: bool) -> tuple[list[str], bytes]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -66,7 +66,7 @@ class Place:
 
     async def session(self, **options: Any) -> Session:
         """A new session with the shell under test."""
-        return await (await self.shared()).session(**{"shell": self._shell, **options})
+        return await (await self.shared()).session(**cast("dict[str, Any]", {"shell": self._shell, **options}))
 
     async def promised(self, name: str) -> None:
         """Go on if the place promises ``name``; else see that it says so, and skip the test.
@@ -111,7 +111,7 @@ _REFUSED: dict[str, Callable[[Terminal], Awaitable[None]]] = {"sessions": _ask_f
 
 def link(terminal: Terminal) -> Link:
     """The guest's link of a terminal, to be cut."""
-    return terminal._context.link("be cut")  # noqa: SLF001  the suite may look inside
+    return terminal._context.link("be cut")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the suite may
 
 
 def marker() -> str:

@@ -61,7 +61,39 @@ def kept_by_us(root: Path, lines: list[bytes]) -> set[bytes]:
 pattern = st.text(st.sampled_from("ab*?/[]!^.-\\fo xé#A:"), min_size=1, max_size=9).map(os.fsencode)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(pattern, min_size=1, max_size=3))
 def test_any_patterns_leave_out_what_git_ignores(repository: Path, lines: list[bytes]) -> None:
     assert kept_by_us(repository, lines) == kept_by_git(repository, lines)
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "is_folder", "ignored"),
+    [
+        (["*.pyc"], "a/b.pyc", False, True),
+        (["*.pyc", "!keep.pyc"], "a/keep.pyc", False, False),
+        (["build/"], "build", False, False),
+        (["build/"], "a/build", True, True),
+        (["/build"], "a/build", True, False),
+        (["doc/*.txt"], "doc/a/b.txt", False, False),
+        (["doc/**/*.txt"], "doc/b.txt", False, True),
+        (["logs/**"], "logs", True, False),
+        (["logs/**"], "logs/a/b", False, True),
+        (["[[:digit:]]?"], "7x", False, True),
+        (["[[:digit:]]?"], "xx", False, False),
+        (["[[:nonsense:]]"], "n", False, False),
+        (["a\\ ", "#b", "", "  "], "a ", False, True),
+        (["a   "], "a", False, True),
+        (["#b"], "#b", False, False),
+        (["\\#b"], "#b", False, True),
+        (["caf?"], "caf\udce9", False, True),
+    ],
+)
+def test_one_pattern_means(lines: list[str], path: str, is_folder: bool, ignored: bool) -> None:
+    assert Ignore(map(os.fsencode, lines)).ignores(os.fsencode(path), is_folder) is ignored
+
+
+@given(pattern, st.text(st.sampled_from("ab*é[."), max_size=40).map(os.fsencode))
+def test_no_pattern_takes_long_or_fails(line: bytes, name: bytes) -> None:
+    assume(name)
+    assert Ignore([line * 20]).ignores(name, is_folder=False) in {True, False}

@@ -10,7 +10,7 @@ import pytest
 from hermes_exec.link import bootstrap
 
 GUEST = Path(bootstrap.__file__).parent.parent / "guest"
-CORE = bootstrap._CORE
+CORE: tuple[str, ...] = bootstrap.CORE
 NOT_SENT_AS_MODULES = {"__init__", "loader", "bridge"}
 
 

@@ -42,8 +42,8 @@ def script(tmp_path: Path) -> Generator[Script]:
         )
         argv = [sys.executable, "-W", "error", "-W", quiet, str(path)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        started.append(subprocess.Popen(argv, env=environment, **pipes))  # type: ignore[call-overload]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(argv, env=environment, stdout=pipe, stderr=pipe, text=True))
         return started[-1]
 
     yield start

@@ -60,19 +60,18 @@ def test_a_child_that_exits_in_the_ordinary_way_harms_nothing_of_its_parents(scr
     process = script(
         """
         import os, sys, time, warnings
-        terminal = hx.open("local", audit=False)
-        if os.fork() == 0:
-            warnings.simplefilter("ignore")  # of what it inherited, and will not close
-            sys.exit(0)
-        os.wait()
-        for _ in range(3):
-            time.sleep(0.03)  # so that the resident takes over, and is asked to leave by the next call
-            terminal.run("true")
-        print(terminal.run("echo unharmed").stdout_text, end="")
-        terminal.close()
+        with hx.open("local", audit=False) as terminal:
+            if os.fork() == 0:
+                warnings.simplefilter("ignore")  # of what it inherited, and will not close
+                sys.exit(7)  # leaves the ``with``
+            print(os.waitstatus_to_exitcode(os.wait()[1]))
+            for _ in range(3):
+                time.sleep(0.03)  # so that the resident takes over, and is asked to leave by the next call
+                terminal.run("true")
+            print(terminal.run("echo unharmed").stdout_text, end="")
         """
     )
-    assert outcome(process) == ["unharmed"]
+    assert outcome(process) == ["7", "unharmed"]
 
 
 def test_what_was_left_open_is_closed_at_the_exit(script: Script, is_alive: IsAlive) -> None:

@@ -133,6 +133,8 @@ class Writer:
             value = "self.close()"
         elif shown == "Self" and statements(node) == ["return self"]:
             value = "self"
+        elif name in {"close", "__exit__"}:
+            value = f"self._end({core}({passed}))"
         elif awaited or (isinstance(node, ast.AsyncFunctionDef) and not is_generator(node)):
             value = f"self._portal.call({core}({passed}))"
         elif is_generator(node):

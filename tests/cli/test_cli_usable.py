@@ -1,0 +1,231 @@
+"""``backends``, ``doctor``, ``log`` and ``bench``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec.cli.reaping import reap
+from hermes_exec.registry import BUILT_INS
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+Running = Callable[[str], list[int]]
+
+CRASHING = """
+import asyncio, os, sys
+import hermes_exec
+from hermes_exec_backends.local import LocalBackend
+
+async def main():
+    terminal = await hermes_exec.open(LocalBackend(), audit=False)
+    shell = terminal.stream("setsid sleep 9911 & (sleep 9911 &) ; while :; do sleep 9911; done")
+    program = terminal.stream(["sh", "-c", "setsid sleep 9922 & sleep 9922"])
+    job = await terminal.start("true")
+    for stream in (shell, program):
+        await stream.start()
+    result = await terminal.run(["sh", "-c", "cat /proc/$PPID/status /proc/$PPID/cmdline"])
+    print(terminal._context.carrier.link.guest["folder"], flush=True)
+    sys.stdin.read()
+
+asyncio.run(main())
+"""
+
+
+def test_backends_tells_of_every_kind(cli: Cli) -> None:
+    told = {each["type"]: each for each in cli.json("backends", "--json")}
+    assert set(told) >= set(BUILT_INS)
+    assert told["local"]["usable"]
+    assert all(check["detail"] for each in told.values() for check in each["checks"])
+
+
+def test_backends_is_columns_on_a_pipe(cli: Cli) -> None:
+    lines = cli("backends").stdout.decode().splitlines()
+    assert lines[0].split() == ["TYPE", "USABLE", "WHY", "TRY"]
+    assert ["local", "yes"] in [line.split()[:2] for line in lines]
+
+
+def test_what_cannot_be_used_has_a_remedy(cli: Cli) -> None:
+    for each in cli.json("backends", "--json"):
+        for check in each["checks"]:
+            assert check["status"] == "ok" or check["remedy"], check
+
+
+def test_doctor_finds_this_machine_in_order(cli: Cli) -> None:
+    done = cli("doctor", "--json")
+    checks = {(kind["type"], check["name"]): check for kind in json.loads(done.stdout) for check in kind["checks"]}
+    assert done.returncode == 0
+    assert checks["hermes-exec", "python"]["status"] == "ok"
+    assert checks["hermes-exec", "configuration"]["status"] == "ok"
+
+
+def test_doctor_tells_of_a_wrong_configuration(cli: Cli) -> None:
+    cli.configure('[backends.bad]\ntype = "local"\nlogn = true\n')
+    done = cli("doctor")
+    assert done.returncode == 1
+    assert b"logn" in done.stdout
+
+
+def test_doctor_opens_the_place_it_is_asked_about(cli: Cli) -> None:
+    told = cli.json("doctor", "local", "--json")
+    checks = {check["name"]: check for kind in told for check in kind["checks"]}
+    assert {"open", "command", "capabilities", "limits"} <= set(checks)
+
+
+def test_doctor_says_why_a_place_cannot_be_opened(cli: Cli) -> None:
+    cli.configure('[backends.here]\ntype = "local"\npython = "/no/such/python"\ncarrier = "guest"\n')
+    done = cli("doctor", "here")
+    assert done.returncode == 1
+    assert b"/no/such/python" in done.stdout
+
+
+def crashed_guest() -> str:
+    """The name of a guest that was killed together with its keeper while it had much to do."""
+    child = subprocess.Popen([sys.executable, "-I", "-c", CRASHING], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdin is not None
+    folder = child.stdout.readline().decode().strip()
+    name = re.fullmatch(r".*/hx-([0-9a-f]{16})", folder)
+    assert name is not None
+    time.sleep(0.2)  # the commands start their children
+    keeper, guest = guest_processes(child.pid)
+    for pid in (keeper, guest):
+        os.kill(pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
+    child.stdin.close()
+    child.stdout.close()
+    return name[1]
+
+
+def guest_processes(orchestrator: int) -> tuple[int, int]:
+    (keeper,) = children(orchestrator)
+    argv = Path(f"/proc/{keeper}/cmdline").read_bytes()
+    guest = next(pid for pid in children(keeper) if Path(f"/proc/{pid}/cmdline").read_bytes() == argv)
+    return keeper, guest
+
+
+def children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def folders(name: str) -> list[Path]:
+    bases = (Path(f"/run/user/{os.getuid()}"), Path("/dev/shm"), Path("/tmp"), Path("/var/tmp"))
+    return [path for base in bases if (path := base / f"hx-{name}").exists()]
+
+
+@pytest.fixture
+def orphans(running: Running) -> Any:
+    """Kills what a failed test leaves."""
+    yield
+    for mark in ("sleep 9911", "sleep 9922"):
+        for pid in running(mark):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("orphans")
+def test_what_a_crashed_guest_left_is_removed(running: Running) -> None:
+    name = crashed_guest()
+    assert running("sleep 9911")
+    assert folders(name)
+    swept = reap({name})
+    assert not running("sleep 9911")
+    assert not folders(name)
+    assert all(not each.left for each in swept)
+    assert sum(len(each.ended) for each in swept) >= 4
+
+
+@pytest.mark.usefixtures("orphans")
+def test_reap_finds_programs_that_no_guest_watches_any_more(cli: Cli, running: Running, require: Any) -> None:
+    unshare = require("unshare", "a machine of its own to sweep")
+    if subprocess.run([unshare, "-rpmf", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("this kernel lets nobody have a machine of their own")
+    # Sweeping the real machine would get in the way of other tests that have crashed guests of theirs.
+    script = (
+        "for folder in /dev/shm /var/tmp /run; do mount -t tmpfs none $folder; done\n"
+        'echo | "$0" -I -c "$1" >/dev/null & orchestrator=$!\n'
+        "while ! pgrep -x -f 'sleep 9922' >/dev/null || ! pgrep -x -f 'sleep 9911' >/dev/null; do sleep 0.05; done\n"
+        'pkill -KILL -f "<hx [0-9a-f]" -o; for pid in $(pgrep -f "<hx [0-9a-f]"); do\n'
+        '  [ -S /proc/$pid/fd/3 ] || kill -KILL $pid; done\n'
+        "kill -KILL $orchestrator\n"
+        '"$0" -I -m hermes_exec doctor --reap --json; echo; pgrep -f "sleep 99[12]"; ls /dev/shm /var/tmp'
+    )
+    argv = [unshare, "-rpmf", "--mount-proc", "sh", "-c", script, sys.executable, CRASHING.replace("sys.stdin.read()", "await asyncio.sleep(60)")]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, env=cli.env, timeout=50)
+    first, _, rest = done.stdout.partition("\n")
+    swept = json.loads(first)
+    assert {each["folder"] == "" for each in swept} == {True, False}, done
+    assert re.sub(r"/(dev/shm|var/tmp):", "", rest).split() == []
+
+
+def test_reap_leaves_living_guests_alone(cli: Cli) -> None:
+    child = cli.start("run", "echo ready; sleep 9944")
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    (keeper,) = children(child.pid)
+    argv = (Path("/proc") / str(keeper) / "cmdline").read_bytes()
+    assert b"<hx " in argv
+    names = {path.name.removeprefix("hx-") for path in Path("/dev/shm").glob("hx-*")}
+    before = {name: folders(name) for name in names}
+    reap(set())
+    assert {name: folders(name) for name in names} == before
+    child.send_signal(signal.SIGINT)
+    assert child.wait(20) == 130
+
+
+def test_only_this_machine_is_swept(cli: Cli) -> None:
+    done = cli("doctor", "docker:alpine", "--reap")
+    assert done.returncode == 2
+
+
+def test_log_tells_what_ran_and_how_it_ended(cli: Cli) -> None:
+    cli("run", "echo hi")
+    cli("run", "sh", "-c", "exit 3")
+    cli("run", "--timeout", "0.2", "sleep 9")
+    lines = cli("log").stdout.decode().splitlines()
+    assert lines[0].split()[:4] == ["AT", "PLACE", "SESSION", "END"]
+    assert [re.search(r"exit code \d|time limit", line) is not None for line in lines[1:]] == [True] * 3
+    assert "echo hi" in lines[1]
+
+
+def test_log_shows_what_was_asked_for(cli: Cli) -> None:
+    for word in ("one", "two", "three"):
+        cli("run", f"echo {word}; [ {word} != two ]")
+    commands = [record["command"].split(";")[0] for record in cli.json("log", "--json")]
+    assert commands == ["echo one", "echo two", "echo three"]
+    assert [record["exit_code"] for record in cli.json("log", "--json", "--failed")] == [1]
+    assert len(cli.json("log", "--json", "--last", "2")) == 2
+    assert len(cli.json("log", "--json", "--grep", "t(wo|hree);")) == 2
+    assert cli.json("log", "--json", "--since", "2030-01-01") == []
+    assert len(cli.json("log", "--json", "--since", "1h")) == 3
+    assert cli.json("log", "--json", "--on", "elsewhere") == []
+
+
+def test_log_cannot_move_the_cursor(cli: Cli) -> None:
+    cli("run", "echo \x1b[2J")
+    assert b"\x1b" not in cli("log").stdout
+
+
+def test_bench_measures_each_thing(cli: Cli) -> None:
+    told = cli.json("bench", "--runs", "3", "--json")
+    measured = {each["what"]: each for each in told["measured"]}
+    assert list(measured) == [
+        "open + first command",
+        "session: true",
+        "session: echo hi",
+        "program: true",
+        "stream 64 MiB",
+    ]
+    assert all(0 < each["best_s"] <= each["median_s"] <= each["worst_s"] for each in measured.values())
+    assert measured["stream 64 MiB"]["bytes_per_s"] > 1e6
+    assert cli.json("log", "--json") == []
