@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,20 +27,23 @@ class Spools:
     """The folder for the full outputs of truncated results; made on first use, gone with its terminal."""
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
+        self._owner = os.getpid()
         self._count = 0
 
     def new(self) -> Path:
         """A path for one more stream."""
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="hermes-exec-")
+            self._folder = Path(tempfile.mkdtemp(prefix="hermes-exec-"))
+            atexit.register(self.close)
         self._count += 1
-        return Path(self._folder.name) / f"{self._count}.out"
+        return self._folder / f"{self._count}.out"
 
     def close(self) -> None:
-        """Remove the folder and all spools."""
-        if self._folder is not None:
-            self._folder.cleanup()
+        """Remove the folder and all spools; a forked child leaves its parent's alone."""
+        if self._folder is not None and self._owner == os.getpid():
+            atexit.unregister(self.close)
+            shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 from dataclasses import dataclass
@@ -111,7 +112,10 @@ class Options:
 
 def encode(text: Words | os.PathLike[str]) -> bytes:
     """Bytes as they are, text as the file system spells it."""
-    data = text if isinstance(text, bytes) else os.fsencode(text)
+    try:
+        data = text if isinstance(text, bytes) else os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"text that has no bytes: {error}", remedy="give bytes") from error
     if b"\0" in data:
         raise UsageError("a command, path or variable cannot hold a NUL byte")
     return data
@@ -160,9 +164,19 @@ def shown(command: Words | Sequence[Words]) -> str:
     return shlex.join(os.fsdecode(word) for word in command)
 
 
-async def feed_input(call: Running, data: bytes | str) -> None:
+def input_of(options: Options) -> bytes | None:
+    """A command's standard input as bytes, or None."""
+    if not isinstance(options.stdin, str):
+        return options.stdin
+    try:
+        return options.stdin.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"standard input that has no bytes: {error}", remedy="give bytes") from error
+
+
+async def feed_input(call: Running, data: bytes) -> None:
     """Send all of a command's standard input."""
-    await call.write(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
+    await call.write(data)
     call.write_eof()
 
 
@@ -177,17 +191,22 @@ async def run(
     """Run one command to its end and keep its output."""
     most = context.max_output if options.max_output is None else options.max_output
     collector = Collector(most, context.spools)
+    stdin = input_of(options)
     call = context.carrier.start(operation, fields, collector)
     if context.audit is not None:
         begun(context, call, command, options, session)
     feeding: asyncio.Task[None] | None = None
-    if options.stdin is not None:
-        if len(options.stdin) < WINDOW // 2:
-            await feed_input(call, options.stdin)
-        else:
-            feeding = asyncio.get_running_loop().create_task(feed_input(call, options.stdin))
+    if stdin is not None and len(stdin) >= WINDOW // 2:
+        feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
     try:
+        if stdin is not None and feeding is None:
+            await feed_input(call, stdin)
         answer = await call.result()
+    except asyncio.CancelledError:
+        call.cancel()
+        with contextlib.suppress(HermesError):
+            await call.result()  # it has ended by then
+        raise
     finally:
         if feeding is not None:
             feeding.cancel()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec import execute
 from hermes_exec.errors import Closed, UsageError
-from hermes_exec.guest.wire import STDOUT
+from hermes_exec.guest.wire import STDOUT, WINDOW
 from hermes_exec.result import Event, Result
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ class Stream:
         self._session = session
         self._call: Running | None = None
         self._waiting: asyncio.Task[None] | None = None
+        self._feeding: asyncio.Task[None] | None = None
         self._events: deque[tuple[int, bytes]] = deque()
-        self._wake: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
         self._result: Result | None = None
         self._error: BaseException | None = None
         self._over = False
@@ -56,11 +57,12 @@ class Stream:
             return
         if self._context.closed:
             raise Closed("the terminal is closed")
+        stdin = execute.input_of(self._options)
         self._call = self._context.carrier.start(self._operation, self._fields, self)
         execute.begun(self._context, self._call, self._command, self._options, self._session)
         self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
-        if self._options.stdin is not None:
-            await execute.feed_input(self._call, self._options.stdin)
+        if stdin is not None:  # beside the reading, or each would wait for the other
+            self._feeding = asyncio.get_running_loop().create_task(execute.feed_input(self._call, stdin))
 
     async def _wait(self, call: Running) -> None:
         try:
@@ -70,6 +72,8 @@ class Stream:
         except Exception as error:  # noqa: BLE001  handed to whoever iterates or asks for the result
             self._error = error
         finally:
+            if self._feeding is not None:
+                self._feeding.cancel()
             self._notify()
 
     def feed(self, _: Running, channel: int, data: bytes, /) -> None:
@@ -79,8 +83,7 @@ class Stream:
         self._notify()
 
     def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._news.set()
 
     def __aiter__(self) -> Self:
         """The events."""
@@ -97,8 +100,8 @@ class Stream:
             if self._result is not None:
                 self._over = True
                 return Event("exit", result=self._result)
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
+            self._news.clear()
+            await self._news.wait()
         channel, data = self._events.popleft()
         if self._call is not None:
             self._call.consumed(channel, len(data))
@@ -118,21 +121,29 @@ class Stream:
             self._call.write_eof()
 
     async def cancel(self) -> Result:
-        """End the command and all that it started; output so far is still there to be read."""
+        """End the command and all that it started. The newest output that was not read can still be read.
+
+        Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
+        command whose output nobody takes could not end.
+        """
         await self.start()
         if self._call is not None:
             self._call.cancel()
-        return await self.result()
+        return await self._end(keep=WINDOW // 2)
 
     async def result(self) -> Result:
         """Wait for the end, dropping what was not read."""
         await self.start()
+        return await self._end(keep=0)
+
+    async def _end(self, *, keep: int) -> Result:
+        """Wait for the end; unread output beyond ``keep`` bytes is dropped so that the command can get there."""
         while self._result is None and self._error is None:
-            while self._events and self._call is not None:
+            self._news.clear()
+            while self._call is not None and sum(len(data) for _, data in self._events) > keep:
                 channel, data = self._events.popleft()
                 self._call.consumed(channel, len(data))
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
+            await self._news.wait()
         if self._result is None:
             raise self._error or Closed("the stream was closed")
         return self._result

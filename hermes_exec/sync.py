@@ -446,7 +446,11 @@ class Stream(Face):
         self._portal.call(self._core.close_stdin())
 
     def cancel(self) -> Result:
-        """End the command and all that it started; output so far is still there to be read."""
+        """End the command and all that it started. The newest output that was not read can still be read.
+
+        Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
+        command whose output nobody takes could not end.
+        """
         return self._portal.call(self._core.cancel())
 
     def result(self) -> Result:

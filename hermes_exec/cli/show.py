@@ -22,7 +22,7 @@ def show_json(value: object) -> None:
     import json
 
     indent = 2 if sys.stdout.isatty() else None
-    print(flags.clean(json.dumps(value, indent=indent, ensure_ascii=False)))
+    print(flags.clean(json.dumps(value, indent=indent, ensure_ascii=False)), flush=True)
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

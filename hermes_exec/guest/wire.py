@@ -98,9 +98,12 @@ class Parser:
 
 
 def pack(value: "Any") -> bytes:
-    """Pack a value; raises WireError on a type that the protocol does not know."""
+    """Pack a value; raises WireError on what the protocol does not know."""
     out: "list[bytes]" = []
-    _pack(value, out.append)
+    try:
+        _pack(value, out.append)
+    except UnicodeEncodeError as error:
+        raise WireError("cannot pack text with half a character: {}".format(error))
     return b"".join(out)
 
 

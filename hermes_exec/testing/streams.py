@@ -144,3 +144,9 @@ class Streams(Behaviours):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await living(terminal, mark) == 0
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_a_large_input_and_its_output_can_be_streamed(self, terminal: Terminal, way: str) -> None:
+        data = bytes(range(256)) * 100_000
+        seen = b"".join([event.data async for event in terminal.stream(as_command(way, "cat"), stdin=data)])
+        assert seen == data

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 COMMAND = [sys.executable, "-I", "-m", "hermes_exec"]
-LIMIT_S = 50
+LIMIT_S = 170
 
 
 class Cli:
@@ -96,7 +96,7 @@ def processes_with(mark: str) -> list[int]:
 
 @pytest.fixture
 def running() -> Callable[[str], list[int]]:
-    """``running("sleep 1234")`` gives pids."""
+    """``running(nap)`` gives pids."""
     return lambda mark: processes_with(mark.replace(" ", "\0"))
 
 
@@ -111,3 +111,9 @@ def until() -> Callable[[Callable[[], object]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+@pytest.fixture
+def nap() -> str:
+    """``sleep`` with a time that no other test has, so that its processes can be told apart."""
+    return f"sleep 9{os.getpid()}.{time.monotonic_ns() % 10**9}"

@@ -73,12 +73,12 @@ def test_logs_follows_until_the_end(cli: Cli) -> None:
     assert child.wait(20) == 0
 
 
-def test_kill_ends_all_that_it_started(cli: Cli, running: Running) -> None:
-    job = started(cli, "setsid sleep 9733 & trap '' TERM; sleep 9733")
+def test_kill_ends_all_that_it_started(cli: Cli, running: Running, nap: str) -> None:
+    job = started(cli, f"setsid {nap} & trap '' TERM; {nap}")
     done = cli("kill", "--grace", "0.1", job)
     assert done.returncode == 0
     assert job in done.stdout.decode()
-    assert not running("sleep 9733")
+    assert not running(nap)
     assert cli.json("jobs", "--json")[0]["result"]["exit_code"] is None
 
 

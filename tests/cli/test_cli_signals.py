@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Running = Callable[[str], list[int]]
 Until = Callable[[Callable[[], object]], None]
 
-TREE = "setsid sleep {0} & (sleep {0} &) ; trap '' TERM; echo ready; sleep {0}"
+TREE = "setsid {0} & ({0} &) ; trap '' TERM; echo ready; {0}"
 
 
 def ready(child: subprocess.Popen[bytes]) -> None:
@@ -27,27 +27,28 @@ def ready(child: subprocess.Popen[bytes]) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_signal_ends_the_whole_tree(cli: Cli, running: Running, number: signal.Signals, code: int) -> None:
-    seconds = f"98{number:02}"
-    child = cli.start("run", "--grace", "0.1", TREE.format(seconds))
+def test_a_signal_ends_the_whole_tree(
+    cli: Cli, running: Running, nap: str, number: signal.Signals, code: int
+) -> None:
+    child = cli.start("run", "--grace", "0.1", TREE.format(nap))
     ready(child)
-    assert running(f"sleep {seconds}")
+    assert running(nap)
     child.send_signal(number)
     assert child.wait(20) == code
-    assert not running(f"sleep {seconds}")
+    assert not running(nap)
     assert child.stderr is not None and child.stderr.read() == b""
 
 
-def test_ctrl_c_reaches_a_program_without_a_shell_too(cli: Cli, running: Running) -> None:
-    child = cli.start("run", "--grace", "0.1", "sh", "-c", TREE.format("9833"))
+def test_ctrl_c_reaches_a_program_without_a_shell_too(cli: Cli, running: Running, nap: str) -> None:
+    child = cli.start("run", "--grace", "0.1", "sh", "-c", TREE.format(nap))
     ready(child)
     child.send_signal(signal.SIGINT)
     assert child.wait(20) == 130
-    assert not running("sleep 9833")
+    assert not running(nap)
 
 
-def test_a_second_ctrl_c_leaves_at_once(cli: Cli, running: Running, until: Until) -> None:
-    child = cli.start("run", "--grace", "15", TREE.format("9844"))
+def test_a_second_ctrl_c_leaves_at_once(cli: Cli, running: Running, until: Until, nap: str) -> None:
+    child = cli.start("run", "--grace", "15", TREE.format(nap))
     ready(child)
     child.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -55,7 +56,7 @@ def test_a_second_ctrl_c_leaves_at_once(cli: Cli, running: Running, until: Until
     child.send_signal(signal.SIGINT)
     assert child.wait(5) == 130
     assert child.stderr is not None and child.stderr.read().count(b"\n") == 1
-    until(lambda: not running("sleep 9844"))
+    until(lambda: not running(nap))
 
 
 def test_ctrl_c_that_was_ignored_when_we_were_started_stays_ignored(cli: Cli) -> None:

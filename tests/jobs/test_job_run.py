@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import signal
 import time
@@ -110,6 +111,21 @@ def test_input_arrives_in_order_and_ends(live: Live) -> None:
             "for s in $(seq 0 100 900); do for i in $(seq 50); do seq $s $((s+99)); done; done | sha256sum",
         )
         assert (await job.wait()).stdout == (await whole.wait()).stdout
+
+    live(scenario)
+
+
+def test_input_arrives_once_after_many_cuts(live: Live) -> None:
+    async def scenario(link: Link) -> None:
+        job = await start_job(link, "local", ["sha256sum"], stdin=True)
+        whole = b"".join(b"%d\n" % number for number in range(1_000_000))
+        for start in range(0, len(whole), 500_000):
+            writing = asyncio.ensure_future(job.write(whole[start : start + 500_000]))
+            await asyncio.sleep(0)
+            link.cut()
+            await writing
+        await job.close_stdin()
+        assert (await job.wait()).stdout == hashlib.sha256(whole).hexdigest().encode() + b"  -\n"
 
     live(scenario)
 
@@ -295,11 +311,16 @@ def test_its_cap_ends_a_job_and_its_tree(live: Live, tmp_path: Path, is_alive: I
     live(scenario)
 
 
-def test_a_killed_runner_does_not_set_its_program_free(live: Live, is_alive: IsAlive) -> None:
+def test_a_killed_runner_does_not_set_its_program_free(live: Live, is_alive: IsAlive, soon: Soon) -> None:
     async def scenario(link: Link) -> None:
         job = await start_job(link, "local", ["sleep", "1000"])
         pid = (await job.status()).pid
-        os.kill(parent(pid), signal.SIGKILL)
+        runner = parent(pid)
+        guest = parent(runner)
+        os.kill(guest, signal.SIGSTOP)  # it shall find the program when that has another parent already
+        os.kill(runner, signal.SIGKILL)
+        await soon(lambda: parent(pid) != runner)
+        os.kill(guest, signal.SIGCONT)
         result = await job.wait()
         assert result.signal == signal.SIGKILL
         assert not is_alive(pid)

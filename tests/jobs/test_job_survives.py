@@ -20,7 +20,7 @@ from hermes_exec.job import Job, list_jobs, prune_jobs, start_job
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link import bootstrap
 from hermes_exec.link.link import Link
-from hermes_exec.records import read_records
+from hermes_exec.records import forget_guest, read_records
 from hermes_exec_backends.local import LocalBackend
 
 IsAlive = Callable[[int], bool]
@@ -280,6 +280,20 @@ def test_a_job_that_starts_while_the_last_one_is_pruned_stays_recorded(
             assert [record.id for record in read_records()] == [link.guest["id"]]
             await new.wait()
             await new.prune()
+        await link.close()
+
+    bounded(scenario())
+
+
+def test_a_record_that_is_removed_too_late_comes_back(backend: LocalBackend, bounded: Bounded) -> None:
+    async def scenario() -> None:
+        link = await new_link(backend)
+        job = await start_job(link, "local", "true")
+        (record,) = read_records()
+        await forget_guest(link, 0)  # what the last prune of another process does, a moment after our start
+        assert read_records() == [record]
+        await job.wait()
+        await job.prune()
         await link.close()
 
     bounded(scenario())

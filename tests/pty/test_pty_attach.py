@@ -55,6 +55,19 @@ def test_end_of_a_detached_program_is_not_told_to_who_left(live: Live) -> None:
     live(scenario)
 
 
+def test_program_that_ended_before_anybody_looked_is_still_shown(live: Live, eventually: Eventually) -> None:
+    async def scenario(link: Link) -> None:
+        link.need("pty")
+        arguments = {"name": "quick", "argv": [b"sh", b"-c", b"echo shown; exit 3"]}
+        started = await link.request("pty", arguments)
+        await eventually(lambda: not Path(f"/proc/{started['pid']}").exists())
+        pty = await attach_pty(link, "quick")
+        assert [piece async for piece in pty] == [b"shown\r\n"]
+        assert (await pty.wait()).exit_code == 3
+
+    live(scenario)
+
+
 def test_newcomer_gets_the_last_quarter_mebibyte_from_the_start_of_a_line(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
         pty = await link_pty(link, ["sh", "-c", "stty -opost; seq 200000; echo end; exec cat"])

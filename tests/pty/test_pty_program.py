@@ -273,13 +273,24 @@ def test_close_ends_everything_that_was_started(live: Live, until: Until, eventu
     live(scenario)
 
 
-def test_what_a_program_leaves_in_its_terminal_ends_with_it(live: Live, eventually: Eventually) -> None:
+def test_what_a_program_leaves_in_its_terminal_is_gone_when_its_end_is_told(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        script = "nohup sleep 1000 >/dev/null 2>&1 & echo $!; exit 5"
+        script = "trap '' HUP TERM; sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; exit 5"
         pty = await link_pty(link, ["bash", "-c", script])
         pid = int(await all_of(pty))
         assert (await pty.wait()).exit_code == 5
-        await eventually(lambda: not alive(pid))
+        assert not alive(pid)
+
+    live(scenario)
+
+
+def test_close_does_not_wait_for_a_reader(live: Live, eventually: Eventually) -> None:
+    async def scenario(link: Link) -> None:
+        pty = await link_pty(link, ["yes"])
+        await eventually(lambda: sum(map(len, vars(pty)["_shown"])) >= 4 << 20)
+        await pty.close()
+        assert await pty.read() == b""
+        assert (await pty.wait()).cancelled
 
     live(scenario)
 

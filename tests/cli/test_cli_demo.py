@@ -1,0 +1,97 @@
+"""``demo``: the whole job in a place, with and without a network, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+pytestmark = pytest.mark.slow
+
+BUNDLED_TESTS = 12
+NO_INDEX = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+
+
+def demo_folders() -> set[Path]:
+    return {*Path("/tmp").glob("hermes-demo.*"), *Path("/tmp").glob("hermes-exec-demo-*")}
+
+
+def test_the_bundled_project_is_installed_tested_and_reported(cli: Cli, tmp_path: Path) -> None:
+    done = cli("demo", "--offline", "--on", "local", "--reports", str(tmp_path / "reports"))
+    assert done.returncode == 0, done.stderr
+    head, row = done.stdout.decode().splitlines()
+    assert re.split(r" {2,}", head)[:5] == ["PLACE", "COLD OPEN", "COMMAND IN A SESSION", "PROGRAM", "JOB"]
+    assert row.split()[0] == "local"
+    assert row.endswith(f"{BUNDLED_TESTS} passed")
+    for step in (b"uploading", b"creating a virtual environment", b"installing", b"running its tests", b"[100%]"):
+        assert step in done.stderr
+    (report,) = (tmp_path / "reports").iterdir()
+    assert len(ET.parse(report).getroot().findall("testcase")) == BUNDLED_TESTS
+
+
+def test_it_can_be_run_again_and_leaves_nothing(cli: Cli) -> None:
+    before = demo_folders()
+    done = cli("--quiet", "demo", "--offline", "--on", "local", "--json")
+    assert demo_folders() <= before
+    assert done.stderr == b""
+    told = json.loads(done.stdout)
+    (place,) = told["places"]
+    assert place["passed"]
+    assert place["counts"] == {"tests": BUNDLED_TESTS, "failures": 0, "errors": 0, "skipped": 0}
+    assert all(place[key] > 0 for key in ("open_s", "session_s", "program_s", "job_s"))
+
+
+def test_without_a_network_it_says_so_and_goes_on(cli: Cli) -> None:
+    done = cli("demo", "--on", "local", **NO_INDEX)
+    assert done.returncode == 0, done.stderr
+    assert b"using the bundled project instead" in done.stderr
+    assert f"{BUNDLED_TESTS} passed".encode() in done.stdout
+
+
+def test_a_place_that_fails_is_a_row_and_the_exit_code(cli: Cli) -> None:
+    cli.configure('[backends.here]\ntype = "local"\npython = "/no/such/python"\ncarrier = "guest"\n')
+    done = cli("demo", "--offline", "--on", "here")
+    assert done.returncode == 1
+    assert b"failed: " in done.stdout
+    assert b"/no/such/python" in done.stdout
+
+
+@pytest.mark.parametrize("step", [b"creating a virtual environment", b"running its tests"])
+def test_ctrl_c_cleans_up(cli: Cli, step: bytes, until: Callable[[Callable[[], object]], None]) -> None:
+    before = demo_folders()
+    child = cli.start("demo", "--offline", "--on", "local")
+    assert child.stderr is not None
+    while step not in child.stderr.readline():
+        assert child.poll() is None
+    assert demo_folders() - before
+    child.send_signal(signal.SIGINT)
+    child.stderr.read()
+    assert child.wait(20) == 130
+    until(lambda: demo_folders() <= before)
+
+
+@pytest.mark.timeout(180)
+def test_a_real_package_comes_from_the_index(cli: Cli) -> None:
+    done = cli("demo", "--on", "local", "--json", **index_settings())
+    if b"bundled project" in done.stderr:
+        pytest.skip("no package index can be reached here")
+    told = json.loads(done.stdout)
+    assert told["project"] == "typing_extensions 4.15.0"
+    (place,) = told["places"]
+    assert place["passed"], place
+    assert place["counts"]["tests"] > 500
+
+
+def index_settings() -> dict[str, str]:
+    """How this machine reaches the index."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
