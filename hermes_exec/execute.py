@@ -262,7 +262,7 @@ def result_of(
         and isinstance(limit, str | None)
         and state in range(len(_STATES))
     ):
-        raise ProtocolError("the guest's answer makes no sense")
+        raise ProtocolError(f"the guest's answer makes no sense: {answer!r:.300}")
     truncated: dict[Any, Any] = {}
     if lost_out:
         truncated["stdout"] = lost_out

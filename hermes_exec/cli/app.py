@@ -123,7 +123,10 @@ def _before(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
     verbose: Annotated[
-        int, typer.Option("--verbose", "-v", count=True, help="Tell what happens; twice: everything.")
+        int,
+        typer.Option(
+            "--verbose", "-v", count=True, show_default=False, help="Tell what happens; twice: everything."
+        ),
     ] = 0,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

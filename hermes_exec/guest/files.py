@@ -48,10 +48,16 @@ class Worker:
     def start(self, operation: "Operation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
         """Begin an operation; its ``answered`` is called once."""
         self._operation = operation
-        runner.send_spec(self._channel, arguments, fds)
+        try:
+            runner.send_spec(self._channel, arguments, fds)
+        except OSError:
+            pass  # it has just been killed; the end of the channel will tell
 
     def _readable(self) -> None:
-        data = self._channel.recv(65536)
+        try:
+            data = self._channel.recv(65536)
+        except OSError:  # killed before it had read all that it was sent
+            data = b""
         self._answer += data
         size = fileworker.LENGTH.size
         if not data:

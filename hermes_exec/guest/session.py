@@ -11,7 +11,7 @@ from _collections import deque
 from . import shelltext, tree, wire
 from .command import drain_all
 from .folders import default_shell, first_state, prepare_folder, remove_folder
-from .loop import now
+from .lookout import EXEC, Lookout
 from .orphans import Orphans
 from .outputs import Outputs
 from .shell import Shell, complete_state
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from .shell import Watches
     from .shellcommand import ShellCommand
 
-_IDLE_S = 0.02
-"""After this long without a command the state is written down."""
-_EXEC = b"exec"
-_RISKY = (_EXEC, b"kill")
-_WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
 _GRACE_S = 0.5
 
 KEPT, RESTORED, ROLLED_BACK = range(3)
@@ -62,13 +57,8 @@ class Session:
         self._state = KEPT
         self._note = ""
         self._code = 0
-        self._wary = False
         self._stillborn = 0
-        self._dirty = False
-        self._ticking = False
-        self._stuck = 0
-        self._pause = _IDLE_S
-        self._last = now()
+        self._lookout = Lookout(self._loop, self.look)
         self._start_shell()
 
     def _start_shell(self) -> None:
@@ -101,16 +91,11 @@ class Session:
         if shell is None:
             self._start_shell()
         elif self._ready:
-            if self._risky(self._queue[0].text) and self._dirty:
+            if self._lookout.due_before(self._queue[0].text):
                 self._checkpoint()
             else:
                 self._current = self._queue.popleft()
                 self._run(shell, self._current)
-
-    def _risky(self, text: bytes) -> bool:
-        """Whether a command may end the shell without the state being written."""
-        self._wary = self._wary or _WARY in text
-        return self._wary or any(word in text for word in _RISKY)
 
     def _run(self, shell: Shell, command: "ShellCommand") -> None:
         channels = (wire.STDOUT,) if command.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
@@ -125,8 +110,7 @@ class Session:
         command.begin()
         text = self._dialect.status(self._code) + command.text
         shell.run(text, command.wrap(self._dialect), self._outputs.switch())
-        self._stuck = 0
-        self._tick_soon()
+        self._lookout.command_began()
 
     def _opened(self, name: bytes) -> None:
         """The shell has opened a file in its status folder."""
@@ -187,7 +171,7 @@ class Session:
     def _done(self, command: "ShellCommand", code: int) -> None:
         if not command.stopping:
             command.answer["code"] = self._code = code
-            if _EXEC in command.text and self._shell is not None:
+            if EXEC in command.text and self._shell is not None:
                 self._note = self._note or self._outputs.away(self._shell)
             self._deliver(command)
 
@@ -210,8 +194,7 @@ class Session:
             self._note = ""
         command.finish()
         self._current = None
-        self._dirty = True
-        self._last = now()
+        self._lookout.command_ended()
         self._settling = True
         self._loop.call_soon(self._settle)  # after the answer has left
 
@@ -228,7 +211,7 @@ class Session:
 
     def _checkpoint(self) -> None:
         if self._shell is not None:
-            self._dirty = False
+            self._lookout.dirty = False
             self._internal = self._checkpointed
             self._shell.run("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode())
 
@@ -239,33 +222,19 @@ class Session:
         else:
             self._replace()
 
-    def _tick_soon(self) -> None:
-        if not self._ticking:
-            self._ticking = True
-            self._pause = _IDLE_S
-            self._loop.call_later(_IDLE_S, self._tick)
-
-    def _tick(self) -> None:
-        """Write the state down when idle; notice a shell that waits though it owes a status."""
-        self._ticking = False
+    def look(self) -> bool:
+        """What the lookout asks from time to time; whether it has to look again."""
         shell = self._shell
         if shell is None or not self._ready or self._closed:
-            return
-        command = self._current
-        if command is None:
-            if not self._dirty or self._internal:
-                return
-            if now() - self._last >= _IDLE_S:
+            return False
+        if self._current is None:
+            if self._lookout.idle_long_enough and not self._internal:
                 self._checkpoint()
-                return
-        elif not command.stopping:
-            self._stuck = self._stuck + 1 if shell.waits else 0
-            if self._stuck == 2:
-                command.answer["note"] = _BROKEN
-                shell.kill_command(_GRACE_S, lambda _: None)
-        self._ticking = True
-        self._pause = _IDLE_S if command is None or self._stuck else min(2 * self._pause, 1.0)
-        self._loop.call_later(self._pause, self._tick)
+            return self._lookout.dirty and not self._internal
+        if not self._current.stopping and self._lookout.stuck(waits=shell.waits):
+            self._current.answer["note"] = _BROKEN
+            shell.kill_command(_GRACE_S, lambda _: None)
+        return True
 
     def stop(self, command: "ShellCommand") -> None:
         """End a command: a waiting one never runs, the running one is killed with all that it started."""
@@ -285,12 +254,11 @@ class Session:
         self._replacing = False
         self._ready = False
         self._internal = None
-        self._stuck = 0
         self._code = 0
         self._watches.remove(self._numbers)
         new: "set[tree.Process]" = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
         self._state = RESTORED if complete_state(self.folder) else ROLLED_BACK
-        self._dirty = False
+        self._lookout.dirty = False
         if self._closed is not None:
             self._end()
         elif self._current is not None:

@@ -30,6 +30,7 @@ _BASH_DUMP = r"""{ {
 \builtin trap -p
 if (($#)); then \builtin printf 'set --'; \builtin printf ' %q' "$@"; \builtin printf '\n'; fi
 \builtin printf 'builtin cd -- %q || builtin cd /\n' "$PWD"
+if [[ ${OLDPWD+x} ]]; then \builtin printf 'OLDPWD=%q\n' "$OLDPWD"; else \builtin printf 'builtin unset -v OLDPWD\n'; fi
 \builtin set +o
 \builtin printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || \builtin :

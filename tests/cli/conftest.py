@@ -7,14 +7,31 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from subprocess import PIPE
+from typing import IO, Any
 
 import pytest
 
 COMMAND = [sys.executable, "-I", "-m", "hermes_exec"]
 LIMIT_S = 170
+
+
+class Child(subprocess.Popen[bytes]):
+    """A command that runs, with the streams that it was given pipes for."""
+
+    @property
+    def out(self) -> IO[bytes]:
+        """Its standard output."""
+        assert self.stdout is not None
+        return self.stdout
+
+    @property
+    def err(self) -> IO[bytes]:
+        """Its standard error."""
+        assert self.stderr is not None
+        return self.stderr
 
 
 class Cli:
@@ -30,18 +47,20 @@ class Cli:
             "XDG_CONFIG_HOME": str(home / "config"),
             "XDG_STATE_HOME": str(home / "state"),
         }
-        self.started: list[subprocess.Popen[bytes]] = []
+        self.started: list[Child] = []
 
-    def __call__(self, *words: str, stdin: bytes | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:
-        """Run it to its end; without ``stdin`` there is nothing to read."""
+    def __call__(
+        self, *words: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run it to its end; ``env`` is for this once."""
         return subprocess.run(
             [*COMMAND, *words],
             check=False,
             capture_output=True,
             cwd=self.cwd,
-            env=self.env | env,
+            env={**self.env, **(env or {})},
             timeout=LIMIT_S,
-            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
+            input=stdin,
         )
 
     def json(self, *words: str) -> Any:
@@ -50,10 +69,9 @@ class Cli:
         assert done.stderr == b"", done.stderr
         return json.loads(done.stdout)
 
-    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, stdin: Any = subprocess.DEVNULL, stdout: Any = PIPE) -> Child:
         """Start it and come back at once; it is killed at the test's end."""
-        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        child = subprocess.Popen([*COMMAND, *words], cwd=self.cwd, env=self.env, **(streams | options))
+        child = Child([*COMMAND, *words], cwd=self.cwd, env=self.env, stdin=stdin, stdout=stdout, stderr=PIPE)
         self.started.append(child)
         return child
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
@@ -22,8 +21,12 @@ BUNDLED_TESTS = 12
 NO_INDEX = {"PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
 
 
-def demo_folders() -> set[Path]:
-    return {*Path("/tmp").glob("hermes-demo.*"), *Path("/tmp").glob("hermes-exec-demo-*")}
+@pytest.fixture(autouse=True)
+def temporary(cli: Cli, tmp_path: Path) -> Path:
+    """Where temporary folders are made, here and in the place; empty but for what a demo makes."""
+    (tmp_path / "tmp").mkdir()
+    cli.env["TMPDIR"] = str(tmp_path / "tmp")
+    return tmp_path / "tmp"
 
 
 def test_the_bundled_project_is_installed_tested_and_reported(cli: Cli, tmp_path: Path) -> None:
@@ -33,16 +36,21 @@ def test_the_bundled_project_is_installed_tested_and_reported(cli: Cli, tmp_path
     assert re.split(r" {2,}", head)[:5] == ["PLACE", "COLD OPEN", "COMMAND IN A SESSION", "PROGRAM", "JOB"]
     assert row.split()[0] == "local"
     assert row.endswith(f"{BUNDLED_TESTS} passed")
-    for step in (b"uploading", b"creating a virtual environment", b"installing", b"running its tests", b"[100%]"):
+    for step in (
+        b"uploading",
+        b"creating a virtual environment",
+        b"installing",
+        b"running its tests",
+        b"[100%]",
+    ):
         assert step in done.stderr
     (report,) = (tmp_path / "reports").iterdir()
     assert len(ET.parse(report).getroot().findall("testcase")) == BUNDLED_TESTS
 
 
-def test_it_can_be_run_again_and_leaves_nothing(cli: Cli) -> None:
-    before = demo_folders()
+def test_it_can_be_run_again_and_leaves_nothing(cli: Cli, temporary: Path) -> None:
     done = cli("--quiet", "demo", "--offline", "--on", "local", "--json")
-    assert demo_folders() <= before
+    assert not list(temporary.iterdir())
     assert done.stderr == b""
     told = json.loads(done.stdout)
     (place,) = told["places"]
@@ -52,7 +60,7 @@ def test_it_can_be_run_again_and_leaves_nothing(cli: Cli) -> None:
 
 
 def test_without_a_network_it_says_so_and_goes_on(cli: Cli) -> None:
-    done = cli("demo", "--on", "local", **NO_INDEX)
+    done = cli("demo", "--on", "local", env=NO_INDEX)
     assert done.returncode == 0, done.stderr
     assert b"using the bundled project instead" in done.stderr
     assert f"{BUNDLED_TESTS} passed".encode() in done.stdout
@@ -67,22 +75,20 @@ def test_a_place_that_fails_is_a_row_and_the_exit_code(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("step", [b"creating a virtual environment", b"running its tests"])
-def test_ctrl_c_cleans_up(cli: Cli, step: bytes, until: Callable[[Callable[[], object]], None]) -> None:
-    before = demo_folders()
+def test_ctrl_c_cleans_up(cli: Cli, temporary: Path, step: bytes) -> None:
     child = cli.start("demo", "--offline", "--on", "local")
-    assert child.stderr is not None
-    while step not in child.stderr.readline():
+    while step not in child.err.readline():
         assert child.poll() is None
-    assert demo_folders() - before
+    assert {path.name.partition(".")[0] for path in temporary.iterdir()} >= {"hermes-demo"}
     child.send_signal(signal.SIGINT)
-    child.stderr.read()
+    child.err.read()
     assert child.wait(20) == 130
-    until(lambda: demo_folders() <= before)
+    assert not list(temporary.iterdir())
 
 
 @pytest.mark.timeout(180)
 def test_a_real_package_comes_from_the_index(cli: Cli) -> None:
-    done = cli("demo", "--on", "local", "--json", **index_settings())
+    done = cli("demo", "--on", "local", "--json", env=index_settings())
     if b"bundled project" in done.stderr:
         pytest.skip("no package index can be reached here")
     told = json.loads(done.stdout)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +33,7 @@ def looks(root: Path) -> dict[str, object]:
     for path in root.rglob("*"):
         name = str(path.relative_to(root))
         if path.is_symlink():
-            found[name] = os.readlink(path)
+            found[name] = str(path.readlink())
         else:
             found[name] = (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
     return found
@@ -44,8 +42,9 @@ def looks(root: Path) -> dict[str, object]:
 @pytest.mark.parametrize("way", ["up", "down", "across"])
 def test_cp_copies_a_tree(cli: Cli, tree: Path, tmp_path: Path, way: str) -> None:
     to = tmp_path / "to"
-    source, destination = (f"local:{tree}" if way != "up" else str(tree)), (
-        f"local:{to}" if way != "down" else str(to)
+    source, destination = (
+        (f"local:{tree}" if way != "up" else str(tree)),
+        (f"local:{to}" if way != "down" else str(to)),
     )
     done = cli("cp", source, destination)
     assert done.returncode == 0, done.stderr
@@ -135,8 +134,7 @@ class Greeter(threading.Thread):
 def test_forward_passes_connections_on_until_ctrl_c(cli: Cli, direction: list[str]) -> None:
     greeter = Greeter()
     child = cli.start("forward", "--json", *direction, f"0={greeter.port}")
-    assert child.stdout is not None
-    told = json.loads(child.stdout.readline())
+    told = json.loads(child.out.readline())
     address, _, port = told["listen"].rpartition(":")
     with socket.create_connection((address, int(port)), timeout=20) as connection:
         assert connection.recv(100) == b"hello"
@@ -149,9 +147,8 @@ def test_forward_passes_connections_on_until_ctrl_c(cli: Cli, direction: list[st
 
 def test_forward_says_where_it_listens(cli: Cli) -> None:
     greeter = Greeter()
-    child = cli.start("forward", f"0={greeter.port}", stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    line = child.stdout.readline().decode()
+    child = cli.start("forward", f"0={greeter.port}")
+    line = child.out.readline().decode()
     assert line.startswith("127.0.0.1:")
     assert line.rstrip().endswith(f"(here) -> 127.0.0.1:{greeter.port} (local)")
     greeter.listener.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,8 +45,7 @@ def test_attach_sends_input(cli: Cli) -> None:
 def test_ctrl_c_leaves_an_attached_job_to_itself(cli: Cli) -> None:
     job = started(cli, "echo ready; sleep 60")
     child = cli.start("attach", job)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
+    assert child.out.readline() == b"ready\n"
     child.send_signal(signal.SIGINT)
     assert child.wait(20) == 130
     assert cli.json("jobs", "--json")[0]["state"] == "running"
@@ -66,10 +64,9 @@ def test_logs_shows_what_there_is(cli: Cli, until: Until) -> None:
 def test_logs_follows_until_the_end(cli: Cli) -> None:
     job = started(cli, "--stdin", "echo first; read x; echo last")
     child = cli.start("logs", "--follow", job)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"first\n"
+    assert child.out.readline() == b"first\n"
     cli("attach", job, stdin=b"\n")
-    assert child.stdout.read() == b"last\n"
+    assert child.out.read() == b"last\n"
     assert child.wait(20) == 0
 
 
@@ -99,8 +96,7 @@ def test_a_name_that_several_jobs_have_is_not_guessed_at(cli: Cli) -> None:
 def test_a_job_outlives_the_kill_of_who_follows_it(cli: Cli) -> None:
     job = started(cli, "echo ready; sleep 60")
     child = cli.start("attach", job)
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
+    assert child.out.readline() == b"ready\n"
     child.kill()
     child.wait()
     assert cli.json("jobs", "--json")[0]["state"] == "running"
@@ -142,7 +138,7 @@ def test_two_jobs_of_two_processes_are_killed_at_once(cli: Cli) -> None:
 
 
 def test_a_detached_command_holds_nobody_up(cli: Cli) -> None:
-    child = cli.start("run", "--detach", "sleep 60", stdout=subprocess.PIPE)
+    child = cli.start("run", "--detach", "sleep 60")
     out, err = child.communicate(timeout=20)  # its end would not come if the job had inherited a pipe
     assert out
     assert err == b""

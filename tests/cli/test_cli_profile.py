@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PROJECT = '[backends.box]\ntype = "local"\ndescription = "ours"\nenv = { FROM = "the project" }\n'
 SECRET = "hunter2-and-more"
+TOKEN = {"MY_TOKEN": SECRET}
 WITH_SECRET = '[backends.here]\ntype = "local"\n[backends.here.secrets]\nTOKEN = "env:MY_TOKEN"\n'
 
 
@@ -94,7 +95,10 @@ def test_check_tells_everything_that_is_wrong(cli: Cli) -> None:
     cli.configure('[backends.a]\ntype = "local"\nlogn = true\n[backends.b]\ntyp = "x"\n')
     done = cli("profile", "check")
     assert done.returncode == 1
-    assert [b"logn" in line or b"'type' is missing" in line for line in done.stderr.splitlines()] == [True, True]
+    assert [b"logn" in line or b"'type' is missing" in line for line in done.stderr.splitlines()] == [
+        True,
+        True,
+    ]
     assert cli("profile", "check", "--json").returncode == 1
 
 
@@ -108,14 +112,14 @@ def test_show_tells_values_and_where_secrets_are_found(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
     told = cli.json("profile", "show", "here", "--json")
     assert told["chain"][0]["secrets"] == {"TOKEN": "environment variable MY_TOKEN"}
-    shown = cli("profile", "show", "here", MY_TOKEN=SECRET).stdout
+    shown = cli("profile", "show", "here", env=TOKEN).stdout
     assert b"environment variable MY_TOKEN" in shown
     assert SECRET.encode() not in shown
 
 
 def test_secrets_reach_the_command_and_are_hidden_in_its_output(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
-    done = cli("run", "--on", "here", "echo =$TOKEN=; echo ${#TOKEN}; echo $TOKEN >&2", MY_TOKEN=SECRET)
+    done = cli("run", "--on", "here", "echo =$TOKEN=; echo ${#TOKEN}; echo $TOKEN >&2", env=TOKEN)
     assert done.stdout == b"=[secret TOKEN]=\n16\n"
     assert done.stderr == b"[secret TOKEN]\n"
 
@@ -123,36 +127,37 @@ def test_secrets_reach_the_command_and_are_hidden_in_its_output(cli: Cli) -> Non
 def test_a_secret_that_comes_in_pieces_is_hidden_too(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
     text = "printf %s hunter2-; sleep 0.05; printf '%s\\n' and-more"
-    assert cli("run", "--on", "here", text, MY_TOKEN=SECRET).stdout == b"[secret TOKEN]\n"
+    assert cli("run", "--on", "here", text, env=TOKEN).stdout == b"[secret TOKEN]\n"
 
 
 def test_what_only_begins_like_a_secret_is_not_held_back_for_long(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
     cli.env["MY_TOKEN"] = SECRET
     child = cli.start("run", "--on", "here", "printf hun; read line", stdin=subprocess.PIPE)
-    assert child.stdout is not None
-    assert os.read(child.stdout.fileno(), 100) == b"hun"
+    assert os.read(child.out.fileno(), 100) == b"hun"
 
 
 def test_secrets_are_shown_when_that_is_asked_for(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
-    done = cli("run", "--on", "here", "--no-redact", "echo $TOKEN", MY_TOKEN=SECRET)
+    done = cli("run", "--on", "here", "--no-redact", "echo $TOKEN", env=TOKEN)
     assert done.stdout.decode() == f"{SECRET}\n"
 
 
 def test_secrets_are_hidden_in_json_in_errors_and_in_the_log(cli: Cli) -> None:
     cli.configure(WITH_SECRET)
-    told = json.loads(cli("run", "--on", "here", "--json", "echo $TOKEN", MY_TOKEN=SECRET).stdout)
+    told = json.loads(cli("run", "--on", "here", "--json", "echo $TOKEN", env=TOKEN).stdout)
     assert told["stdout"] == "[secret TOKEN]\n"
-    wrong = cli("--debug", "run", "--on", "here", "-C", f"/{SECRET}", "true", MY_TOKEN=SECRET)
+    wrong = cli("--debug", "run", "--on", "here", "-C", f"/{SECRET}", "true", env=TOKEN)
     assert b"/[secret TOKEN]" in wrong.stderr
     assert SECRET.encode() not in wrong.stderr
-    cli("run", "--on", "here", f"echo {SECRET}", MY_TOKEN=SECRET)
+    cli("run", "--on", "here", f"echo {SECRET}", env=TOKEN)
     assert SECRET.encode() not in cli("log", "--json").stdout
 
 
 @pytest.mark.parametrize(("place", "dumpable"), [("here", 0), ("local", 1)])
-def test_no_other_process_reads_our_memory_once_secrets_are_known(cli: Cli, place: str, dumpable: int) -> None:
+def test_no_other_process_reads_our_memory_once_secrets_are_known(
+    cli: Cli, place: str, dumpable: int
+) -> None:
     cli.configure(WITH_SECRET)
     code = (
         "import ctypes, sys\n"
@@ -161,7 +166,7 @@ def test_no_other_process_reads_our_memory_once_secrets_are_known(cli: Cli, plac
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
     )
     argv = [sys.executable, "-I", "-c", code, place]
-    done = subprocess.run(argv, check=True, capture_output=True, env=cli.env | {"MY_TOKEN": SECRET})
+    done = subprocess.run(argv, check=True, capture_output=True, env=cli.env | TOKEN)
     assert int(done.stdout) == dumpable
 
 
@@ -175,13 +180,15 @@ def test_a_missing_secret_is_told_and_nothing_runs(cli: Cli, tmp_path: Path) -> 
 
 def test_a_flag_is_stronger_than_a_variable_and_that_than_a_file(cli: Cli, tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        (tmp_path / f"{number}.toml").write_text(f'[backends.here]\ntype = "local"\nenv = {{ N = "{number}" }}\n')
+        (tmp_path / f"{number}.toml").write_text(
+            f'[backends.here]\ntype = "local"\nenv = {{ N = "{number}" }}\n'
+        )
     cli.configure((tmp_path / "1.toml").read_text())
     words = ["run", "--on", "here", "echo $N"]
     assert cli(*words).stdout == b"1\n"
     named = {"HERMES_EXEC_CONFIG": str(tmp_path / "2.toml")}
-    assert cli(*words, **named).stdout == b"2\n"
-    assert cli("--config", str(tmp_path / "3.toml"), *words, **named).stdout == b"3\n"
+    assert cli(*words, env=named).stdout == b"2\n"
+    assert cli("--config", str(tmp_path / "3.toml"), *words, env=named).stdout == b"3\n"
 
 
 def test_the_audit_can_be_turned_off_for_once(cli: Cli) -> None:

@@ -110,11 +110,11 @@ def test_a_command_that_does_not_read_ends_before_its_input(cli: Cli) -> None:
 
 def test_output_comes_while_the_command_runs(cli: Cli) -> None:
     child = cli.start("run", "echo first; read line; echo $line", stdin=subprocess.PIPE)
-    assert child.stdout is not None and child.stdin is not None
-    assert child.stdout.readline() == b"first\n"
+    assert child.stdin is not None
+    assert child.out.readline() == b"first\n"
     child.stdin.write(b"second\n")
     child.stdin.close()
-    assert child.stdout.read() == b"second\n"
+    assert child.out.read() == b"second\n"
 
 
 def test_a_file_that_output_goes_to_is_appended_to(cli: Cli, tmp_path: Path) -> None:
@@ -140,7 +140,17 @@ def test_outputs_can_be_one(cli: Cli) -> None:
 
 
 def test_folder_and_variables_are_the_commands(cli: Cli, tmp_path: Path) -> None:
-    done = cli("run", "-C", str(tmp_path), "-e", "A=x y", "--env", "HERE", "pwd; echo $A $HERE", HERE="from here")
+    done = cli(
+        "run",
+        "-C",
+        str(tmp_path),
+        "-e",
+        "A=x y",
+        "--env",
+        "HERE",
+        "pwd; echo $A $HERE",
+        env={"HERE": "from here"},
+    )
     assert done.stdout.decode() == f"{tmp_path}\nx y from here\n"
 
 
@@ -156,7 +166,7 @@ def test_limits_are_set(cli: Cli) -> None:
 
 
 def test_nothing_but_the_usual_variables_reaches_the_command(cli: Cli) -> None:
-    assert b"hunter2" not in cli("run", "env", PRIVATE_TOKEN="hunter2").stdout
+    assert b"hunter2" not in cli("run", "env", env={"PRIVATE_TOKEN": "hunter2"}).stdout
 
 
 def test_json_is_one_document(cli: Cli) -> None:
@@ -178,10 +188,9 @@ def test_json_says_what_is_left_out(cli: Cli) -> None:
 def test_it_ends_quietly_when_nobody_reads_on(cli: Cli, sink: list[str]) -> None:
     child = cli.start("run", "yes")
     reader = subprocess.run(sink, check=True, stdin=child.stdout, capture_output=True)
-    assert child.stdout is not None
-    child.stdout.close()
+    child.out.close()
     assert child.wait(20) == 141
-    assert child.stderr is not None and child.stderr.read() == b""
+    assert child.err.read() == b""
     assert reader.stdout in {b"y\n", b""}
 
 

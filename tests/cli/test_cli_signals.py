@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+    from tests.cli.conftest import Child, Cli
 
 Running = Callable[[str], list[int]]
 Until = Callable[[Callable[[], object]], None]
@@ -19,9 +19,8 @@ Until = Callable[[Callable[[], object]], None]
 TREE = "setsid {0} & ({0} &) ; trap '' TERM; echo ready; {0}"
 
 
-def ready(child: subprocess.Popen[bytes]) -> None:
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
+def ready(child: Child) -> None:
+    assert child.out.readline() == b"ready\n"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def test_a_signal_ends_the_whole_tree(
     child.send_signal(number)
     assert child.wait(20) == code
     assert not running(nap)
-    assert child.stderr is not None and child.stderr.read() == b""
+    assert child.err.read() == b""
 
 
 def test_ctrl_c_reaches_a_program_without_a_shell_too(cli: Cli, running: Running, nap: str) -> None:
@@ -55,7 +54,7 @@ def test_a_second_ctrl_c_leaves_at_once(cli: Cli, running: Running, until: Until
         child.wait(0.5)
     child.send_signal(signal.SIGINT)
     assert child.wait(5) == 130
-    assert child.stderr is not None and child.stderr.read().count(b"\n") == 1
+    assert child.err.read().count(b"\n") == 1
     until(lambda: not running(nap))
 
 
@@ -64,7 +63,8 @@ def test_ctrl_c_that_was_ignored_when_we_were_started_stays_ignored(cli: Cli) ->
     child = subprocess.Popen(
         ["sh", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=cli.env, cwd=cli.cwd
     )
-    ready(child)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
     child.send_signal(signal.SIGINT)
     assert child.communicate(b"still here\n", timeout=20)[0] == b"still here\n"
     assert child.returncode == 0

@@ -63,7 +63,9 @@ def test_what_cannot_be_used_has_a_remedy(cli: Cli) -> None:
 
 def test_doctor_finds_this_machine_in_order(cli: Cli) -> None:
     done = cli("doctor", "--json")
-    checks = {(kind["type"], check["name"]): check for kind in json.loads(done.stdout) for check in kind["checks"]}
+    checks = {
+        (kind["type"], check["name"]): check for kind in json.loads(done.stdout) for check in kind["checks"]
+    }
     assert done.returncode == 0
     assert checks["hermes-exec", "python"]["status"] == "ok"
     assert checks["hermes-exec", "configuration"]["status"] == "ok"
@@ -93,7 +95,8 @@ def crashed_guest(in_shell: str, of_program: str) -> str:
     """The name of a guest that was killed together with its keeper while it had much to do."""
     argv = [sys.executable, "-I", "-c", CRASHING, in_shell, of_program]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdout is not None and child.stdin is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
     folder = child.stdout.readline().decode().strip()
     name = re.fullmatch(r".*/hx-([0-9a-f]{16})", folder)
     assert name is not None
@@ -160,14 +163,13 @@ def test_reap_finds_programs_that_no_guest_watches_any_more(cli: Cli, require: A
 
 def test_reap_leaves_living_guests_alone(cli: Cli) -> None:
     child = cli.start("run", "echo ready; sleep 60")
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"ready\n"
+    assert child.out.readline() == b"ready\n"
     (keeper,) = children(child.pid)
     argv = (Path("/proc") / str(keeper) / "cmdline").read_bytes()
     assert b"<hx " in argv
     names = {path.name.removeprefix("hx-") for path in Path("/dev/shm").glob("hx-*")}
     before = {name: folders(name) for name in names}
-    reap(set())
+    reap(frozenset[str]())
     assert {name: folders(name) for name in names} == before
     child.send_signal(signal.SIGINT)
     assert child.wait(20) == 130

@@ -44,7 +44,9 @@ def test_no_limits_are_none() -> None:
     assert limits([]) is None
 
 
-@pytest.mark.parametrize("word", ["memory", "ram=1G", "memory=lots", "processes=1.5", "processes=0", "cpu=fast"])
+@pytest.mark.parametrize(
+    "word", ["memory", "ram=1G", "memory=lots", "processes=1.5", "processes=0", "cpu=fast"]
+)
 def test_what_is_no_limit_is_refused(word: str) -> None:
     with pytest.raises(UsageError):
         limits([word])
@@ -90,7 +92,8 @@ def test_a_target_without_a_path_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"), [("a/b", "/to/b"), ("a/b/", "/to/b"), ("a/.", "/to"), ("/", "/to"), ("b", "/to/b")]
+    ("source", "expected"),
+    [("a/b", "/to/b"), ("a/b/", "/to/b"), ("a/.", "/to"), ("/", "/to"), ("b", "/to/b")],
 )
 def test_what_goes_into_a_folder_keeps_its_name(source: str, expected: str) -> None:
     assert inside("/to", source) == expected
@@ -221,5 +224,9 @@ def test_debug_alone_shows_a_traceback(cli: Cli) -> None:
 def test_completion_knows_commands_and_profiles(cli: Cli, shell: str) -> None:
     cli.configure('[backends.sandbox]\ntype = "local"\n')
     asked = {"_HERMES_EXEC_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "hermes-exec run --on sa"}
-    asked |= {"COMP_WORDS": "hermes-exec run --on sa", "COMP_CWORD": "3", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    assert b"sandbox" in cli(**asked).stdout
+    asked |= {
+        "COMP_WORDS": "hermes-exec run --on sa",
+        "COMP_CWORD": "3",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    assert b"sandbox" in cli(env=asked).stdout

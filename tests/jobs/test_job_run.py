@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import Closed, UsageError
-from hermes_exec.job import Job, list_jobs, start_job
+from hermes_exec.job import Job, JobOptions, list_jobs, start_job
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
 
@@ -331,10 +331,10 @@ def test_a_killed_runner_does_not_set_its_program_free(live: Live, is_alive: IsA
 @pytest.mark.parametrize(
     "options", [{"cap_s": 0}, {"cap_s": -1.0}, {"log_cap": 0}, {"name": "x" * 257}, {"env": {"a-b": "1"}}]
 )
-def test_an_option_that_makes_no_sense_starts_nothing(live: Live, options: dict[str, object]) -> None:
+def test_an_option_that_makes_no_sense_starts_nothing(live: Live, options: JobOptions) -> None:
     async def scenario(link: Link) -> None:
         with pytest.raises(UsageError):
-            await start_job(link, "local", "true", **options)  # type: ignore[arg-type]
+            await start_job(link, "local", "true", **options)
         with pytest.raises(UsageError):
             await start_job(link, "local", [])
         assert await list_jobs(link) == []

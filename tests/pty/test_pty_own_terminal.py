@@ -32,7 +32,7 @@ from hermes_exec.tty import interact, size_of
 from hermes_exec_backends.local import LocalBackend
 
 async def main():
-    link = Link(LocalBackend(), env={"PS1": "$ "}, cwd=None)
+    link = Link(LocalBackend(), env={"PS1": "$ "}, cwd=None, lease_s=1)
     await link.open()
     rows, cols = size_of(0)
     try:
@@ -84,9 +84,12 @@ class Person:
         return before + found
 
     def leave(self) -> None:
-        if self.process.poll() is None:
+        self.process.terminate()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
             self.process.kill()
-        self.process.wait()
+            self.process.wait()
         os.close(self.fd)
 
     @property

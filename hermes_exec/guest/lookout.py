@@ -1,0 +1,69 @@
+"""When a session's state has to be written down, and whether its shell is stuck.
+
+One timer a session, and only while something may be due, so that a thousand idle sessions cost nothing.
+"""
+
+from .loop import now
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from .loop import Loop
+
+_IDLE_S = 0.02
+"""After this long without a command the state is written down."""
+_SLOWEST_S = 1.0
+EXEC = b"exec"
+_RISKY = (EXEC, b"kill")
+_WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
+
+
+class Lookout:
+    """Calls ``look`` from time to time while a command runs or there is state to write down."""
+
+    def __init__(self, loop: "Loop", look: "Callable[[], bool]") -> None:
+        self.dirty = False
+        """Whether a command has run since the state was written down."""
+        self._loop = loop
+        self._look = look
+        self._wary = False
+        self._waiting = 0
+        self._ticking = False
+        self._pause = _IDLE_S
+        self._last = now()
+
+    def due_before(self, text: bytes) -> bool:
+        """Whether the state has to be written down before a command, which may end the shell without doing so."""
+        self._wary = self._wary or _WARY in text
+        return self.dirty and (self._wary or any(word in text for word in _RISKY))
+
+    def command_began(self) -> None:
+        """Look soon, then ever less often."""
+        self._waiting = 0
+        self._pause = _IDLE_S
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(_IDLE_S, self._tick)
+
+    def command_ended(self) -> None:
+        """There is state to write down once nothing else is to do."""
+        self.dirty = True
+        self._pause = _IDLE_S
+        self._last = now()
+
+    @property
+    def idle_long_enough(self) -> bool:
+        """Whether the state has to be written down now."""
+        return self.dirty and now() - self._last >= _IDLE_S
+
+    def stuck(self, *, waits: bool) -> bool:
+        """Whether the shell was waiting for a command at this look and the one before, though it owes a status."""
+        self._waiting = self._waiting + 1 if waits else 0
+        return self._waiting == 2
+
+    def _tick(self) -> None:
+        self._ticking = self._look()
+        if self._ticking:
+            self._pause = _IDLE_S if self.dirty or self._waiting else min(2 * self._pause, _SLOWEST_S)
+            self._loop.call_later(self._pause, self._tick)

@@ -1,0 +1,94 @@
+"""docs/cli.md says what the commands say of themselves; starting them loads no more than they need.
+
+The help in it is renewed by running this file with ``--write``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hermes_exec.cli.app import COMMANDS
+
+DOCS = Path(__file__).parents[2] / "docs/cli.md"
+BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
+PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
+
+
+def helped(*words: str) -> str:
+    """The help of a command, 80 columns wide."""
+    argv = [sys.executable, "-I", "-m", "hermes_exec", *words, "--help"]
+    env = os.environ | {"COLUMNS": "80", "LANG": "C.UTF-8"}
+    return subprocess.run(argv, check=True, capture_output=True, text=True, env=env).stdout
+
+
+def renewed(text: str) -> str:
+    def fill(found: re.Match[str]) -> str:
+        shown = helped(*([found[2]] if found[2] else []))
+        return f"{found[1]}\n```text\n{shown.rstrip()}\n```\n{found[3]}"
+
+    return BLOCK.sub(fill, text)
+
+
+def test_the_documented_help_is_that_of_the_commands() -> None:
+    text = DOCS.read_text()
+    assert text == renewed(text), f"renew it: python {Path(__file__).name} --write"
+
+
+def test_every_command_is_documented() -> None:
+    assert {found[2] for found in BLOCK.finditer(DOCS.read_text())} == {"", *COMMANDS}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_and_the_list_of_commands_say_the_same(name: str) -> None:
+    listed = re.search(rf"^  {name} +(.+)$", helped(), re.MULTILINE)
+    assert listed is not None
+    assert listed[1] == COMMANDS[name][1]
+
+
+@pytest.mark.parametrize("name", PROFILE_COMMANDS)
+def test_every_command_below_profile_has_help(name: str) -> None:
+    assert helped("profile", name).startswith(f"Usage: hermes-exec profile {name}")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"profile", "shell", "attach"}])
+def test_json_is_everywhere(name: str) -> None:
+    assert "--json" in helped(name)
+
+
+def loaded(*words: str) -> set[str]:
+    """The packages that a command line has loaded by its end."""
+    code = (
+        "import os, sys\n"
+        "from hermes_exec import cli\n"
+        "tell = lambda _: print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)\n"
+        "os._exit = tell\n"
+        "cli.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code, *words], check=False, capture_output=True, text=True
+    )
+    return set(done.stderr.split())
+
+
+def test_help_loads_neither_rich_nor_pydantic_nor_asyncio() -> None:
+    assert loaded("--help") >= {"typer"}
+    assert not loaded("--help") & {"rich", "pydantic", "asyncio"}
+
+
+def test_a_plain_run_loads_neither_typer_nor_rich_nor_pydantic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    packages = loaded("run", "--", "true")
+    assert "asyncio" in packages
+    assert not packages & {"typer", "rich", "pydantic"}
+
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    DOCS.write_text(renewed(DOCS.read_text()))

@@ -1,0 +1,51 @@
+"""A place for all examples of a property, and bash itself to compare with."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hermes_exec.terminal import Terminal
+from hermes_exec.testing import Place
+from hermes_exec_backends.local import LocalBackend
+
+
+@dataclass(frozen=True)
+class Bare:
+    """What bash gave by itself."""
+
+    stdout: bytes
+    stderr: bytes
+    code: int
+
+
+@pytest.fixture(scope="module")
+def place() -> Generator[Place]:
+    place = Place(LocalBackend())
+    yield place
+    place.close()
+
+
+@pytest.fixture(scope="module")
+def terminal(place: Place) -> Terminal:
+    return place.run(place.shared())
+
+
+@pytest.fixture(scope="module")
+def environment(place: Place, terminal: Terminal) -> Mapping[str, str]:
+    """The variables that a session's shell starts with."""
+    listed = place.run(terminal.run(["env", "-0"])).stdout.decode()
+    return dict(line.split("=", 1) for line in listed.split("\0") if line)
+
+
+def bare_bash(script: str, environment: Mapping[str, str], folder: Path) -> Bare:
+    """Run a script by ``bash -c``, as the terminal's session would be compared with."""
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script, "bash"],
+        env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=30,
+    )  # fmt: skip
+    return Bare(done.stdout, done.stderr, done.returncode)
