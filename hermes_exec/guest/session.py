@@ -1,20 +1,20 @@
 """A session: a live shell, the queue of its commands, and what happens when the shell ends or is broken.
 
-The state of the shell is written down whenever it has been idle for a moment, before a command that
-may replace or kill it, and by its own EXIT trap. A shell that is gone is followed by a new one with the
-last state, and the answer says so.
+The state of the shell is written down when it is idle, before a command that may replace or kill it, and
+by its own EXIT trap. After a shell that is gone comes a new one with the last state; the answer says so.
 """
 
 import os
 from _collections import deque
 
-from . import shelltext, tree, wire
+from . import shelltext, tree
 from .command import drain_all
 from .folders import default_shell, first_state, prepare_folder, remove_folder
 from .lookout import EXEC, Lookout
 from .orphans import Orphans
 from .outputs import Outputs
 from .shell import Shell, complete_state
+from .shelltext import BROKEN, REPLACED, UNREADABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 _GRACE_S = 0.5
 
 KEPT, RESTORED, ROLLED_BACK = range(3)
-_BROKEN = "the command broke the shell's own machinery, so its exit status is not known"
-_UNREADABLE = "the new shell could not take over all of the state"
-_REPLACED = "an earlier command had broken the shell's own machinery, so the shell was replaced"
-
 
 class Session:
     """One live shell and its successors."""
@@ -98,14 +94,10 @@ class Session:
                 self._run(shell, self._current)
 
     def _run(self, shell: Shell, command: "ShellCommand") -> None:
-        channels = (wire.STDOUT,) if command.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
-        command.outlets = [command.request.outlet(channel) for channel in channels]
-        for outlet, fd in zip(command.outlets, self._outputs.fds):
-            outlet.on_disk_full = command.disk_full
-            outlet.read_from(fd)
-        if command.arguments.get("stdin") and command.stdin_keeper < 0:
-            command.open_stdin(self.folder)
+        command.connect(self._outputs.fds)
         if command.arguments.get("stdin"):
+            if command.stdin_keeper < 0:
+                command.open_stdin(self.folder)
             self._watches.see_stdin(self.folder, True)
         command.begin()
         text = self._dialect.status(self._code) + command.text
@@ -129,7 +121,7 @@ class Session:
             self._ready = True
             self._stillborn = 0
             if not self._whole:
-                self._state, self._note = ROLLED_BACK, _UNREADABLE
+                self._state, self._note = ROLLED_BACK, UNREADABLE
             self._next()
         elif name.isdigit():
             self._status(int(name))
@@ -159,7 +151,7 @@ class Session:
 
     def _replace(self) -> None:
         """What the loop needs is shadowed, so nothing of the current command ran: run it in a new shell."""
-        self._note = _REPLACED
+        self._note = REPLACED
         if self._current is not None and not self._current.stopping:
             self._current.unread()
             self._queue.appendleft(self._current)
@@ -181,9 +173,7 @@ class Session:
             drain_all(command.outlets, lambda: self._finish(command))
 
     def _finish(self, command: "ShellCommand") -> None:
-        for outlet in command.outlets:
-            outlet.release()
-        command.close_stdin(self.folder)
+        command.disconnect(self.folder)
         if command.arguments.get("stdin") and self._shell is not None:
             self._watches.see_stdin(self.folder, False)
         if self._state != KEPT:
@@ -216,11 +206,10 @@ class Session:
             self._shell.run("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode())
 
     def _checkpointed(self, _: int, begun: bool) -> None:
-        if begun:
-            complete_state(self.folder)
-            self._next()
-        else:
-            self._replace()
+        if not begun:
+            return self._replace()
+        complete_state(self.folder)
+        return self._next()
 
     def look(self) -> bool:
         """What the lookout asks from time to time; whether it has to look again."""
@@ -231,8 +220,9 @@ class Session:
             if self._lookout.idle_long_enough and not self._internal:
                 self._checkpoint()
             return self._lookout.dirty and not self._internal
-        if not self._current.stopping and self._lookout.stuck(waits=shell.waits):
-            self._current.answer["note"] = _BROKEN
+        settled = self._current.stopping or self._current.over  # it has its status, and a slow reader
+        if not settled and self._lookout.stuck(waits=shell.waits):
+            self._current.answer["note"] = BROKEN
             shell.kill_command(_GRACE_S, lambda _: None)
         return True
 
@@ -278,7 +268,7 @@ class Session:
         """A shell ended before it took a command: try once without the state, then say that none works."""
         if self._stillborn == 1:
             first_state(self.folder)
-            self._note = _UNREADABLE
+            self._note = UNREADABLE
             return
         self._stillborn = 0
         how = "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
@@ -299,12 +289,12 @@ class Session:
             self._shell.kill_command(_GRACE_S, lambda _: None)
 
     def _end(self) -> None:
-        def gone(_: "list[int]") -> None:
-            if self._closed is not None:
-                self._closed()
-
         if self._current is not None:
             self._current.answer.setdefault("cancelled", True)
             self._deliver(self._current)
-        self._orphans.kill_all(_GRACE_S, gone)
+        self._orphans.kill_all(_GRACE_S, self._gone)
         remove_folder(self.folder)
+
+    def _gone(self, _: "list[int]") -> None:
+        if self._closed is not None:
+            self._closed()

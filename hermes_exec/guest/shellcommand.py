@@ -2,7 +2,7 @@
 
 import os
 
-from . import shelltext
+from . import shelltext, wire
 from .command import Command
 
 TYPE_CHECKING = False
@@ -75,8 +75,18 @@ class ShellCommand(Command):
             os.close(self.stdin_keeper)
             self.stdin_keeper = -1
 
-    def close_stdin(self, folder: str) -> None:
-        """The command has ended."""
+    def connect(self, fds: "list[int]") -> None:
+        """Send what comes out of these pipes as the output of this command."""
+        channels = (wire.STDOUT,) if self.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
+        self.outlets = [self.request.outlet(channel) for channel in channels]
+        for outlet, fd in zip(self.outlets, fds):
+            outlet.on_disk_full = self.disk_full
+            outlet.read_from(fd)
+
+    def disconnect(self, folder: str) -> None:
+        """The command has ended: let go of the pipes and of its input."""
+        for outlet in self.outlets:
+            outlet.release()
         self.stdin_opened()
         if self.request.inlet is not None:
             self.request.inlet.close()

@@ -14,7 +14,8 @@ import os
 
 _BASH = (
     r"\unset BASH_EXECUTION_STRING; "
-    r"{ . @DIR@/state; \unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
+    r'{ IFS= \read -r -d "" @VAR@ <@DIR@/state; \eval "\unset -v @VAR@;$@VAR@"; '
+    r"\unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
     r'until ((0)); do :; until >|"@DIR@/s/$?"; '
     r"{ case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
@@ -54,6 +55,10 @@ printf 'cd -- "$PWD" || cd /\n'
 printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || :
 """
+
+BROKEN = "the command broke the shell's own machinery, so its exit status is not known"
+UNREADABLE = "the new shell could not take over all of the state"
+REPLACED = "an earlier command had broken the shell's own machinery, so the shell was replaced"
 
 COMPLETE = b"# complete\n"
 """The last line of a whole dump. The line before it tells that a new shell has read it to there."""

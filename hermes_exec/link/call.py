@@ -15,6 +15,37 @@ if TYPE_CHECKING:
     from hermes_exec.link.link import Link
 
 
+_RECEIPTS_S = 0.05
+
+
+class Receipts:
+    """Which answers have arrived: told to the guest with the next request, or soon."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._numbers: list[int] = []
+        self._due = False
+
+    def add(self, number: int) -> None:
+        """The answer to this request is here."""
+        self._numbers.append(number)
+        if not self._due:
+            self._due = True
+            self._link.loop.call_later(_RECEIPTS_S, self._send)
+
+    def take(self) -> bytes:
+        """A frame for those not told of yet; empty when there are none. One that is lost is made good on attaching."""
+        if not self._numbers:
+            return b""
+        payload = b"".join(map(wire.OFFSET.pack, self._numbers))
+        self._numbers.clear()
+        return wire.frame(wire.FORGET, 0, 0, payload)
+
+    def _send(self) -> None:
+        self._due = False
+        self._link.send(self.take())
+
+
 class Discard:
     """A sink for calls that have no output."""
 

@@ -16,7 +16,7 @@ from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavail
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt
-from hermes_exec.link.call import Call, Discard
+from hermes_exec.link.call import Call, Discard, Receipts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _WELCOME_S = 60.0
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-_FORGET_S = 0.05
 _CLOSE_S = 15.0
 _GONE, _ELSEWHERE = 3, 4
 """Exit codes of guest/bridge.py."""
@@ -60,8 +59,7 @@ class Link:
         self._channel: Channel | None = None
         self._parts: set[str] = set()
         self._needed: set[str] = set()
-        self._forget: list[int] = []
-        self._forgetting = False
+        self._receipts = Receipts(self)
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
         self._gone = asyncio.Event()
@@ -109,10 +107,7 @@ class Link:
             raise ProtocolError("the request is larger than 64 MiB", remedy="send it as a file")
         call = Call(self, number, wire.frame(wire.REQUEST, 0, number, payload), sink or Discard())
         self._calls[number] = call
-        if self._forget:
-            self.send(self._forget_frame() + call.frame)
-        else:
-            self.send(call.frame)
+        self.send(self._receipts.take() + call.frame)
         return call
 
     async def request(
@@ -130,7 +125,7 @@ class Link:
 
     def send(self, frame: bytes) -> None:
         """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
-        if self._channel is not None:
+        if self._channel is not None and frame:
             self._channel.write(frame)
 
     async def drained(self) -> None:
@@ -169,10 +164,7 @@ class Link:
         if kind == wire.RESULT:
             call = self._calls.pop(number, None)
             if call is not None:
-                self._forget.append(number)
-                if not self._forgetting:
-                    self._forgetting = True
-                    self.loop.call_later(_FORGET_S, self._forget_soon)
+                self._receipts.add(number)
                 call.answered(wire.unpack(payload))
         elif kind == wire.CREDIT:
             call = self._calls.get(number)
@@ -296,13 +288,3 @@ class Link:
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.abandon()
-
-    def _forget_frame(self) -> bytes:
-        payload = b"".join(map(wire.OFFSET.pack, self._forget))
-        self._forget.clear()
-        return wire.frame(wire.FORGET, 0, 0, payload)
-
-    def _forget_soon(self) -> None:
-        self._forgetting = False
-        if self._forget and self._channel is not None:
-            self.send(self._forget_frame())

@@ -84,7 +84,7 @@ class Audit:
         id: str,
         exit_code: int | None,
         signal: int | None,
-        timed_out: bool,  # noqa: FBT001
+        timed_out: bool,  # noqa: FBT001  the order of the record is the order of the arguments
         duration_s: float,
         stdout_bytes: int,
         stderr_bytes: int,

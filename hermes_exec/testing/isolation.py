@@ -92,9 +92,9 @@ class Isolation(Behaviours):
         descriptors = set(os.listdir("/proc/self/fd"))  # noqa: PTH208  numbers, not paths
         async with place.fresh() as terminal:
             await terminal.run("cd /; export CHANGED=1; umask 0; exit 3")
-        assert (os.getcwd(), dict(os.environ)) == before  # noqa: PTH109
+        assert (os.getcwd(), dict(os.environ)) == before  # noqa: PTH109  as the orchestrator sees it
         assert os.umask(umask) == umask
-        assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
+        assert set(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208  numbers, not paths
 
     async def test_nothing_of_ours_is_left_in_the_place(self, place: Place) -> None:
         name = "hx-none"
