@@ -28,6 +28,7 @@ _GRACE_S = 0.5
 
 KEPT, RESTORED, ROLLED_BACK = range(3)
 
+
 class Session:
     """One live shell and its successors."""
 
@@ -81,7 +82,14 @@ class Session:
         self._next()
 
     def _next(self) -> None:
-        if self._current or self._internal or self._settling or self._replacing or self._closed or not self._queue:
+        if (
+            self._current
+            or self._internal
+            or self._settling
+            or self._replacing
+            or self._closed
+            or not self._queue
+        ):
             return
         shell = self._shell
         if shell is None:

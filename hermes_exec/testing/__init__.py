@@ -12,8 +12,21 @@ from __future__ import annotations
 
 import pytest
 
-_TOPICS = ("running", "output", "input", "sessions", "state", "killing", "streams", "isolation", "machinery", "connection")
-pytest.register_assert_rewrite("hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS))
+_TOPICS = (
+    "running",
+    "output",
+    "input",
+    "sessions",
+    "state",
+    "killing",
+    "streams",
+    "isolation",
+    "machinery",
+    "connection",
+)
+pytest.register_assert_rewrite(
+    "hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS)
+)
 
 from hermes_exec.testing.behaviours import Behaviours, needs  # noqa: E402  failures show values from here on
 from hermes_exec.testing.place import Place  # noqa: E402  likewise

@@ -32,7 +32,9 @@ class Connection(Behaviours):
 
     @pytest.mark.parametrize("way", WAYS)
     @needs("reconnect")
-    async def test_a_command_that_was_just_sent_runs_once(self, terminal: Terminal, folder: str, way: str) -> None:
+    async def test_a_command_that_was_just_sent_runs_once(
+        self, terminal: Terminal, folder: str, way: str
+    ) -> None:
         for turn in range(10):
             text = f"echo {turn} >> {folder}/count; echo out; (exit 4)"
             running = asyncio.ensure_future(terminal.run(as_command(way, text)))
@@ -93,7 +95,9 @@ class Connection(Behaviours):
         assert (await running).stdout == data
 
     @needs("reconnect")
-    async def test_sessions_keep_their_state_and_their_children(self, session: Session, terminal: Terminal) -> None:
+    async def test_sessions_keep_their_state_and_their_children(
+        self, session: Session, terminal: Terminal
+    ) -> None:
         mark = marker()
         await session.run(f"kept=1; cd /usr; sleep {mark} & child=$!")
         link(terminal).cut()

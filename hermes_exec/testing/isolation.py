@@ -40,7 +40,9 @@ class Isolation(Behaviours):
             found = await _search(terminal, secret)
         assert found == []
 
-    async def test_the_secrets_of_a_command_are_on_no_command_line(self, place: Place, terminal: Terminal) -> None:
+    async def test_the_secrets_of_a_command_are_on_no_command_line(
+        self, place: Place, terminal: Terminal
+    ) -> None:
         secret = f"secret-{marker()}"
         look = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]{secret[1:]}'"
         for way in WAYS:
@@ -49,7 +51,9 @@ class Isolation(Behaviours):
             result = await terminal.run(as_command(way, f"cat >/dev/null; {look}"), stdin=secret)
             assert result.stdout == b"0\n"
 
-    async def test_the_variables_of_a_terminal_reach_every_command_and_no_command_line(self, place: Place) -> None:
+    async def test_the_variables_of_a_terminal_reach_every_command_and_no_command_line(
+        self, place: Place
+    ) -> None:
         secret = f"secret-{marker()}"
         look = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]{secret[1:]}'"
         async with place.fresh(env={"TOKEN": secret}) as terminal:
@@ -82,7 +86,9 @@ class Isolation(Behaviours):
     @pytest.mark.parametrize("way", WAYS)
     async def test_the_usual_limits_hold(self, place: Place, terminal: Terminal, way: str) -> None:
         wanted = await terminal.run(["sh", "-c", "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c"])
-        result = await terminal.run(as_command(way, "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c"))
+        result = await terminal.run(
+            as_command(way, "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c")
+        )
         assert result.stdout == wanted.stdout
 
     async def test_the_orchestrator_stays_as_it_was(self, place: Place) -> None:
@@ -134,5 +140,5 @@ async def _search(terminal: Terminal, secret: str) -> list[bytes]:
 
 async def _folders(terminal: Terminal, name: str) -> list[bytes]:
     """The folders of that name that a guest may have made."""
-    look = "find /run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name \"$0\" 2>/dev/null"
+    look = 'find /run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name "$0" 2>/dev/null'
     return (await terminal.run(["sh", "-c", look, name])).stdout.split()

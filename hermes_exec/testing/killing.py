@@ -33,7 +33,7 @@ SPREAD = {
     "one that was forked twice and ignores TERM": "(setsid sh -c 'trap \"\" TERM HUP; (sleep {m} &) ; sleep {m}' &); sleep {m}",
     "one in a process group of its own": "set -m; sleep {m} & set +m; sleep {m}",
     "one that ignores HUP": "nohup sleep {m} >/dev/null 2>&1 & sleep {m}",
-    "one without an environment": "env -i PATH=\"$PATH\" setsid sleep {m} & sleep {m}",
+    "one without an environment": 'env -i PATH="$PATH" setsid sleep {m} & sleep {m}',
     "one without open files": "setsid sleep {m} <&- >&- 2>&- & sleep {m}",
     "one with another name": "(exec -a innocent setsid sleep {m}) & sleep {m}",
 }
@@ -87,7 +87,9 @@ class Killing(Behaviours):
         result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=0)
         assert (result.timed_out, result.stdout) == (True, b"ready\n")
 
-    async def test_the_time_limit_of_one_leaves_the_others_alone(self, terminal: Terminal, folder: str) -> None:
+    async def test_the_time_limit_of_one_leaves_the_others_alone(
+        self, terminal: Terminal, folder: str
+    ) -> None:
         await terminal.run(["mkfifo", f"{folder}/go"], check=True)
         other = asyncio.ensure_future(terminal.run(["sh", "-c", f"cat {folder}/go"]))
         result = await terminal.run(["sh", "-c", "sleep 60"], timeout=0.2, grace_s=0.1)
@@ -99,7 +101,9 @@ class Killing(Behaviours):
         for _ in range(5):
             text = "(trap '' TERM; sleep 60) & sleep 60"
             assert (await terminal.run(["sh", "-c", text], timeout=0.05, grace_s=0.05)).timed_out
-            results = await asyncio.gather(*(terminal.run(["sh", "-c", "sleep 0.1; echo $0"]) for _ in range(4)))
+            results = await asyncio.gather(
+                *(terminal.run(["sh", "-c", "sleep 0.1; echo $0"]) for _ in range(4))
+            )
             assert [result.stdout for result in results] == [b"sh\n"] * 4
 
     async def test_children_of_earlier_commands_outlive_a_time_limit(

@@ -12,8 +12,11 @@ from hermes_exec.testing.state import needs_bash
 
 ANY = None
 BREAKING: dict[str, tuple[str, int | None]] = {
-    "closes every descriptor": ("for fd in 0 1 2 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done", ANY),
-    "closes high descriptors": ("for fd in /proc/self/fd/*; do eval \"exec ${fd##*/}>&-\" 2>/dev/null; done", ANY),
+    "closes every descriptor": ('for fd in 0 1 2 3 4 5 6 7 8 9; do eval "exec $fd>&-"; done', ANY),
+    "closes high descriptors": (
+        'for fd in /proc/self/fd/*; do eval "exec ${fd##*/}>&-" 2>/dev/null; done',
+        ANY,
+    ),
     "closes standard output": ("exec >&-", 0),
     "closes standard error": ("exec 2>&-", 0),
     "closes standard input": ("exec <&-", 0),
@@ -24,7 +27,8 @@ BREAKING: dict[str, tuple[str, int | None]] = {
     "redefines builtin": ("builtin() { return 0; }", 0),
     "redefines builtin and read": ("builtin() { :; }; read() { :; }", 0),
     "redefines builtin, read, eval and exit": (
-        "for f in builtin read eval exit set unset command trap source declare; do . /dev/stdin <<E\n$f() { :; }\nE\ndone", ANY,
+        "for f in builtin read eval exit set unset command trap source declare; do . /dev/stdin <<E\n$f() { :; }\nE\ndone",
+        ANY,
     ),
     "redefines command": ("command() { return 9; }", 0),
     "redefines unset": ("unset() { :; }", 0),
@@ -37,7 +41,8 @@ BREAKING: dict[str, tuple[str, int | None]] = {
     "disables builtin first": ("enable -n builtin", 0),
     "aliases our words": (
         "shopt -s expand_aliases; for w in until do done builtin read eval exit unset case esac IFS set true; "
-        "do alias $w='echo aliased'; done", ANY,
+        "do alias $w='echo aliased'; done",
+        ANY,
     ),
     "replaces itself": ("exec true", 0),
     "replaces itself by nothing": ("exec /no/such/program", ANY),
@@ -104,14 +109,23 @@ BREAKING: dict[str, tuple[str, int | None]] = {
     "ends in an operator": ("true &&", ANY),
     "ends in a remark": ("true # remark \\", 0),
     "waits for everything": ("sleep 0.1 & wait", 0),
-    "has prompts": ("PS1='$(echo spoof)'; PS4='$(echo trace)'; PROMPT_COMMAND='echo spoof'; PS0=x; set -x; true", 0),
+    "has prompts": (
+        "PS1='$(echo spoof)'; PS4='$(echo trace)'; PROMPT_COMMAND='echo spoof'; PS0=x; set -x; true",
+        0,
+    ),
     "has another locale": ("export LC_ALL=tr_TR.UTF-8 LANG=xx 2>/dev/null; LC_ALL=POSIX", 0),
-    "has shell options": ("shopt -s extglob nullglob failglob dotglob nocasematch lastpipe inherit_errexit; shopt -u sourcepath", ANY),
+    "has shell options": (
+        "shopt -s extglob nullglob failglob dotglob nocasematch lastpipe inherit_errexit; shopt -u sourcepath",
+        ANY,
+    ),
     "has BASH_ENV": ("export BASH_ENV=/dev/stdin ENV=/dev/stdin BASH_XTRACEFD=1 TMOUT=1", 0),
     "times out its reads": ("TMOUT=1; read_timeout=1", 0),
     "stays silent for a while": ("TMOUT=1; sleep 1.3", 0),
     "reads its own commands": ("cat; read x; mapfile", ANY),
-    "moves into the background": ("suspend -f & kill %1 2>/dev/null; bg; fg; disown -a; jobs >/dev/null", ANY),
+    "moves into the background": (
+        "suspend -f & kill %1 2>/dev/null; bg; fg; disown -a; jobs >/dev/null",
+        ANY,
+    ),
     "is another language": ("import os, sys; os.kill(os.getpid(), 9)", ANY),
     "has our variable names": ("unset BASH_EXECUTION_STRING; declare -r BASH_COMMAND=x; _=y", ANY),
     "has a function named like a status": ("0() { echo 0; }; 1() { :; }", ANY),
@@ -144,11 +158,15 @@ class Machinery(Behaviours):
                 text = f"\\unset -f echo printf 2>/dev/null; echo \"{turn} $((40 + 2))\"; /bin/sh -c 'exit {turn}'"
                 told.append(result := await session.run(text, timeout=12))
                 if result.stdout != b"%d 42\n" % turn:
-                    assert any("goes elsewhere" in result.note for result in told), "output that was lost without a word"
+                    assert any("goes elsewhere" in result.note for result in told), (
+                        "output that was lost without a word"
+                    )
                 assert result.exit_code == turn or what in LIMITED
             look = await session.run("printf '%s' \"${mark-lost}\" || exit 0", timeout=12)
             if look.stdout == b"lost":
-                assert any(result.shell is ShellState.ROLLED_BACK for result in told), "a loss that was not told"
+                assert any(result.shell is ShellState.ROLLED_BACK for result in told), (
+                    "a loss that was not told"
+                )
             untouched = await bystander.run("echo $kept $((40 + 2)); (exit 3)")
             assert (untouched.stdout, untouched.exit_code, untouched.shell) == (b"1 42\n", 3, ShellState.KEPT)
 

@@ -11,7 +11,19 @@ from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.place import Place
 from hermes_exec.testing.sessions import said
 
-ODD_VALUES = ["", " a  b ", "a'b\"c`d$e\\f", "line\nline\n", "\t\x01\x1b[0m", "ünï", "-n", "*", "a;b&c|d", "'", "$(id)"]
+ODD_VALUES = [
+    "",
+    " a  b ",
+    "a'b\"c`d$e\\f",
+    "line\nline\n",
+    "\t\x01\x1b[0m",
+    "ünï",
+    "-n",
+    "*",
+    "a;b&c|d",
+    "'",
+    "$(id)",
+]
 SETTINGS = {
     "a variable": ("v=1", "echo $v", "1\n"),
     "an exported variable": ("export V=1", "sh -c 'echo $V'", "1\n"),
@@ -24,7 +36,11 @@ BASH_SETTINGS = {
     "a function with a here-document": ("f() { cat <<E\na $1 'b'\nE\n}", "f x", "a x 'b'\n"),
     "an exported function": ("f() { echo f; }; export -f f", "bash -c f", "f\n"),
     "an alias": ("shopt -s expand_aliases; alias hi='echo hi there'", "hi", "hi there\n"),
-    "an array": ("a=(1 'two words' '' [7]=x)", 'printf "[%s]" "${a[@]}" "${!a[@]}"', "[1][two words][][x][0][1][2][7]"),
+    "an array": (
+        "a=(1 'two words' '' [7]=x)",
+        'printf "[%s]" "${a[@]}" "${!a[@]}"',
+        "[1][two words][][x][0][1][2][7]",
+    ),
     "a table": ("declare -A t=(['odd key']='a b' [x]=y)", 'echo "${t[odd key]}${t[x]}"', "a by\n"),
     "an integer": ("declare -i n=4", "n=n+3; echo $n", "7\n"),
     "an upper case variable": ("declare -u up", "up=word; echo $up", "WORD\n"),
@@ -92,7 +108,9 @@ class State(Behaviours):
         await session.run("after=1; cd /usr")
         assert await said(session, "echo $after ${#BIG_59}; pwd") == "1 20002\n/usr\n"
         await session.run("exit")
-        assert await said(session, "echo $after ${#BIG_59}; pwd; env | grep -c ^BIG_") == "1 20002\n/usr\n60\n"
+        assert (
+            await said(session, "echo $after ${#BIG_59}; pwd; env | grep -c ^BIG_") == "1 20002\n/usr\n60\n"
+        )
 
     async def test_a_variable_too_long_for_programs_works_for_the_shell(self, session: Session) -> None:
         await session.run("export HUGE=$(head -c 200000 /dev/zero | tr '\\0' z)")
@@ -108,7 +126,9 @@ class State(Behaviours):
         assert (result.stdout, result.exit_code) == (b"%d\n" % size, 5)
         assert await said(session, "echo ${#v}") == f"{size}\n"
 
-    async def test_a_word_too_long_for_programs_is_refused_by_the_kernels_words(self, terminal: Terminal) -> None:
+    async def test_a_word_too_long_for_programs_is_refused_by_the_kernels_words(
+        self, terminal: Terminal
+    ) -> None:
         result = await terminal.run(["echo", "x" * 200_000])
         assert result.exit_code == 126
         assert b"rgument list too long" in result.stderr
@@ -136,7 +156,9 @@ class State(Behaviours):
         assert result.shell is ShellState.ROLLED_BACK
         assert await said(session, "echo $kept; pwd") == "1\n/usr\n"
 
-    async def test_a_shell_that_killed_itself_is_told_and_followed_by_the_last_state(self, session: Session) -> None:
+    async def test_a_shell_that_killed_itself_is_told_and_followed_by_the_last_state(
+        self, session: Session
+    ) -> None:
         await session.run("kept=1")
         result = await session.run("lost=1; kill -9 $$")
         assert (result.exit_code, result.signal, result.shell) == (None, 9, ShellState.ROLLED_BACK)
@@ -162,14 +184,18 @@ class State(Behaviours):
         await session.run("exit")
         assert await said(session, "echo after exit; echo $kept; cd /; pwd") == "after exit\n1\n/\n"
 
-    @pytest.mark.parametrize("name", ["with space", "new\nline", "quo'te", "$dollar", "-dash", "ünï", "trailing\n"])
+    @pytest.mark.parametrize(
+        "name", ["with space", "new\nline", "quo'te", "$dollar", "-dash", "ünï", "trailing\n"]
+    )
     async def test_a_folder_of_any_name_survives_exit(self, session: Session, folder: str, name: str) -> None:
         await needs_bash(session)
         quoted = "'" + name.replace("'", "'\\''") + "'"
         await session.run(f"mkdir {folder}/{quoted}; cd {folder}/{quoted}; exit", check=True)
         assert await said(session, "pwd -P; echo .") == f"{folder}/{name}\n.\n"
 
-    async def test_state_is_not_shared_with_a_session_opened_later(self, place: Place, session: Session) -> None:
+    async def test_state_is_not_shared_with_a_session_opened_later(
+        self, place: Place, session: Session
+    ) -> None:
         await session.run("mine=1; export MINE=1; exit")
         async with await place.session() as other:
             assert await said(other, "echo ${mine-none} ${MINE-none}") == "none none\n"

@@ -271,7 +271,9 @@ def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(
             data[at] ^= 1 << bit
         with pytest.raises((Refused, OSError)):
             land.receive(*(bytes(data[i : i + pieces]) for i in range(0, len(data), pieces)))
-        written = [path for path in land.root.iterdir() if path.is_file() and path.name not in {"old", "file"}]
+        written = [
+            path for path in land.root.iterdir() if path.is_file() and path.name not in {"old", "file"}
+        ]
         assert {path.read_bytes() for path in written} <= contents
 
 
@@ -369,7 +371,9 @@ def test_what_a_liar_says_is_shown_in_short(rig: Rig) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_a_place_takes_nothing_outside_of_the_folder_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_place_takes_nothing_outside_of_the_folder_either(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocks = [batch((FILE, b"../evil", b"x")), end(1, 1)]
     monkeypatch.setattr(filetree.Sender, "walk", lambda self, ignore: iter(blocks))
     (rig.here / "a").touch()

@@ -40,7 +40,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 def kept_by_git(root: Path, lines: list[bytes]) -> set[bytes]:
     (root / ".git/info/exclude").write_bytes(b"\n".join(lines) + b"\n")
     argv = ["git", "-C", root, "ls-files", "--others", "--exclude-from=.git/info/exclude", "-z"]
-    out = subprocess.run(argv, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(root)})
+    out = subprocess.run(
+        argv, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(root)}
+    )
     return set(out.stdout.split(b"\0")[:-1])
 
 

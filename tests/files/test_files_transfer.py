@@ -62,7 +62,9 @@ def test_a_tree_that_is_downloaded_is_the_same_here(each_rig: Rig) -> None:
     plant(each_rig.there)
     report = each_rig.run(each_rig.files.download(".", each_rig.here / "tree"))
     assert each_rig.tree(each_rig.here / "tree") == each_rig.tree(each_rig.there)
-    assert report.files == len([entry for entry in each_rig.tree(each_rig.there).values() if entry[0] != "folder"])
+    assert report.files == len(
+        [entry for entry in each_rig.tree(each_rig.there).values() if entry[0] != "folder"]
+    )
 
 
 def test_a_new_root_gets_the_mode_and_time_of_its_source(rig: Rig) -> None:

@@ -22,7 +22,9 @@ WORDS = st.one_of(
     NAMES.map(lambda name: f'"${name}"'),
     NAMES.map(lambda name: f'"${{{name}:-unset}}"'),
     NAMES.map(lambda name: f"${{#{name}}}"),
-    st.sampled_from(['"$#"', '"$*"', '"$?"', '"$(echo in)"', "$((3 * 4))", "{x,y}", "$'\\x41\\t'", "/et[c]", "/no*match"]),
+    st.sampled_from(
+        ['"$#"', '"$*"', '"$?"', '"$(echo in)"', "$((3 * 4))", "{x,y}", "$'\\x41\\t'", "/et[c]", "/no*match"]
+    ),
 )
 
 ECHO = WORDS.map(lambda word: f"echo {word}")
@@ -33,7 +35,7 @@ EXPORT = st.tuples(NAMES, WORDS).map(lambda pair: f"export {pair[0]}={pair[1]}")
 APPEND = st.tuples(NAMES, WORDS).map(lambda pair: f"{pair[0]}+={pair[1]}")
 UNSET = NAMES.map(lambda name: f"unset {name}")
 ARRAY = st.tuples(NAMES, WORDS, WORDS).map(lambda parts: f"arr_{parts[0]}=({parts[1]} {parts[2]})")
-SHOW_ARRAY = NAMES.map(lambda name: f"printf '[%s]' \"${{arr_{name}[@]}}\" \"${{#arr_{name}[@]}}\"")
+SHOW_ARRAY = NAMES.map(lambda name: f'printf \'[%s]\' "${{arr_{name}[@]}}" "${{#arr_{name}[@]}}"')
 STATUS = CODES.map(lambda code: f"(exit {code})")
 CALL = st.tuples(FUNCTIONS, WORDS).map(lambda pair: f"{pair[0]} {pair[1]}")
 SET = st.tuples(WORDS, WORDS).map(lambda words: f"set -- {words[0]} {words[1]}")
@@ -57,16 +59,20 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         body.map(lambda text: f"{{\n{text}\n}} | cat"),
         body.map(lambda text: f"{{\n{text}\n}} 2>&1"),
         body.map(lambda text: f"{{\n{text}\n}} > out; cat out"),
-        body.map(lambda text: f"x=$(\n{text}\n); echo \"$x\""),
+        body.map(lambda text: f'x=$(\n{text}\n); echo "$x"'),
         body.map(lambda text: f"for i in 1 2 3; do\n{text}\ndone"),
         body.map(lambda text: f"for i in 1 2 3; do\n{text}\n[ $i = 2 ] && break\ndone"),
         body.map(lambda text: f"i=0; while [ $i -lt 2 ]; do i=$((i+1))\n{text}\ndone"),
-        st.tuples(inner, body, body).map(lambda parts: f"if {parts[0]}; then\n{parts[1]}\nelse\n{parts[2]}\nfi"),
+        st.tuples(inner, body, body).map(
+            lambda parts: f"if {parts[0]}; then\n{parts[1]}\nelse\n{parts[2]}\nfi"
+        ),
         st.tuples(WORDS, body).map(lambda parts: f"case {parts[0]} in a*) echo a;; *)\n{parts[1]}\n;; esac"),
         st.tuples(inner, inner).map(lambda pair: f"{pair[0]} && {pair[1]}"),
         st.tuples(inner, inner).map(lambda pair: f"{pair[0]} || {pair[1]}"),
         inner.map(lambda text: f"! {text}" if "\n" not in text else text),
-        st.tuples(NAMES, ODD).map(lambda pair: f"cat <<E\n${pair[0]} {pair[1].replace('`', '').replace('$', '')}\nE"),
+        st.tuples(NAMES, ODD).map(
+            lambda pair: f"cat <<E\n${pair[0]} {pair[1].replace('`', '').replace('$', '')}\nE"
+        ),
         ODD.map(lambda text: f"cat <<'E'\n{text}\nE"),
         WORDS.map(lambda word: f"cat <<< {word}"),
         body.map(lambda text: f"eval {quoted(text)}"),
@@ -76,7 +82,9 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 STATEMENTS = st.recursive(SIMPLE, _compound, max_leaves=6)
 DEFINE = st.tuples(FUNCTIONS, st.lists(SIMPLE, min_size=1, max_size=3)).map(
     # A depth of its own, because functions may call each other.
-    lambda parts: f"{parts[0]}() {{\n[ ${{#FUNCNAME[@]}} -gt 3 ] && return 9\nlocal inner=$1\n{_joined(parts[1])}\n}}"
+    lambda parts: (
+        f"{parts[0]}() {{\n[ ${{#FUNCNAME[@]}} -gt 3 ] && return 9\nlocal inner=$1\n{_joined(parts[1])}\n}}"
+    )
 )
 SCRIPTS = st.tuples(
     st.lists(st.one_of(STATEMENTS, DEFINE), min_size=1, max_size=6).map(_joined),

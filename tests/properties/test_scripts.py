@@ -22,7 +22,7 @@ from tests.properties.shellscripts import SCRIPTS, STEPS, quoted
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 CALM = settings(
     deadline=None,
-    max_examples=int(__import__('os').environ.get('HX_N','50')),
+    max_examples=int(__import__("os").environ.get("HX_N", "50")),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 _LINE = re.compile(rb"(?:eval: )?line \d+")
@@ -67,7 +67,7 @@ def one_bash(texts: list[str], environment: Mapping[str, str]) -> list[Bare]:
         folder = Path(name)
         driver = [
             f"eval {quoted(text)} >|{name}/{n}.out 2>|{name}/{n}.err; "
-            f"__s=$?; echo \"$__s\" >|{name}/{n}.code; (exit \"$__s\")"
+            f'__s=$?; echo "$__s" >|{name}/{n}.code; (exit "$__s")'
             for n, text in enumerate(texts)
         ]
         work = folder / "work"
@@ -84,7 +84,10 @@ def one_bash(texts: list[str], environment: Mapping[str, str]) -> list[Bare]:
             gave.append(Bare(out.read_bytes(), err, value))
             if not code.exists():
                 break
-        return [Bare(b.stdout.replace(name.encode(), b"@"), b.stderr.replace(name.encode(), b"@"), b.code) for b in gave]
+        return [
+            Bare(b.stdout.replace(name.encode(), b"@"), b.stderr.replace(name.encode(), b"@"), b.code)
+            for b in gave
+        ]
 
 
 def compare(steps: list[Step], place: Place, terminal: Terminal, environment: Mapping[str, str]) -> None:
@@ -124,7 +127,11 @@ def test_the_commands_of_a_session_give_what_one_bash_gives(
     compare([Step(text, restart=False) for text in texts], place, terminal, environment)
 
 
-@given(steps=st.lists(st.builds(Step, STEPS.filter(lambda text: "$?" not in text), st.booleans()), min_size=2, max_size=8))
+@given(
+    steps=st.lists(
+        st.builds(Step, STEPS.filter(lambda text: "$?" not in text), st.booleans()), min_size=2, max_size=8
+    )
+)
 @CALM
 def test_a_shell_that_exits_in_between_makes_no_difference(
     steps: list[Step], place: Place, terminal: Terminal, environment: Mapping[str, str]

@@ -34,6 +34,10 @@ PYTHON=/path/to/python chooses the Python, in an environment of its own (.venv-3
 """
 
 
+WORKERS = ("-n", "4", "--dist", "loadfile")
+"""For the whole suite: its tests wait more than they compute, and those of one file share what they open."""
+
+
 def main(words: Sequence[str]) -> int:
     """Run one command and return the exit code."""
     commands: Mapping[str, Callable[[list[str]], int]] = {
@@ -81,7 +85,7 @@ def test(arguments: list[str]) -> int:
     failed = [] if asked else run_checks()
     # conftest.py repeats them just above the closing line, so that nobody reads "passed" and stops there.
     os.environ["HERMES_DEV_FAILED_CHECKS"] = ", ".join(failed)
-    code = call(pytest("-rfEs", *asked))
+    code = call(pytest("-rfEs", *(asked or WORKERS)))
     return code or int(bool(failed))
 
 
