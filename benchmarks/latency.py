@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from typing import TYPE_CHECKING
 
 import hermes_exec
 import hermes_exec.sync
 from benchmarks.figures import Figure, median, spent, spent_async
-from benchmarks.peers.serve import Peer
+
+if TYPE_CHECKING:
+    from benchmarks.peers.serve import Peer
 
 _ENV = {"PATH": "/usr/bin:/bin"}
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
+from pathlib import Path
 
 import hermes_exec
 from benchmarks.figures import Figure
@@ -12,8 +12,8 @@ from benchmarks.streaming import resident_kib
 
 
 def _proportional_kib(pid: int) -> int:
-    with open(f"/proc/{pid}/smaps_rollup") as rollup:
-        return int(next(line for line in rollup if line.startswith("Pss:")).split()[1])
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(next(line for line in rollup.splitlines() if line.startswith("Pss:")).split()[1])
 
 
 async def _sessions(count: int) -> list[Figure]:
@@ -50,7 +50,7 @@ async def _commands(count: int) -> list[Figure]:
                 await session.run("true")
 
         def state() -> tuple[int, int, int]:
-            return len(os.listdir(f"/proc/{guest}/fd")), resident_kib(guest), resident_kib("self")
+            return len(list(Path(f"/proc/{guest}/fd").iterdir())), resident_kib(guest), resident_kib("self")
 
         await block()
         await asyncio.sleep(0.2)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import hermes_exec
 from benchmarks.figures import Figure, median, spent_async
@@ -30,8 +31,8 @@ def bare_pipe(size: int) -> float:
 
 def resident_kib(pid: int | str) -> int:
     """Memory of a process now."""
-    with open(f"/proc/{pid}/status") as status:
-        return int(next(line for line in status if line.startswith("VmRSS")).split()[1])
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 
 async def _stream(terminal: hermes_exec.Terminal, size: int) -> float:

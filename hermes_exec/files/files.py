@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import failures
-from hermes_exec.files.info import FileInfo, Progress, SyncReport, TransferReport
 from hermes_exec.files.listing import listed, looked_at
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from hermes_exec.files.info import FileInfo, Progress, SyncReport, TransferReport
     from hermes_exec.files.sync import Direction
     from hermes_exec.link.link import Link
 

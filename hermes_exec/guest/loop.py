@@ -52,7 +52,8 @@ class Timer:
         self.when = when
         self.call: "Callable[[], None] | None" = call
 
-    def __lt__(self, other: "Timer") -> bool:  # noqa: D105  for heapq
+    def __lt__(self, other: "Timer") -> bool:
+        """For the heap: the earlier one."""
         return self.when < other.when
 
     def cancel(self) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Orphans:
     """What the ended shells of one session left alive."""
 
-    _claimed: "set[tree.Process]" = set()  # by whichever session
+    _claimed: "set[tree.Process]" = set()  # noqa: RUF012  by whichever session, so that none is claimed twice
 
     def __init__(self, loop: "Loop") -> None:
         self._loop = loop

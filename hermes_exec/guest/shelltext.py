@@ -7,7 +7,8 @@ holds the command has an unknowable name and is unset while the command runs.
 
 ``until ((0))`` rather than ``while``: under ``set -n``, or a DEBUG trap that says so, a shell takes each
 command for a success without running it, so a ``while`` would spin for ever, and this ends the shell,
-which is noticed. The outer loop is for a command that says ``break``. Tracing (``set -x``) is off while the loop itself works.
+which is noticed. The outer loop is for a command that says ``break``. Tracing (``set -x``) is off while
+the loop itself works.
 """
 
 import os

@@ -131,7 +131,7 @@ class TreeKill:
     """
 
     active = 0
-    on_quiet: "list[Callable[[], None]]" = []
+    on_quiet: "list[Callable[[], None]]" = []  # noqa: RUF012  of all kills together, as ``active`` is
     """Called when the last kill that was at work is done."""
 
     def __init__(

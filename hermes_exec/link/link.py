@@ -135,10 +135,9 @@ class Link:
 
     async def close(self) -> None:
         """End what this client has in the place; its guest ends too unless jobs or others need it."""
-        if self._lost is None:
-            if self._reconnecting is not None:
-                await asyncio.wait([self._reconnecting], timeout=_CLOSE_S)
-                self._reconnecting.cancel()
+        if self._lost is None and self._reconnecting is not None:
+            await asyncio.wait([self._reconnecting], timeout=_CLOSE_S)
+            self._reconnecting.cancel()
         if self._lost is None:
             self._lost = Closed("the terminal is closed")
             if self._channel is not None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pytest
 
-from hermes_exec.backend import Backend
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.place import Place
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
 
 _NEEDS = "hermes_exec_needs"
 Test = TypeVar("Test", bound=Callable[..., Awaitable[None]])

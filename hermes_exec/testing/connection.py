@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.output import NUMBERS
 from hermes_exec.testing.place import Place, link, living, marker
 from hermes_exec.testing.sessions import said
 from hermes_exec.testing.streams import text_until
+
+if TYPE_CHECKING:
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
 
 
 class Connection(Behaviours):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.output import ALL_BYTES
+
+if TYPE_CHECKING:
+    from hermes_exec.terminal import Terminal
 
 WAYS = ["text", "words"]
 LARGE = 12_000_000

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import Place, link, marker
+
+if TYPE_CHECKING:
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
 
 SECRET = "HERMES_EXEC_TEST_SECRET"  # noqa: S105  the name of a variable
 
@@ -115,7 +118,8 @@ class Isolation(Behaviours):
 
     async def test_our_folder_is_for_its_owner_alone(self, terminal: Terminal) -> None:
         await terminal.run("true")
-        look = "find /run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name 'hx-*' -user \"$(id -un)\" -perm /077 2>/dev/null"
+        where = "/run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name 'hx-*'"
+        look = f"find {where} -user \"$(id -un)\" -perm /077 2>/dev/null"
         assert (await terminal.run(["sh", "-c", look])).stdout == b""
 
     async def test_a_search_through_all_folders_disturbs_no_session(self, session: Session) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import NOTHING_RAN, Closed
 from hermes_exec.result import Result
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import Place, living, marker, until
 from hermes_exec.testing.sessions import said
+
+if TYPE_CHECKING:
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
 
 PLAIN = {
     "the program itself": "sleep {m}",

@@ -1,14 +1,18 @@
-"""Machinery: whatever a command does to its shell, the next one is answered rightly, and no other session is harmed."""
+"""Machinery: whatever a command does to its shell, the next one is answered rightly, and no other is harmed."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.result import ShellState
-from hermes_exec.session import Session
 from hermes_exec.testing.behaviours import Behaviours
-from hermes_exec.testing.place import Place
 from hermes_exec.testing.state import needs_bash
+
+if TYPE_CHECKING:
+    from hermes_exec.session import Session
+    from hermes_exec.testing.place import Place
 
 ANY = None
 BREAKING: dict[str, tuple[str, int | None]] = {

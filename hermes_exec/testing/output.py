@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import stat
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import marker
+
+if TYPE_CHECKING:
+    from hermes_exec.terminal import Terminal
 
 ALL_BYTES = bytes(range(256))
 IN_OCTAL = "".join(f"\\{byte:03o}" for byte in ALL_BYTES)

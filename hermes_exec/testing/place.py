@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
 import hermes_exec
-from hermes_exec.backend import Backend
 from hermes_exec.errors import HermesError, Unsupported
-from hermes_exec.link.link import Link
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+    from hermes_exec.link.link import Link
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
 
 T = TypeVar("T")
 _LIMIT_S = 60.0

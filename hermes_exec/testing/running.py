@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import CommandFailed, UsageError
 from hermes_exec.result import ShellState
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours
+
+if TYPE_CHECKING:
+    from hermes_exec.terminal import Terminal
 
 ODD_WORDS = [
     "",

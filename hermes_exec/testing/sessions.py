@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import Closed, UsageError
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import Place, living, marker, until
+
+if TYPE_CHECKING:
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
 
 
 async def said(session: Session, command: str) -> str:

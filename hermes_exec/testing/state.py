@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hermes_exec.result import ShellState
-from hermes_exec.session import Session
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours
-from hermes_exec.testing.place import Place
 from hermes_exec.testing.sessions import said
+
+if TYPE_CHECKING:
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
+    from hermes_exec.testing.place import Place
 
 ODD_VALUES = [
     "",

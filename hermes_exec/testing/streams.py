@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec.stream import Stream
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import living, marker, until
+
+if TYPE_CHECKING:
+    from hermes_exec.stream import Stream
+    from hermes_exec.terminal import Terminal
 
 WINDOW = 16 << 20
 """More than all buffers on the way hold together."""
@@ -91,6 +94,16 @@ class Streams(Behaviours):
                 total += len(event.data)
             assert total == 64 << 20
             assert await written() == 64
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_a_reader_that_comes_late_finds_the_end_as_it_was(self, terminal: Terminal, way: str) -> None:
+        size = 4_700_000  # more than the window, and the rest fits into a pipe: it ends before it is read
+        async with terminal.stream(as_command(way, f"head -c {size} /dev/zero; (exit 3)")) as stream:
+            await asyncio.sleep(0.3)
+            events = [event async for event in stream]
+        assert sum(len(event.data) for event in events) == size
+        assert events[-1].result is not None
+        assert (events[-1].result.exit_code, events[-1].result.note) == (3, "")
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_leaving_early_ends_the_command(self, terminal: Terminal, way: str) -> None:
