@@ -31,9 +31,7 @@ def _peers(rounds: int) -> list[Figure]:
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument(
-        "groups", nargs="*", help="latency, peers, opening, streaming, files, scale; all if left out"
-    )
+    parser.add_argument("groups", nargs="*", help="latency, peers, opening, streaming, files, scale; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
@@ -55,9 +53,7 @@ def main() -> int:
             print(f"{name} …", file=sys.stderr, flush=True)
             figures += run()
     text = table(figures)
-    machine = (
-        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; medians."
-    )
+    machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; medians."
     print(f"{text}\n\n{machine}")
     if chosen.json:
         chosen.json.write_text(as_json(figures) + "\n")

@@ -74,6 +74,4 @@ def number(value: float) -> str:
 
 def as_json(figures: list[Figure]) -> str:
     """The figures for machines."""
-    return json.dumps(
-        [{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in figures], indent=1
-    )
+    return json.dumps([{**asdict(figure), "ratio": figure.ratio, "met": figure.met} for figure in figures], indent=1)

@@ -42,9 +42,7 @@ async def _measure(folder: Path, size: int, count: int, rounds: int) -> list[Fig
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             note("cat", _shell("cat big | cat > cat", folder))
             note("up", await spent_async(lambda: terminal.upload(str(big), str(folder / "up"))))
-            note(
-                "down", await spent_async(lambda: terminal.download(str(folder / "up"), str(folder / "down")))
-            )
+            note("down", await spent_async(lambda: terminal.download(str(folder / "up"), str(folder / "down"))))
             note("tar", _shell("mkdir tar && tar cf - -C tree . | tar xf - -C tar", folder))
             note("tree", await spent_async(lambda: terminal.upload(str(tree), str(folder / "tree-up"))))
             if shutil.which("rsync"):

@@ -79,9 +79,7 @@ def figures(rounds: int) -> list[Figure]:
     ours, theirs = _blocking(rounds)
     return [
         Figure("session `true`", "µs", times["true"], "`bash -c true`", times["bash true"], 0.2),
-        Figure(
-            "session `true`, blocking", "µs", median(ours) * 1e6, "`bash -c true`", median(theirs) * 1e6, 0.25
-        ),
+        Figure("session `true`, blocking", "µs", median(ours) * 1e6, "`bash -c true`", median(theirs) * 1e6, 0.25),
         Figure("program in a session", "µs", times["/bin/true"], "`bash -c`", times["bash /bin/true"], 0.6),
         Figure("argv list", "µs", times["argv"], "subprocess", times["bare"], 1.4),
     ]

@@ -53,9 +53,7 @@ def figures(rounds: int) -> list[Figure]:
         helps.append(spent(lambda: subprocess.run([command, "--help"], check=True, capture_output=True)))
     floor_ms = median(bare) * 1e3
     return [
-        Figure(
-            "open + first command", "ms", median(ours) * 1e3, "`python -c pass`", median(floor) * 1e3, 2.0
-        ),
+        Figure("open + first command", "ms", median(ours) * 1e3, "`python -c pass`", median(floor) * 1e3, 2.0),
         Figure("`import hermes_exec`", "ms", median(imports) * 1e3, "`python -c pass`", floor_ms, 3.0),
         Figure("`hermes-exec --help`", "ms", median(helps) * 1e3, "a quarter second", 250.0, 1.0),
     ]

@@ -118,9 +118,7 @@ class Access:
         """
         from hermes_exec.forward import Forward
 
-        forward = Forward(
-            self._context.link("forward ports"), listen, to, reverse=reverse, on_failure=on_failure
-        )
+        forward = Forward(self._context.link("forward ports"), listen, to, reverse=reverse, on_failure=on_failure)
         await forward.start()
         return forward
 

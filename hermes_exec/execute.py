@@ -126,9 +126,7 @@ def encode_env(env: Mapping[str, str]) -> dict[bytes, bytes]:
     encoded: dict[bytes, bytes] = {}
     for name, value in env.items():
         if not name.isidentifier() or not name.isascii():
-            raise UsageError(
-                f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only"
-            )
+            raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
         encoded[name.encode()] = encode(value)
     return encoded
 
@@ -210,7 +208,7 @@ async def run(
     finally:
         if feeding is not None:
             feeding.cancel()
-    result = result_of(answer, command, options, collector)
+    result = result_of(answer, command, collector)
     if context.audit is not None:
         asyncio.get_running_loop().call_soon(ended, context, call, result, collector)
     if options.check and not result.ok:
@@ -218,9 +216,7 @@ async def run(
     return result
 
 
-def begun(
-    context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str
-) -> None:
+def begun(context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str) -> None:
     """Record the start, right after the request was sent, so that nobody waits for the disk."""
     if context.audit is not None:
         kind = "shell" if isinstance(command, str | bytes) else "argv"
@@ -237,9 +233,7 @@ def ended(context: Context, call: Running, result: Result, collector: Collector 
         )
 
 
-def result_of(
-    answer: dict[str, Any], command: Words | Sequence[Words], options: Options, collector: Collector | None
-) -> Result:
+def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:
     """Build the Result from an answer, which is untrusted: anything odd in it is a ProtocolError."""
     if "error" in answer and answer["error"] != "program":
         raise error_of(answer, command)
@@ -252,9 +246,7 @@ def result_of(
         stderr += note.encode("utf-8", "surrogateescape") + b"\n"
     code, signal, state = answer.get("code"), answer.get("signal"), answer.get("shell", 0)
     duration, limit = answer.get("duration", 0.0), answer.get("limit")
-    if (
-        (code is None) == (signal is None) and not answer.get("cancelled") and not answer.get("timed_out")
-    ) or not (
+    if ((code is None) == (signal is None) and not answer.get("cancelled") and not answer.get("timed_out")) or not (
         isinstance(code, int | None)
         and isinstance(signal, int | None)
         and isinstance(duration, float)

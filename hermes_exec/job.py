@@ -61,9 +61,7 @@ class Job:
         except (KeyError, IndexError) as error:
             raise ProtocolError("the guest's account of a job makes no sense") from error
 
-    async def logs(
-        self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False
-    ) -> AsyncGenerator[Event]:
+    async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
         """What it wrote, as events, from byte ``offset`` of the stream on.
 
         ``both`` gives the streams in the order in which they came; its offsets count the bytes of both.
@@ -143,9 +141,7 @@ class JobOptions(TypedDict, total=False):
     limits: Limits | None
 
 
-async def start_job(
-    link: Link, target: str, command: Words | Sequence[Words], **options: Unpack[JobOptions]
-) -> Job:
+async def start_job(link: Link, target: str, command: Words | Sequence[Words], **options: Unpack[JobOptions]) -> Job:
     """Start a job, and return once its program runs.
 
     Args:

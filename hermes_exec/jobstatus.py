@@ -15,7 +15,6 @@ from hermes_exec.errors import (
     Unsupported,
     UsageError,
 )
-from hermes_exec.execute import Options
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -65,7 +64,7 @@ class JobStatus:
         try:
             answer, log = fields["answer"], fields["log"]
             state = JobState(fields["state"])
-            result = execute.result_of(answer, [""], Options(), None) if state is JobState.ENDED else None
+            result = execute.result_of(answer, [""], None) if state is JobState.ENDED else None
             return cls(
                 id=_a(str, fields["job"]),
                 name=_a(str, fields["name"]),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec import execute
 from hermes_exec.errors import Closed, HermesError, UsageError
-from hermes_exec.execute import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +37,6 @@ class Pty:
         """What ``attach`` finds it by, from every client of the same guest."""
         self._link = link
         self._command = command
-        self._options = Options()
         self._shown: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
         self._dropping = False
@@ -123,7 +121,7 @@ class Pty:
         answer = await asyncio.shield(self._call.answer)
         if answer.get("detached"):
             raise Closed(f"{self.name} was detached", remedy="attach to it again", state="it goes on")
-        return execute.result_of(answer, self._command, self._options, None)
+        return execute.result_of(answer, self._command, None)
 
     async def detach(self) -> None:
         """Look away: the program goes on until the terminal closes, or longer where it is kept."""

@@ -36,17 +36,13 @@ class BuiltIn:
 
 
 BUILT_INS = {
-    "local": BuiltIn(
-        "hermes_exec_backends.profiles.local:LocalProfile", "hermes_exec_backends.local:LocalBackend"
-    ),
+    "local": BuiltIn("hermes_exec_backends.profiles.local:LocalProfile", "hermes_exec_backends.local:LocalBackend"),
     "docker": BuiltIn(
         "hermes_exec_backends.profiles.docker:DockerProfile",
         "hermes_exec_backends.docker:DockerBackend",
         extra="docker",
     ),
-    "ssh": BuiltIn(
-        "hermes_exec_backends.profiles.ssh:SshProfile", "hermes_exec_backends.ssh:SshBackend", extra="ssh"
-    ),
+    "ssh": BuiltIn("hermes_exec_backends.profiles.ssh:SshProfile", "hermes_exec_backends.ssh:SshBackend", extra="ssh"),
     "singularity": BuiltIn(
         "hermes_exec_backends.profiles.singularity:SingularityProfile",
         "hermes_exec_backends.singularity:SingularityBackend",
@@ -62,9 +58,7 @@ BUILT_INS = {
         "hermes_exec_backends.daytona:DaytonaBackend",
         extra="daytona",
     ),
-    "slurm": BuiltIn(
-        "hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"
-    ),
+    "slurm": BuiltIn("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
 }
 ALIASES = {"shell": "local", "apptainer": "singularity"}
 """Other words for a type; as firmly ours as the types themselves."""
@@ -121,9 +115,7 @@ def sdk_missing(type_name: str, error: ImportError) -> HermesError:
     """The error for a place whose SDK could not be imported, for backends that import theirs later."""
     extra = BUILT_INS[type_name].extra if type_name in BUILT_INS else ""
     if not extra:
-        return PlaceUnavailable(
-            f"{type_name}: its code could not be loaded: {error}", remedy="install it again"
-        )
+        return PlaceUnavailable(f"{type_name}: its code could not be loaded: {error}", remedy="install it again")
     remedy = f"pip install 'hermes-exec[{extra}]'"
     if isinstance(error, ModuleNotFoundError):
         return PlaceUnavailable(f"{type_name}: the package {error.name!r} is not installed", remedy=remedy)

@@ -65,9 +65,7 @@ class Session:
         changes none of it.
         """
         chosen = Options(**options)
-        return await execute.run(
-            self._context, "run", self._fields(command, chosen), command, chosen, self.name
-        )
+        return await execute.run(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
 
     def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
         """Run a command in this shell and take its output as it comes; see ``Terminal.stream``."""

@@ -67,7 +67,7 @@ class Stream:
     async def _wait(self, call: Running) -> None:
         try:
             answer = await call.result()
-            self._result = execute.result_of(answer, self._command, self._options, None)
+            self._result = execute.result_of(answer, self._command, None)
             execute.ended(self._context, call, self._result, None)
         except Exception as error:  # noqa: BLE001  handed to whoever iterates or asks for the result
             self._error = error

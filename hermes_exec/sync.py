@@ -180,8 +180,7 @@ class Terminal(Face):
     ) -> Session:
         """Open another live shell, independent of all others. It starts with the terminal's own settings."""
         return Session(
-            self._portal,
-            self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login)),
+            self._portal, self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login))
         )
 
     def close(self, *, keep: bool = False) -> None:
@@ -259,8 +258,7 @@ class Terminal(Face):
             UsageError: that cannot be listened on, and why; nothing listens.
         """
         return Forward(
-            self._portal,
-            self._portal.call(self._core.forward(listen, to, reverse=reverse, on_failure=on_failure)),
+            self._portal, self._portal.call(self._core.forward(listen, to, reverse=reverse, on_failure=on_failure))
         )
 
     def start(
@@ -296,14 +294,7 @@ class Terminal(Face):
             self._portal,
             self._portal.call(
                 self._core.start(
-                    command,
-                    name=name,
-                    env=env,
-                    cwd=cwd,
-                    stdin=stdin,
-                    cap_s=cap_s,
-                    log_cap=log_cap,
-                    limits=limits,
+                    command, name=name, env=env, cwd=cwd, stdin=stdin, cap_s=cap_s, log_cap=log_cap, limits=limits
                 )
             ),
         )
@@ -505,9 +496,7 @@ class Files(Face):
         given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
-        self._portal.call(
-            self._core.write(path, data, mode=mode, append=append, parents=parents, durable=durable)
-        )
+        self._portal.call(self._core.write(path, data, mode=mode, append=append, parents=parents, durable=durable))
 
     def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """What a path leads to; with ``follow=False`` a link itself."""
@@ -915,9 +904,7 @@ def open(
     """
     door = portal()
     core = door.call(
-        hermes_exec.open(
-            target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier, audit=audit
-        )
+        hermes_exec.open(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier, audit=audit)
     )
     terminal = Terminal(door, core)
     door.leftovers.hold(core, terminal, core.target)

@@ -31,9 +31,7 @@ def require_part(part: str, reason: str = "", *, usable: bool | None = None) -> 
         return path
     why = f"needs {part}" + (f": {reason}" if reason else "")
     if IN_CI:
-        pytest.fail(
-            f"{why} (required under CI=true; ./dev test --provision installs what is missing)", pytrace=False
-        )
+        pytest.fail(f"{why} (required under CI=true; ./dev test --provision installs what is missing)", pytrace=False)
     pytest.skip(f"{why}. Try: ./dev test --provision")
 
 

@@ -21,9 +21,7 @@ def install(name: str) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         uv = str(Path(sys.executable).parent / "uv")
         subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(folder)], check=True)
-        subprocess.run(
-            [uv, "pip", "install", "-q", "--python", str(python), f"{name}=={PEERS[name]}"], check=True
-        )
+        subprocess.run([uv, "pip", "install", "-q", "--python", str(python), f"{name}=={PEERS[name]}"], check=True)
         (folder / "ready").touch()
     return python
 

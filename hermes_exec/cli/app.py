@@ -110,23 +110,17 @@ def _before(
     ] = False,
     config: Annotated[  # noqa: ARG001  its callback does it
         str | None,
-        typer.Option(
-            metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")
-        ),
+        typer.Option(metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")),
     ] = None,
     log_format: Annotated[  # noqa: ARG001  its callback does it
         str | None,
         typer.Option(metavar="text|json", help="How -v tells it.", callback=_variable("LOG_FORMAT")),
     ] = None,
-    audit: Annotated[
-        bool | None, typer.Option("--audit/--no-audit", help="Whether commands are recorded.")
-    ] = None,
+    audit: Annotated[bool | None, typer.Option("--audit/--no-audit", help="Whether commands are recorded.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
     verbose: Annotated[
         int,
-        typer.Option(
-            "--verbose", "-v", count=True, show_default=False, help="Tell what happens; twice: everything."
-        ),
+        typer.Option("--verbose", "-v", count=True, show_default=False, help="Tell what happens; twice: everything."),
     ] = 0,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

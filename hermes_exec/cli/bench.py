@@ -63,9 +63,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def bench(
     target: Place = None,
     *,
-    runs: Annotated[
-        int, typer.Option("--runs", "-n", metavar="N", min=1, help="How often each command is run.")
-    ] = 200,
+    runs: Annotated[int, typer.Option("--runs", "-n", metavar="N", min=1, help="How often each command is run.")] = 200,
     json: Json = False,
 ) -> int:
     """Measure a place: opening it, commands of three kinds, and a stream of 64 MiB.

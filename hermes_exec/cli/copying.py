@@ -35,9 +35,7 @@ class Links(StrEnum):
 Ignore = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="Leave these out of a folder; as in a .gitignore.")
 ]
-LinksOption = Annotated[
-    Links, typer.Option(help="Links that lead out of the folder: fail, leave out, or make them.")
-]
+LinksOption = Annotated[Links, typer.Option(help="Links that lead out of the folder: fail, leave out, or make them.")]
 Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Whether SHA-256 hashes are compared.")]
 Words = Annotated[str, typer.Argument(metavar="SRC", help="A path here, or TARGET:PATH.")]
 
@@ -70,14 +68,10 @@ def cp(
 
 def sync(
     source: Words,
-    destination: Annotated[
-        str, typer.Argument(metavar="DST", help="Likewise; one of the two is in a place.")
-    ],
+    destination: Annotated[str, typer.Argument(metavar="DST", help="Likewise; one of the two is in a place.")],
     *,
     delete: Annotated[bool, typer.Option("--delete", help="Remove what SRC does not have.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="Change nothing; tell what would be done.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Change nothing; tell what would be done.")] = False,
     ignore: Ignore = None,
     links: LinksOption = Links.REFUSE,
     verify: Verify = True,

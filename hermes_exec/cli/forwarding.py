@@ -25,15 +25,11 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def forward(
     ways: Annotated[
         list[str],
-        typer.Argument(
-            metavar=WORDS, help="8080, 8080=host:80, 0=/run/app.sock: where to listen, what to connect to."
-        ),
+        typer.Argument(metavar=WORDS, help="8080, 8080=host:80, 0=/run/app.sock: where to listen, what to connect to."),
     ],
     on: On = None,
     *,
-    reverse: Annotated[
-        bool, typer.Option("--reverse", "-R", help="Listen in the place, and connect here.")
-    ] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", "-R", help="Listen in the place, and connect here.")] = False,
     json: Json = False,
 ) -> int:
     """Pass connections on, from here to a place until Ctrl-C: 8080=80 connects our port 8080 to its port 80.
@@ -52,13 +48,9 @@ def _way(word: str) -> tuple[Endpoint, Endpoint]:
     return ends
 
 
-async def _forward(
-    on: str | None, ways: list[tuple[Endpoint, Endpoint]], *, reverse: bool, json: bool
-) -> int:
+async def _forward(on: str | None, ways: list[tuple[Endpoint, Endpoint]], *, reverse: bool, json: bool) -> int:
     async with opened(planned(on)) as terminal, AsyncExitStack() as stack:
-        forwards = [
-            await terminal.forward(listen, to, reverse=reverse, on_failure=note) for listen, to in ways
-        ]
+        forwards = [await terminal.forward(listen, to, reverse=reverse, on_failure=note) for listen, to in ways]
         for each in forwards:
             stack.push_async_callback(each.close)
             if json:

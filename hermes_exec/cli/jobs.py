@@ -39,9 +39,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def jobs(
     on: On = None,
     *,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")
-    ] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")] = False,
     json: Json = False,
 ) -> int:
     """List the jobs of all places, or of one. A job is started with: run --detach."""
@@ -54,9 +52,7 @@ def logs(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     stream: Annotated[Stream, typer.Option(help="Which of its outputs.")] = Stream.BOTH,
-    tail: Annotated[
-        int | None, typer.Option(metavar="BYTES", min=1, help="No more than so much of its end.")
-    ] = None,
+    tail: Annotated[int | None, typer.Option(metavar="BYTES", min=1, help="No more than so much of its end.")] = None,
     json: Json = False,
 ) -> int:
     """Show what a job wrote, its errors as our errors. Leaving does not disturb it."""

@@ -33,16 +33,10 @@ On = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Place = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[TARGET]", help="The place: a profile, or a one-line target.", autocompletion=_targets
-    ),
+    typer.Argument(metavar="[TARGET]", help="The place: a profile, or a one-line target.", autocompletion=_targets),
 ]
-Cwd = Annotated[
-    str | None, typer.Option("--cwd", "-C", metavar="DIR", help="The folder to start in, in the place.")
-]
+Cwd = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="The folder to start in, in the place.")]
 Env = Annotated[
     list[str] | None,
-    typer.Option(
-        "--env", "-e", metavar="NAME=VALUE", help="A variable; NAME alone takes its value from here."
-    ),
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable; NAME alone takes its value from here."),
 ]

@@ -13,6 +13,8 @@ import socket
 import stat
 from typing import TYPE_CHECKING
 
+from hermes_exec.cli.say import note
+
 if TYPE_CHECKING:
     from hermes_exec.observe.redact import Redactor, StreamRedactor
     from hermes_exec.stream import Stream
@@ -104,8 +106,11 @@ class Output:
 
 async def feed(stream: Stream, fd: int = 0) -> None:
     """Give a command what comes on our input, until it ends; waits while the command does not read."""
-    while data := await read(fd):
-        await stream.write(data)
+    try:
+        while data := await read(fd):
+            await stream.write(data)
+    except OSError as error:  # a folder, or a terminal that is another one's by now: nothing more comes
+        note(f"standard input: {error.strerror}")
     await stream.close_stdin()
 
 

@@ -101,8 +101,7 @@ def show(
         if number:
             print(f"\ninside of {profile.target_text()}:")
         rows = [
-            [key, _shown(value), "" if key in profile.model_fields_set else "default"]
-            for key, value in values.items()
+            [key, _shown(value), "" if key in profile.model_fields_set else "default"] for key, value in values.items()
         ]
         show_table(("KEY", "VALUE", ""), rows)
     return 0

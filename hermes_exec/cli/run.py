@@ -35,29 +35,19 @@ def run(  # noqa: PLR0913  one parameter an option
     ] = None,
     stdin: Annotated[
         bool | None,
-        typer.Option(
-            "--stdin/--no-stdin", "-i/-n", help="Whether it reads our input; only a piped one, if left out."
-        ),
+        typer.Option("--stdin/--no-stdin", "-i/-n", help="Whether it reads our input; only a piped one, if left out."),
     ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="One stream for both outputs, in their true order.")
-    ] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="One stream for both outputs, in their true order.")] = False,
     redact: Annotated[
         bool, typer.Option("--redact/--no-redact", help="Whether known secrets are hidden in its output.")
     ] = True,
     limit: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256."
-        ),
+        typer.Option(metavar="NAME=VALUE", help="memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256."),
     ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Start it as a job, and print the job's id.")
-    ] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it as a job, and print the job's id.")] = False,
     name: Annotated[str, typer.Option(metavar="NAME", help="What to call the job.")] = "",
-    pty: Annotated[
-        bool, typer.Option("--pty", "-t", help="Give it a terminal of its own, as vim needs.")
-    ] = False,
+    pty: Annotated[bool, typer.Option("--pty", "-t", help="Give it a terminal of its own, as vim needs.")] = False,
     json: Json = False,
 ) -> int:
     """Run a command in a place; its output, its errors and its exit code become ours.

@@ -174,9 +174,7 @@ async def _on_a_terminal(spoken: Spoken) -> int:
     from hermes_exec.cli.shells import lend_terminal
 
     if spoken.json or spoken.limits:
-        raise UsageError(
-            "a command on a terminal has one output, for people", remedy="leave --json and --limit out"
-        )
+        raise UsageError("a command on a terminal has one output, for people", remedy="leave --json and --limit out")
     command = _command(spoken)
     words = ["sh", "-c", command] if isinstance(command, str) else command
     async with opened(planned(spoken.on)) as terminal:

@@ -38,9 +38,7 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The rows as lines, each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def console(stream: TextIO) -> Console:

@@ -45,9 +45,7 @@ class Kind:
     @property
     def remedy(self) -> str:
         """What mends that."""
-        return "; ".join(
-            check.remedy for check in self.checks if check.status == self.status != "ok" and check.remedy
-        )
+        return "; ".join(check.remedy for check in self.checks if check.status == self.status != "ok" and check.remedy)
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -81,9 +79,7 @@ def doctor(
     """
     if reap:
         if target not in {None, "local"}:
-            raise UsageError(
-                "only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap"
-            )
+            raise UsageError("only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap")
         return _reap(json=json)
     return loop.run(_doctor(target, json=json))
 
@@ -116,9 +112,7 @@ async def _doctor(target: str | None, *, json: bool) -> int:
         show_json([_facts(kind) for kind in kinds])
     else:
         rows = [
-            [kind.type, check.name, check.status, check.detail, check.remedy]
-            for kind in kinds
-            for check in kind.checks
+            [kind.type, check.name, check.status, check.detail, check.remedy] for kind in kinds for check in kind.checks
         ]
         show_table(("PLACE", "CHECK", "STATUS", "FOUND", "TRY"), rows)
     return 0 if all(kind.usable for kind in kinds if kind.type in needed) else CHECK_FAILED
@@ -145,9 +139,7 @@ def _ourselves() -> list[Check]:
         files = ", ".join(str(path) for path in found.files) or "no file, which is fine"
     except HermesError as error:
         problems, files = str(error).splitlines(), ""
-    checks += [
-        Check("configuration", "missing", problem, "hermes-exec profile check") for problem in problems
-    ]
+    checks += [Check("configuration", "missing", problem, "hermes-exec profile check") for problem in problems]
     if not problems:
         checks.append(Check("configuration", "ok", files))
     folder = state_folder(os.environ)
@@ -155,9 +147,7 @@ def _ourselves() -> list[Check]:
     if os.access(nearest, os.W_OK):
         checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
     else:
-        checks.append(
-            Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…")
-        )
+        checks.append(Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…"))
     return checks
 
 
@@ -174,9 +164,7 @@ async def _place(text: str) -> list[Kind]:
     try:
         async with opened(planned(text)) as terminal:
             took_ms = (time.perf_counter() - began) * 1e3
-            checks = [
-                Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")
-            ]
+            checks = [Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")]
             checks += await _look(terminal)
     except HermesError as error:
         checks = [Check("open", "missing", error.what, error.remedy)]

@@ -100,11 +100,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{place!r} is missing"
     if kind == "value_error":
         said = str(error.get("ctx", {}).get("error", "is wrong"))
-        return (
-            f"{place!r} {said}"
-            if place and said.startswith(("should", "holds", "names"))
-            else _joined(place, said)
-        )
+        return f"{place!r} {said}" if place and said.startswith(("should", "holds", "names")) else _joined(place, said)
     expected = _EXPECTED.get(kind)
     if expected:
         return f"{place!r} should be {expected}, not {_kind(error['input'])}"

@@ -117,13 +117,9 @@ def _entries(table: object, where: str, origin: Origin, folder: Path | None) -> 
     entries: dict[str, Entry] = {}
     for name, profile in cast("Mapping[object, object]", table).items():
         if not (isinstance(name, str) and PROFILE_NAME.match(name)):
-            raise ConfigError(
-                f"{where}: a profile cannot be called {name!r}", remedy="letters, digits and . _ -"
-            )
+            raise ConfigError(f"{where}: a profile cannot be called {name!r}", remedy="letters, digits and . _ -")
         if name == "local" and _type(profile) not in (None, "local"):
-            raise ConfigError(
-                f"{where}: the profile 'local' is this machine, so its type can only be 'local'"
-            )
+            raise ConfigError(f"{where}: the profile 'local' is this machine, so its type can only be 'local'")
         entries[name] = Entry(profile, origin, folder)
     return entries
 

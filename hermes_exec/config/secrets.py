@@ -139,11 +139,7 @@ def _value(name: str, source: SecretSource, environ: Mapping[str, str]) -> str:
                 remedy=f"export {source.where[0]}, or give the secret a file or a command as its source",
             )
     else:
-        data = (
-            _from_file(name, source, environ)
-            if source.kind == "file"
-            else _from_command(name, source, environ)
-        )
+        data = _from_file(name, source, environ) if source.kind == "file" else _from_command(name, source, environ)
         try:
             # Files and programs end their text with a newline that is not part of the secret.
             value = data.decode().removesuffix("\n").removesuffix("\r")

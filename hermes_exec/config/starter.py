@@ -61,9 +61,7 @@ def write_default(path: Path) -> None:
         make_private_folder(path.parent)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise ConfigError(
-            f"{shown(path)} is there already", remedy="edit it, or move it away first"
-        ) from None
+        raise ConfigError(f"{shown(path)} is there already", remedy="edit it, or move it away first") from None
     except OSError as error:
         raise ConfigError(f"{shown(path)} cannot be written: {error.strerror}") from error
     with os.fdopen(handle, "w", encoding="utf-8") as file:

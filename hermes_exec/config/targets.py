@@ -73,9 +73,7 @@ def target_of(profile: Profile) -> str:
 def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -> Target:
     text = text.strip()
     if not text:
-        raise ConfigError(
-            "the target is empty", remedy="local, ssh://USER@HOST, docker:IMAGE or a profile's name"
-        )
+        raise ConfigError("the target is empty", remedy="local, ssh://USER@HOST, docker:IMAGE or a profile's name")
     if len(text) > LONGEST or not text.isprintable():
         raise ConfigError(f"a target is one printable line of at most {LONGEST} characters")
     chain: list[Profile] = []
@@ -90,9 +88,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -
         if profile.via is None:
             continue
         if position < len(parts):
-            raise ConfigError(
-                f"{label!r} is already inside of {profile.via!r}, so nothing can follow it after a '+'"
-            )
+            raise ConfigError(f"{label!r} is already inside of {profile.via!r}, so nothing can follow it after a '+'")
         if label in inner:
             raise ConfigError(f"{label!r} is inside of itself: {' in '.join([*inner, label])}")
         try:
@@ -107,9 +103,7 @@ def _part(part: str, text: str, profiles: Mapping[str, Profile]) -> tuple[str, P
     try:
         word = unquote(part, errors="strict")
     except UnicodeDecodeError:
-        raise ConfigError(
-            f"{where}: a '%' is followed by something that is not UTF-8; '%' itself is %25"
-        ) from None
+        raise ConfigError(f"{where}: a '%' is followed by something that is not UTF-8; '%' itself is %25") from None
     if not word or not word.isprintable():
         raise ConfigError(f"{where}: a part of it is empty or not printable")
     kind, colon, rest = word.partition(":")
@@ -139,9 +133,7 @@ def _spelt(kind: str, rest: str, where: str) -> Profile:
 def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigError:
     if not PROFILE_NAME.match(word):
         # It may be half of something that was cut at a '+', a password even, so it is not repeated.
-        return ConfigError(
-            f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B"
-        )
+        return ConfigError(f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B")
     known = [*profiles, *registry.known_types()]
     return ConfigError(
         f"no profile and no kind of place is called {word!r}; the nearest is {nearest(word, known)!r}",

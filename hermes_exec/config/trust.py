@@ -97,9 +97,7 @@ def _read(environ: Mapping[str, str]) -> dict[str, str]:
         record = None
     files = cast("dict[str, object]", record).get("files") if isinstance(record, dict) else None
     if not isinstance(files, dict):
-        raise ConfigError(
-            f"{shown(path)} is damaged", remedy=f"remove it and trust your projects again: rm {path}"
-        )
+        raise ConfigError(f"{shown(path)} is damaged", remedy=f"remove it and trust your projects again: rm {path}")
     return {str(key): str(value) for key, value in cast("dict[object, object]", files).items()}
 
 

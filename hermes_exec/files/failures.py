@@ -67,9 +67,7 @@ _REMEDIES = {
 }
 
 
-def failure(
-    what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = ""
-) -> PathError:
+def failure(what: str, path: str, code: int, reason: str, *, state: str = _SAFE, remedy: str = "") -> PathError:
     """The error for ``what`` (such as ``cannot read``) at ``path``."""
     kind = _BY_ERRNO.get(code, PathError)
     line = f"{what} {path}: {reason}"

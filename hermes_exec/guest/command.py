@@ -116,9 +116,7 @@ class Exec(Command):
     def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
         super().__init__(request, arguments)
         self._pipes = self.open_outlets(bool(arguments.get("merge")))
-        stdin = (
-            os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if not arguments.get("stdin") else self._stdin()
-        )
+        stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if not arguments.get("stdin") else self._stdin()
         self._over = False
         self._killing = False
         self._runner: "Runner" = pool.take()
@@ -167,9 +165,7 @@ class Exec(Command):
             message = "{}: {}".format(os.fsdecode(self._cwd), os.strerror(value))
             self.answer.update(error="cwd", errno=value, message=message)
         elif kind == runner.NO_LIMITS:
-            self.answer.update(
-                error="os", errno=value, message="its limits could not be set: " + os.strerror(value)
-            )
+            self.answer.update(error="os", errno=value, message="its limits could not be set: " + os.strerror(value))
         else:
             self.ended(value)
         if not self._killing:

@@ -35,9 +35,7 @@ _GRACE_S = 1.0
 class Confinement:
     """The limits of one command, with the groups that were made for it."""
 
-    def __init__(
-        self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.Home, str]]"
-    ) -> None:
+    def __init__(self, loop: "Loop", limits: "dict[str, Any]", groups: "dict[str, tuple[cgroups.Home, str]]") -> None:
         self._loop = loop
         self._limits = limits
         self._groups = groups
@@ -152,11 +150,7 @@ class Confinement:
             (PROCESSES, ("", "pids.events", "pids.events"), b"max"),
         ):
             home, folder = self._groups.get(kind, (None, ""))
-            if (
-                kind in self._limits
-                and home
-                and cgroups.counter("{}/{}".format(folder, files[home.version]), name)
-            ):
+            if kind in self._limits and home and cgroups.counter("{}/{}".format(folder, files[home.version]), name):
                 return kind
         number = answer.get("signal") or answer.get("code", 0) - 128  # a shell tells its child's signal so
         for kind, signal in ((CPU, _signal.SIGXCPU), (FILE_SIZE, _signal.SIGXFSZ)):

@@ -42,9 +42,7 @@ class Job:
     ``on_end`` is called when it has ended, or could not be started (``started`` is False then).
     """
 
-    def __init__(
-        self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[Job], None]"
-    ) -> None:
+    def __init__(self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[Job], None]") -> None:
         server = request.client.server
         self.id: str = arguments["job"]
         self.over = False
@@ -103,9 +101,7 @@ class Job:
         if self._confined is not None:
             spec["confine"] = self._confined.spec()
             self._confined.begin()
-        fds = [
-            self.input.open() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        ]
+        fds = [self.input.open() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)]
         try:
             fds += self._recorder.open()
             self._runner.start(spec, fds, self._program_ended, self._program_started)

@@ -64,9 +64,7 @@ class Recorder:
             self._ignore()
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             self._on_failure(
-                "the place's disk was full"
-                if full
-                else "its log could not be written ({})".format(error.strerror)
+                "the place's disk was full" if full else "its log could not be written ({})".format(error.strerror)
             )
             return False
         return True

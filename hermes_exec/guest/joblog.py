@@ -178,9 +178,7 @@ class Reader:
 
     def _both(self, count: int) -> bytes:
         record, inside, out, err = self._place
-        heads = os.pread(
-            self._fds[0], min(_BATCH, self._log.records - record) * RECORD.size, record * RECORD.size
-        )
+        heads = os.pread(self._fds[0], min(_BATCH, self._log.records - record) * RECORD.size, record * RECORD.size)
         pieces: "list[tuple[int, int]]" = []
         sums = [0, 0]
         for (head,) in RECORD.iter_unpack(heads):

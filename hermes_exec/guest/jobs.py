@@ -43,9 +43,7 @@ class Jobs:
             request.fail("exists", "there is a job {} already".format(name), errno.EEXIST)
             return
         if len(self._jobs) >= _MOST:
-            raise OSError(
-                errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST)
-            )
+            raise OSError(errno.EAGAIN, "this place remembers {} jobs, which is the most: prune some".format(_MOST))
         cap = arguments.get("cap_s", CAP_S)
         cap_s = None if cap is None else float(cap)
         job = self._jobs[name] = Job(request, arguments, self._ended)

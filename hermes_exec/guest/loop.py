@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 READ = select.POLLIN
 WRITE = select.POLLOUT
 _ENDED = select.POLLHUP | select.POLLERR
-_BOOTTIME = getattr(
-    time, "CLOCK_BOOTTIME", 7
-)  # the constant came with Python 3.7, the clock with Linux 2.6.39
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)  # the constant came with Python 3.7, the clock with Linux 2.6.39
 
 
 def _clock() -> "Callable[[], float]":
@@ -57,6 +55,7 @@ class Timer:
         return self.when < other.when
 
     def cancel(self) -> None:
+        """Never call."""
         self.call = None
 
 

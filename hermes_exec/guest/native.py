@@ -53,7 +53,7 @@ class Touched:
         code = self._errno()
         return OSError(code, "{}: {}".format(what, os.strerror(code)))
 
-    def watch(self, path: str, reads: bool = False) -> int:
+    def watch(self, path: str, reads: bool) -> int:
         """Watch a folder or a file, for ``reads`` too or no longer; gives the number that its events carry."""
         mask = _IN_CLOSE_WRITE | (_IN_OPEN if reads else 0)
         number: int = libc().inotify_add_watch(self.fd, path.encode(), mask)
@@ -71,7 +71,7 @@ class Touched:
             data = os.read(self.fd, 16384)
         except BlockingIOError:
             return []
-        events: "list[tuple[int, bytes]]" = []
+        events: "list[tuple[int, bytes, bool]]" = []
         at = 0
         while at < len(data):
             number, mask, _, size = _EVENT.unpack_from(data, at)

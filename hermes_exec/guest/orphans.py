@@ -29,9 +29,7 @@ class Orphans:
         self._mine = tree.still(self._mine) | new
         return new
 
-    def kill(
-        self, processes: "set[tree.Process]", grace_s: float, done: "Callable[[list[int]], None]"
-    ) -> None:
+    def kill(self, processes: "set[tree.Process]", grace_s: float, done: "Callable[[list[int]], None]") -> None:
         """End some of them, with all that they started."""
 
         def targets() -> "list[int]":

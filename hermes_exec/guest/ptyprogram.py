@@ -29,9 +29,7 @@ _IUTF8 = 0o40000
 class Pty:
     """A pseudo-terminal, its program and its viewers. ``gone`` is called when nobody can attach any more."""
 
-    def __init__(
-        self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[Pty], None]"
-    ) -> None:
+    def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[Pty], None]") -> None:
         self.name: str = arguments["name"]
         self.owner = request.client
         self.keep_s = float(arguments.get("keep_s") or 0)

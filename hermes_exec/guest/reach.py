@@ -42,9 +42,7 @@ def numeric(host: str, port: int) -> "list[Address]":
 class LookUp:
     """A child that asks the C library; ``done`` gets the addresses, or the reason why there are none."""
 
-    def __init__(
-        self, loop: "Loop", host: str, port: int, done: "Callable[[list[Address], str], None]"
-    ) -> None:
+    def __init__(self, loop: "Loop", host: str, port: int, done: "Callable[[list[Address], str], None]") -> None:
         self._loop = loop
         self._done = done
         self._said = b""

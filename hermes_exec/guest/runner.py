@@ -30,9 +30,7 @@ def send_spec(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]
     """Ask a runner to start a program with these descriptors as 0, 1 and 2."""
     payload = wire.pack(spec)
     rights = struct.pack("{}i".format(len(fds)), *fds)
-    sent = channel.sendmsg(
-        [_LENGTH.pack(len(payload)), payload], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)]
-    )
+    sent = channel.sendmsg([_LENGTH.pack(len(payload)), payload], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
     rest = payload[max(0, sent - 4) :]
     if rest:
         channel.sendall(rest)

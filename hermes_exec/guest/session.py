@@ -82,14 +82,7 @@ class Session:
         self._next()
 
     def _next(self) -> None:
-        if (
-            self._current
-            or self._internal
-            or self._settling
-            or self._replacing
-            or self._closed
-            or not self._queue
-        ):
+        if self._current or self._internal or self._settling or self._replacing or self._closed or not self._queue:
             return
         shell = self._shell
         if shell is None:
@@ -149,9 +142,7 @@ class Session:
             self._done(command, code)
         elif begun:
             self._done(command, code)
-        elif (
-            code and self._shell is not None
-        ):  # a syntax error, or machinery that is shadowed: an empty one tells
+        elif code and self._shell is not None:  # a syntax error, or machinery that is shadowed: an empty one tells
             self._internal = lambda _, works: self._done(command, code) if works else self._replace()
             self._shell.run(b"")
         else:

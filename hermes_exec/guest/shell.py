@@ -29,8 +29,8 @@ class Watches:
 
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
         """Watch a session's folder; ``call`` gets the names of what is written in its ``s``."""
-        number = self._statuses.watch(folder + "/s")
-        begun = self._begun.watch(folder + "/b")
+        number = self._statuses.watch(folder + "/s", False)
+        begun = self._begun.watch(folder + "/b", False)
         self._calls[number] = call
         self._seen[begun] = False
         return number, begun

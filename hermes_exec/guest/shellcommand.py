@@ -55,9 +55,7 @@ class ShellCommand(Command):
             outlet.release()
         if self.arguments.get("stdin"):
             self.stdin_opened()
-            self.stdin_keeper = os.open(
-                self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-            )
+            self.stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def open_stdin(self, folder: str) -> None:
         """A FIFO that the shell opens by name; ours stays open until then, or it would wait for a writer."""

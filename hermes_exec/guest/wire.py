@@ -103,7 +103,7 @@ def pack(value: "Any") -> bytes:
     try:
         _pack(value, out.append)
     except UnicodeEncodeError as error:
-        raise WireError("cannot pack text with half a character: {}".format(error))
+        raise WireError("cannot pack text with half a character: {}".format(error)) from error
     return b"".join(out)
 
 

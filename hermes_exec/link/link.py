@@ -110,9 +110,7 @@ class Link:
         self.send(self._receipts.take() + call.frame)
         return call
 
-    async def request(
-        self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None
-    ) -> dict[str, Any]:
+    async def request(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> dict[str, Any]:
         """Send a request and wait for its answer."""
         return await self.call(operation, arguments, sink).answer
 

@@ -65,9 +65,7 @@ class LineFormatter(logging.Formatter):
             "message": self._clean(record.getMessage()),
         }
         if self._json:
-            facts = {
-                key: self._clean(value) if isinstance(value, str) else value for key, value in facts.items()
-            }
+            facts = {key: self._clean(value) if isinstance(value, str) else value for key, value in facts.items()}
             return self._clean(json.dumps({**head, **facts, **head}, default=self._clean))
         words = [f"{head['time']} {head['level']} {head['logger']}: {_plain(head['message'])}"]
         words += [f"{key}={_word(self._clean(value))}" for key, value in facts.items()]

@@ -161,9 +161,7 @@ class Place:
             leads=stat is None or stat.leads or not found.get("setsid"),
         )
 
-    async def spawn(
-        self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[bytes, bytes]
-    ) -> Channel:
+    async def spawn(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[bytes, bytes]) -> Channel:
         """Start a command of the caller's, leading a session of its own."""
         words = argv if self.leads else [self.shell, "-c", scripts.LEAD, "sh", *argv]
         named = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}

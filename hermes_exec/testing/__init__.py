@@ -24,9 +24,7 @@ _TOPICS = (
     "machinery",
     "connection",
 )
-pytest.register_assert_rewrite(
-    "hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS)
-)
+pytest.register_assert_rewrite("hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS))
 
 from hermes_exec.testing.behaviours import Behaviours, needs  # noqa: E402  failures show values from here on
 from hermes_exec.testing.place import Place  # noqa: E402  likewise

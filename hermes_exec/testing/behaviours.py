@@ -112,7 +112,7 @@ def _blocking(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(self: Behaviours, *args: Any, **fixtures: Any) -> None:
-        place = self._place  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  our own
+        place = self._place  # pyright: ignore[reportPrivateUsage]  our own
         for promise in getattr(test, _NEEDS, ()):
             place.run(place.promised(promise))
         place.run(test(self, *args, **fixtures), self.limit_s)

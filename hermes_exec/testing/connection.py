@@ -35,9 +35,7 @@ class Connection(Behaviours):
 
     @pytest.mark.parametrize("way", WAYS)
     @needs("reconnect")
-    async def test_a_command_that_was_just_sent_runs_once(
-        self, terminal: Terminal, folder: str, way: str
-    ) -> None:
+    async def test_a_command_that_was_just_sent_runs_once(self, terminal: Terminal, folder: str, way: str) -> None:
         for turn in range(10):
             text = f"echo {turn} >> {folder}/count; echo out; (exit 4)"
             running = asyncio.ensure_future(terminal.run(as_command(way, text)))
@@ -98,9 +96,7 @@ class Connection(Behaviours):
         assert (await running).stdout == data
 
     @needs("reconnect")
-    async def test_sessions_keep_their_state_and_their_children(
-        self, session: Session, terminal: Terminal
-    ) -> None:
+    async def test_sessions_keep_their_state_and_their_children(self, session: Session, terminal: Terminal) -> None:
         mark = marker()
         await session.run(f"kept=1; cd /usr; sleep {mark} & child=$!")
         link(terminal).cut()
@@ -110,9 +106,7 @@ class Connection(Behaviours):
     @needs("reconnect")
     async def test_many_commands_at_once_survive_a_cut(self, terminal: Terminal, folder: str) -> None:
         one = 'echo x >> "$0"; printf "%s" "$1"; exit "$1"'
-        running = [
-            asyncio.ensure_future(terminal.run(["sh", "-c", one, f"{folder}/{n}", str(n)])) for n in range(60)
-        ]
+        running = [asyncio.ensure_future(terminal.run(["sh", "-c", one, f"{folder}/{n}", str(n)])) for n in range(60)]
         for _ in range(4):
             await asyncio.sleep(0.01)
             link(terminal).cut()

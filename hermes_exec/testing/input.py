@@ -60,9 +60,7 @@ class Input(Behaviours):
         assert result.stdout == data
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_a_large_input_that_nobody_reads_holds_nothing_up(
-        self, terminal: Terminal, way: str
-    ) -> None:
+    async def test_a_large_input_that_nobody_reads_holds_nothing_up(self, terminal: Terminal, way: str) -> None:
         result = await terminal.run(as_command(way, "echo done"), stdin=bytes(LARGE), timeout=20)
         assert (result.stdout, result.exit_code) == (b"done\n", 0)
 

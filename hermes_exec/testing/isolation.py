@@ -43,9 +43,7 @@ class Isolation(Behaviours):
             found = await _search(terminal, secret)
         assert found == []
 
-    async def test_the_secrets_of_a_command_are_on_no_command_line(
-        self, place: Place, terminal: Terminal
-    ) -> None:
+    async def test_the_secrets_of_a_command_are_on_no_command_line(self, place: Place, terminal: Terminal) -> None:
         secret = f"secret-{marker()}"
         look = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]{secret[1:]}'"
         for way in WAYS:
@@ -54,9 +52,7 @@ class Isolation(Behaviours):
             result = await terminal.run(as_command(way, f"cat >/dev/null; {look}"), stdin=secret)
             assert result.stdout == b"0\n"
 
-    async def test_the_variables_of_a_terminal_reach_every_command_and_no_command_line(
-        self, place: Place
-    ) -> None:
+    async def test_the_variables_of_a_terminal_reach_every_command_and_no_command_line(self, place: Place) -> None:
         secret = f"secret-{marker()}"
         look = f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]{secret[1:]}'"
         async with place.fresh(env={"TOKEN": secret}) as terminal:
@@ -89,9 +85,7 @@ class Isolation(Behaviours):
     @pytest.mark.parametrize("way", WAYS)
     async def test_the_usual_limits_hold(self, place: Place, terminal: Terminal, way: str) -> None:
         wanted = await terminal.run(["sh", "-c", "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c"])
-        result = await terminal.run(
-            as_command(way, "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c")
-        )
+        result = await terminal.run(as_command(way, "ulimit -n; ulimit -u 2>/dev/null || ulimit -p; ulimit -c"))
         assert result.stdout == wanted.stdout
 
     async def test_the_orchestrator_stays_as_it_was(self, place: Place) -> None:
@@ -119,7 +113,7 @@ class Isolation(Behaviours):
     async def test_our_folder_is_for_its_owner_alone(self, terminal: Terminal) -> None:
         await terminal.run("true")
         where = "/run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name 'hx-*'"
-        look = f"find {where} -user \"$(id -un)\" -perm /077 2>/dev/null"
+        look = f'find {where} -user "$(id -un)" -perm /077 2>/dev/null'
         assert (await terminal.run(["sh", "-c", look])).stdout == b""
 
     async def test_a_search_through_all_folders_disturbs_no_session(self, session: Session) -> None:

@@ -90,9 +90,7 @@ class Killing(Behaviours):
         result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=0)
         assert (result.timed_out, result.stdout) == (True, b"ready\n")
 
-    async def test_the_time_limit_of_one_leaves_the_others_alone(
-        self, terminal: Terminal, folder: str
-    ) -> None:
+    async def test_the_time_limit_of_one_leaves_the_others_alone(self, terminal: Terminal, folder: str) -> None:
         await terminal.run(["mkfifo", f"{folder}/go"], check=True)
         other = asyncio.ensure_future(terminal.run(["sh", "-c", f"cat {folder}/go"]))
         result = await terminal.run(["sh", "-c", "sleep 60"], timeout=0.2, grace_s=0.1)
@@ -104,9 +102,7 @@ class Killing(Behaviours):
         for _ in range(5):
             text = "(trap '' TERM; sleep 60) & sleep 60"
             assert (await terminal.run(["sh", "-c", text], timeout=0.05, grace_s=0.05)).timed_out
-            results = await asyncio.gather(
-                *(terminal.run(["sh", "-c", "sleep 0.1; echo $0"]) for _ in range(4))
-            )
+            results = await asyncio.gather(*(terminal.run(["sh", "-c", "sleep 0.1; echo $0"]) for _ in range(4)))
             assert [result.stdout for result in results] == [b"sh\n"] * 4
 
     async def test_children_of_earlier_commands_outlive_a_time_limit(
@@ -156,9 +152,7 @@ class Killing(Behaviours):
     async def test_closing_the_terminal_ends_the_commands_that_run(self, place: Place) -> None:
         mark = marker()
         async with place.fresh() as terminal:
-            running = [
-                asyncio.ensure_future(terminal.run(as_command(way, f"sleep {mark}; true"))) for way in WAYS
-            ]
+            running = [asyncio.ensure_future(terminal.run(as_command(way, f"sleep {mark}; true"))) for way in WAYS]
             await until(lambda: _lives(terminal, mark, 2))
             await terminal.close()
             ends = await asyncio.gather(*running, return_exceptions=True)

@@ -30,9 +30,7 @@ class Output(Behaviours):
         assert (result.stdout, result.stderr) == (b"out\nout again\n", b"err\n")
 
     @pytest.mark.parametrize("way", ["text", "words"])
-    async def test_both_outputs_can_be_one_stream_in_their_true_order(
-        self, terminal: Terminal, way: str
-    ) -> None:
+    async def test_both_outputs_can_be_one_stream_in_their_true_order(self, terminal: Terminal, way: str) -> None:
         text = "for n in 1 2 3 4 5; do echo out $n; echo err $n >&2; done"
         result = await terminal.run(text if way == "text" else ["sh", "-c", text], merge_stderr=True)
         assert result.stdout == b"".join(b"out %d\nerr %d\n" % (n, n) for n in range(1, 6))
@@ -142,9 +140,7 @@ class Output(Behaviours):
 
     @pytest.mark.parametrize("way", ["text", "words"])
     @needs("guest")
-    async def test_a_child_that_holds_the_outputs_does_not_hold_the_answer(
-        self, terminal: Terminal, way: str
-    ) -> None:
+    async def test_a_child_that_holds_the_outputs_does_not_hold_the_answer(self, terminal: Terminal, way: str) -> None:
         text = "sleep 20 & echo started"
         result = await terminal.run(text if way == "text" else ["sh", "-c", text])
         assert result.stdout == b"started\n"

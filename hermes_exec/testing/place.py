@@ -68,9 +68,7 @@ class Place:
 
     async def session(self, **options: Any) -> Session:
         """A new session with the shell under test."""
-        return await (await self.shared()).session(
-            **cast("dict[str, Any]", {"shell": self._shell, **options})
-        )
+        return await (await self.shared()).session(**cast("dict[str, Any]", {"shell": self._shell, **options}))
 
     async def promised(self, name: str) -> None:
         """Go on if the place promises ``name``; else see that it says so, and skip the test.

@@ -65,9 +65,7 @@ class Running(Behaviours):
         assert (result.exit_code, result.signal, result.ok) == (code, None, code == 0)
 
     @pytest.mark.parametrize("number", [1, 2, 6, 9, 13, 15])
-    async def test_a_signal_that_ended_a_program_is_told_as_a_signal(
-        self, terminal: Terminal, number: int
-    ) -> None:
+    async def test_a_signal_that_ended_a_program_is_told_as_a_signal(self, terminal: Terminal, number: int) -> None:
         result = await terminal.run(["sh", "-c", f"kill -{number} $$; sleep 5"])
         assert (result.exit_code, result.signal) == (None, number)
         assert result.shell_code == 128 + number
@@ -90,17 +88,13 @@ class Running(Behaviours):
     async def test_a_folder_as_a_program_gives_126(self, terminal: Terminal, folder: str) -> None:
         assert (await terminal.run([folder])).exit_code == 126
 
-    async def test_a_program_is_found_on_the_path_that_it_is_given(
-        self, terminal: Terminal, folder: str
-    ) -> None:
+    async def test_a_program_is_found_on_the_path_that_it_is_given(self, terminal: Terminal, folder: str) -> None:
         make = "printf '#!/bin/sh\\necho mine\\n' > tool; chmod +x tool"
         await terminal.run(["sh", "-c", make], cwd=folder, check=True)
         result = await terminal.run(["tool"], env={"PATH": f"{folder}:/usr/bin:/bin"})
         assert result.stdout == b"mine\n"
 
-    async def test_a_program_runs_in_the_folder_that_it_is_given(
-        self, terminal: Terminal, folder: str
-    ) -> None:
+    async def test_a_program_runs_in_the_folder_that_it_is_given(self, terminal: Terminal, folder: str) -> None:
         assert (await terminal.run(["pwd", "-P"], cwd=folder)).stdout.decode() == f"{folder}\n"
 
     async def test_text_runs_in_the_folder_that_it_is_given(self, terminal: Terminal, folder: str) -> None:
@@ -142,9 +136,7 @@ class Running(Behaviours):
             await terminal.run(["true"], env={name: "x"})
 
     @pytest.mark.parametrize("command", ["echo \0", ["echo", "a\0b"], ["\0"]])
-    async def test_a_nul_byte_in_a_command_is_refused(
-        self, terminal: Terminal, command: str | list[str]
-    ) -> None:
+    async def test_a_nul_byte_in_a_command_is_refused(self, terminal: Terminal, command: str | list[str]) -> None:
         with pytest.raises(UsageError, match="NUL"):
             await terminal.run(command)
 
@@ -172,9 +164,7 @@ class Running(Behaviours):
         assert (caught.value.result.stdout, caught.value.result.stderr) == (b"out\n", b"err\n")
 
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
-    async def test_a_time_limit_that_makes_no_sense_is_refused(
-        self, terminal: Terminal, timeout: float
-    ) -> None:
+    async def test_a_time_limit_that_makes_no_sense_is_refused(self, terminal: Terminal, timeout: float) -> None:
         with pytest.raises(UsageError):
             await terminal.run(["true"], timeout=timeout)
 
@@ -198,9 +188,7 @@ class Running(Behaviours):
         assert (await terminal.run("cat <<E\nhere\nE")).stdout == b"here\n"
         assert (await terminal.run("echo a \\\n b")).stdout == b"a b\n"
 
-    async def test_a_failing_command_is_run_once_whatever_it_printed(
-        self, terminal: Terminal, folder: str
-    ) -> None:
+    async def test_a_failing_command_is_run_once_whatever_it_printed(self, terminal: Terminal, folder: str) -> None:
         said = "Connection reset by peer; Broken pipe; Timeout expired; try again; EOF; command not found"
         for code in (255, 1):
             text = f"echo x >> {folder}/count; echo '{said}' >&2; echo '{said}'"

@@ -30,10 +30,7 @@ class Sessions(Behaviours):
 
     async def test_variables_persist_exported_or_not(self, session: Session) -> None:
         await session.run("plain='a b'; export exported='c d'")
-        assert (
-            await said(session, 'echo "$plain|$exported"; sh -c \'echo "$plain|$exported"\'')
-            == "a b|c d\n|c d\n"
-        )
+        assert await said(session, 'echo "$plain|$exported"; sh -c \'echo "$plain|$exported"\'') == "a b|c d\n|c d\n"
 
     async def test_functions_persist(self, session: Session) -> None:
         await session.run("greet() { echo hello $1; }")
@@ -83,9 +80,7 @@ class Sessions(Behaviours):
 
     async def test_commands_at_once_in_one_session_run_in_order(self, session: Session) -> None:
         await session.run("list=")
-        results = await asyncio.gather(
-            *(session.run(f"list=$list.{n}; echo {n}; (exit {n})") for n in range(30))
-        )
+        results = await asyncio.gather(*(session.run(f"list=$list.{n}; echo {n}; (exit {n})") for n in range(30)))
         assert [(r.stdout, r.exit_code) for r in results] == [(b"%d\n" % n, n) for n in range(30)]
         assert await said(session, "echo $list") == "." + ".".join(map(str, range(30))) + "\n"
 
@@ -150,9 +145,7 @@ class Sessions(Behaviours):
             result = await session.run(f"echo {n}", timeout=10)
             assert (result.stdout, result.exit_code) == (b"%d\n" % n, 0)
 
-    async def test_children_live_on_until_their_session_closes(
-        self, place: Place, terminal: Terminal
-    ) -> None:
+    async def test_children_live_on_until_their_session_closes(self, place: Place, terminal: Terminal) -> None:
         await place.promised("sessions")
         mark = marker()
         session = await place.session()

@@ -112,9 +112,7 @@ class State(Behaviours):
         await session.run("after=1; cd /usr")
         assert await said(session, "echo $after ${#BIG_59}; pwd") == "1 20002\n/usr\n"
         await session.run("exit")
-        assert (
-            await said(session, "echo $after ${#BIG_59}; pwd; env | grep -c ^BIG_") == "1 20002\n/usr\n60\n"
-        )
+        assert await said(session, "echo $after ${#BIG_59}; pwd; env | grep -c ^BIG_") == "1 20002\n/usr\n60\n"
 
     async def test_a_variable_too_long_for_programs_works_for_the_shell(self, session: Session) -> None:
         await session.run("export HUGE=$(head -c 200000 /dev/zero | tr '\\0' z)")
@@ -130,9 +128,7 @@ class State(Behaviours):
         assert (result.stdout, result.exit_code) == (b"%d\n" % size, 5)
         assert await said(session, "echo ${#v}") == f"{size}\n"
 
-    async def test_a_word_too_long_for_programs_is_refused_by_the_kernels_words(
-        self, terminal: Terminal
-    ) -> None:
+    async def test_a_word_too_long_for_programs_is_refused_by_the_kernels_words(self, terminal: Terminal) -> None:
         result = await terminal.run(["echo", "x" * 200_000])
         assert result.exit_code == 126
         assert b"rgument list too long" in result.stderr
@@ -160,9 +156,7 @@ class State(Behaviours):
         assert result.shell is ShellState.ROLLED_BACK
         assert await said(session, "echo $kept; pwd") == "1\n/usr\n"
 
-    async def test_a_shell_that_killed_itself_is_told_and_followed_by_the_last_state(
-        self, session: Session
-    ) -> None:
+    async def test_a_shell_that_killed_itself_is_told_and_followed_by_the_last_state(self, session: Session) -> None:
         await session.run("kept=1")
         result = await session.run("lost=1; kill -9 $$")
         assert (result.exit_code, result.signal, result.shell) == (None, 9, ShellState.ROLLED_BACK)
@@ -188,18 +182,14 @@ class State(Behaviours):
         await session.run("exit")
         assert await said(session, "echo after exit; echo $kept; cd /; pwd") == "after exit\n1\n/\n"
 
-    @pytest.mark.parametrize(
-        "name", ["with space", "new\nline", "quo'te", "$dollar", "-dash", "ünï", "trailing\n"]
-    )
+    @pytest.mark.parametrize("name", ["with space", "new\nline", "quo'te", "$dollar", "-dash", "ünï", "trailing\n"])
     async def test_a_folder_of_any_name_survives_exit(self, session: Session, folder: str, name: str) -> None:
         await needs_bash(session)
         quoted = "'" + name.replace("'", "'\\''") + "'"
         await session.run(f"mkdir {folder}/{quoted}; cd {folder}/{quoted}; exit", check=True)
         assert await said(session, "pwd -P; echo .") == f"{folder}/{name}\n.\n"
 
-    async def test_state_is_not_shared_with_a_session_opened_later(
-        self, place: Place, session: Session
-    ) -> None:
+    async def test_state_is_not_shared_with_a_session_opened_later(self, place: Place, session: Session) -> None:
         await session.run("mine=1; export MINE=1; exit")
         async with await place.session() as other:
             assert await said(other, "echo ${mine-none} ${MINE-none}") == "none none\n"

@@ -36,9 +36,7 @@ class Streams(Behaviours):
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_the_last_event_is_the_exit_with_the_result(self, terminal: Terminal, way: str) -> None:
-        events = [
-            event async for event in terminal.stream(as_command(way, "echo out; echo err >&2; (exit 3)"))
-        ]
+        events = [event async for event in terminal.stream(as_command(way, "echo out; echo err >&2; (exit 3)"))]
         assert b"".join(event.data for event in events if event.kind == "stdout") == b"out\n"
         assert b"".join(event.data for event in events if event.kind == "stderr") == b"err\n"
         assert [event.kind for event in events].index("exit") == len(events) - 1
@@ -75,9 +73,7 @@ class Streams(Behaviours):
             await stream.close_stdin()
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_a_reader_that_waits_makes_the_command_wait(
-        self, terminal: Terminal, folder: str, way: str
-    ) -> None:
+    async def test_a_reader_that_waits_makes_the_command_wait(self, terminal: Terminal, folder: str, way: str) -> None:
         count = f"i=0; while [ $i -lt 64 ]; do head -c 1048576 /dev/zero; i=$((i+1)); echo $i > {folder}/count; done"
 
         async def written() -> int:
@@ -113,9 +109,7 @@ class Streams(Behaviours):
         assert await living(terminal, mark) == 0
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_a_cancelled_command_gives_its_output_and_is_marked(
-        self, terminal: Terminal, way: str
-    ) -> None:
+    async def test_a_cancelled_command_gives_its_output_and_is_marked(self, terminal: Terminal, way: str) -> None:
         mark = marker()
         stream = terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1)
         assert await text_until(stream, b"ready") == b"ready\n"

@@ -14,7 +14,5 @@ from hermes_exec.testing.state import State
 from hermes_exec.testing.streams import Streams
 
 
-class Conformance(
-    Running, Output, Input, Sessions, State, Killing, Machinery, Streams, Isolation, Connection
-):
+class Conformance(Running, Output, Input, Sessions, State, Killing, Machinery, Streams, Isolation, Connection):
     """Every behaviour that a backend has to show."""

@@ -12,6 +12,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from hermes_exec.cli.demo import source
+from hermes_exec.errors import PlaceUnavailable
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -84,6 +87,12 @@ def test_ctrl_c_cleans_up(cli: Cli, temporary: Path, step: bytes) -> None:
     child.err.read()
     assert child.wait(20) == 130
     assert not list(temporary.iterdir())
+
+
+def test_a_package_that_is_not_the_known_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "typing_extensions-4.15.0.tar.gz").write_bytes(b"something else")
+    with pytest.raises(PlaceUnavailable, match="another SHA-256"):
+        source._verify(tmp_path, {source.PACKAGE: source.PACKAGE_SHA256})
 
 
 @pytest.mark.timeout(180)

@@ -70,9 +70,7 @@ def loaded(*words: str) -> set[str]:
         "os._exit = tell\n"
         "cli.main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code, *words], check=False, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-I", "-c", code, *words], check=False, capture_output=True, text=True)
     return set(done.stderr.split())
 
 
@@ -81,9 +79,7 @@ def test_help_loads_neither_rich_nor_pydantic_nor_asyncio() -> None:
     assert not loaded("--help") & {"rich", "pydantic", "asyncio"}
 
 
-def test_a_plain_run_loads_neither_typer_nor_rich_nor_pydantic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_run_loads_neither_typer_nor_rich_nor_pydantic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     packages = loaded("run", "--", "true")
     assert "asyncio" in packages

@@ -155,9 +155,7 @@ def test_secrets_are_hidden_in_json_in_errors_and_in_the_log(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(("place", "dumpable"), [("here", 0), ("local", 1)])
-def test_no_other_process_reads_our_memory_once_secrets_are_known(
-    cli: Cli, place: str, dumpable: int
-) -> None:
+def test_no_other_process_reads_our_memory_once_secrets_are_known(cli: Cli, place: str, dumpable: int) -> None:
     cli.configure(WITH_SECRET)
     code = (
         "import ctypes, sys\n"
@@ -180,9 +178,7 @@ def test_a_missing_secret_is_told_and_nothing_runs(cli: Cli, tmp_path: Path) -> 
 
 def test_a_flag_is_stronger_than_a_variable_and_that_than_a_file(cli: Cli, tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        (tmp_path / f"{number}.toml").write_text(
-            f'[backends.here]\ntype = "local"\nenv = {{ N = "{number}" }}\n'
-        )
+        (tmp_path / f"{number}.toml").write_text(f'[backends.here]\ntype = "local"\nenv = {{ N = "{number}" }}\n')
     cli.configure((tmp_path / "1.toml").read_text())
     words = ["run", "--on", "here", "echo $N"]
     assert cli(*words).stdout == b"1\n"

@@ -90,6 +90,13 @@ def test_input_from_a_file_is_passed_on(cli: Cli, tmp_path: Path) -> None:
         assert child.communicate()[0].split() == [b"%d" % len(EVERY_BYTE)]
 
 
+def test_input_that_cannot_be_read_is_told_and_ends(cli: Cli, tmp_path: Path) -> None:
+    unreadable = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    child = cli.start("run", "cat; echo end", stdin=unreadable)
+    assert child.communicate() == (b"end\n", b"hermes-exec: standard input: Bad file descriptor\n")
+    os.close(unreadable)
+
+
 def test_input_can_be_left_alone(cli: Cli) -> None:
     read, write = os.pipe()
     os.write(write, b"for the next one\n")

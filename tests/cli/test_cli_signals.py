@@ -23,12 +23,8 @@ def ready(child: Child) -> None:
     assert child.out.readline() == b"ready\n"
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-)
-def test_a_signal_ends_the_whole_tree(
-    cli: Cli, running: Running, nap: str, number: signal.Signals, code: int
-) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_whole_tree(cli: Cli, running: Running, nap: str, number: signal.Signals, code: int) -> None:
     child = cli.start("run", "--grace", "0.1", TREE.format(nap))
     ready(child)
     assert running(nap)

@@ -125,9 +125,7 @@ def test_run_gives_a_program_a_terminal_when_asked_to(screen: Callable[..., Scre
     assert b"30 100" in here.shown
 
 
-def test_ctrl_c_on_the_terminal_ends_the_tree(
-    screen: Callable[..., Screen], running: Running, nap: str
-) -> None:
+def test_ctrl_c_on_the_terminal_ends_the_tree(screen: Callable[..., Screen], running: Running, nap: str) -> None:
     here = screen("run", f"setsid {nap} & echo ready; {nap}")
     here.see("ready")
     here.type("\x03")
@@ -163,9 +161,7 @@ def test_json_is_for_people_on_a_terminal(screen: Callable[..., Screen]) -> None
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\r", 0), ("n\r", 1), ("\x03", 130)])
-def test_trust_shows_the_file_and_asks(
-    cli: Cli, screen: Callable[..., Screen], answer: str, code: int
-) -> None:
+def test_trust_shows_the_file_and_asks(cli: Cli, screen: Callable[..., Screen], answer: str, code: int) -> None:
     (cli.cwd / "hermes.toml").write_text('[backends.box]\ntype = "local"\n# \x1b[2J\n')
     here = screen("profile", "trust", "hermes.toml")
     here.see(r"\[backends.box\]")

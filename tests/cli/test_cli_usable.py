@@ -63,9 +63,7 @@ def test_what_cannot_be_used_has_a_remedy(cli: Cli) -> None:
 
 def test_doctor_finds_this_machine_in_order(cli: Cli) -> None:
     done = cli("doctor", "--json")
-    checks = {
-        (kind["type"], check["name"]): check for kind in json.loads(done.stdout) for check in kind["checks"]
-    }
+    checks = {(kind["type"], check["name"]): check for kind in json.loads(done.stdout) for check in kind["checks"]}
     assert done.returncode == 0
     assert checks["hermes-exec", "python"]["status"] == "ok"
     assert checks["hermes-exec", "configuration"]["status"] == "ok"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.cli import main
 from hermes_exec.cli.quick import Spoken, spoken_run
+from hermes_exec.cli.say import report
 from hermes_exec.cli.spots import Spot, inside, spot
 from hermes_exec.cli.words import limits, seconds, variables
 from hermes_exec.errors import UsageError
@@ -44,9 +47,7 @@ def test_no_limits_are_none() -> None:
     assert limits([]) is None
 
 
-@pytest.mark.parametrize(
-    "word", ["memory", "ram=1G", "memory=lots", "processes=1.5", "processes=0", "cpu=fast"]
-)
+@pytest.mark.parametrize("word", ["memory", "ram=1G", "memory=lots", "processes=1.5", "processes=0", "cpu=fast"])
 def test_what_is_no_limit_is_refused(word: str) -> None:
     with pytest.raises(UsageError):
         limits([word])
@@ -145,7 +146,7 @@ def test_all_other_command_lines_are_left_to_typer(words: list[str]) -> None:
         ["-C", "/tmp", "-e", "A=1", "pwd; echo $A"],
         ["--timeout", "0.3", "sleep 9"],
         ["--no-shell", "--json", "echo"],
-        ["--merge", "echo 1; echo 2 >&2"],
+        ["--merge", "echo out; echo err >&2"],
         ["--timeout", "soon", "true"],
         ["--on", "nowhere", "true"],
     ],
@@ -230,3 +231,16 @@ def test_completion_knows_commands_and_profiles(cli: Cli, shell: str) -> None:
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
     assert b"sandbox" in cli(env=asked).stdout
+
+
+def test_a_fault_of_ours_is_one_line_and_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(RuntimeError("two\nlines")) == 70
+    told = capsys.readouterr().err
+    assert told.startswith("hermes-exec: internal error: RuntimeError: two lines. Try: hermes-exec --debug")
+    assert told.count("\n") == 1
+
+
+def test_windows_is_told_in_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert main() == 125
+    assert capsys.readouterr().err == "hermes-exec: Windows is not supported. Try: run it inside WSL2\n"

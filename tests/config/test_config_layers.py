@@ -228,9 +228,7 @@ def test_the_audit_can_be_turned_off_and_on_by_variable(person: Person) -> None:
 
 def test_a_misspelt_variable_is_warned_of_with_the_nearest_one(person: Person) -> None:
     person.variables = {"HERMES_EXEC_TIMEOT": "3", "HERMES_EXEC_LIVE": "1", "HERMES_EXEC_OTHER": "x"}
-    assert person.settings().warnings == (
-        "the variable HERMES_EXEC_TIMEOT means nothing. Try: HERMES_EXEC_TIMEOUT",
-    )
+    assert person.settings().warnings == ("the variable HERMES_EXEC_TIMEOT means nothing. Try: HERMES_EXEC_TIMEOUT",)
 
 
 def test_a_users_file_that_everybody_can_change_is_warned_of(person: Person) -> None:
@@ -435,10 +433,7 @@ def test_the_file_to_start_from_is_valid_and_private(person: Person) -> None:
 def test_every_example_in_the_file_to_start_from_is_valid(person: Person) -> None:
     write_default(person.user_file)
     lines = person.user_file.read_text().splitlines()
-    examples = [
-        line[2:] if line.startswith(("# [", "# ")) and ("=" in line or "[" in line) else line
-        for line in lines
-    ]
+    examples = [line[2:] if line.startswith(("# [", "# ")) and ("=" in line or "[" in line) else line for line in lines]
     person.user_file.write_text("\n".join(examples))
     settings = person.settings()
     assert {"sandbox", "server", "torch", "gpu"} < set(settings.profiles)

@@ -59,9 +59,7 @@ def test_the_short_form_is_accepted_as_it_stands() -> None:
     assert profiles["local"] == LocalProfile(shell="/bin/bash")
     assert profiles["sandbox"] == DockerProfile(image="python:3.11")
     source = SecretSource("env", ("HUGGINGFACE_TOKEN",))
-    assert profiles["gpu_cluster"] == ModalProfile(
-        gpu="A100", timeout=3600, secrets={"HUGGINGFACE_TOKEN": source}
-    )
+    assert profiles["gpu_cluster"] == ModalProfile(gpu="A100", timeout=3600, secrets={"HUGGINGFACE_TOKEN": source})
     key = Path("~/.ssh/agent_key").expanduser()
     assert profiles["remote_server"] == SshProfile(host="agent.example.com", key_path=key)
 
@@ -247,9 +245,7 @@ def test_what_is_no_size_is_refused(size: str) -> None:
 
 
 def test_a_size_that_no_machine_has_is_refused() -> None:
-    assert "'max_output' should be less than" in complaint(
-        {"type": "local", "max_output": "99999999999999 TiB"}
-    )
+    assert "'max_output' should be less than" in complaint({"type": "local", "max_output": "99999999999999 TiB"})
 
 
 @given(st.integers(min_value=0, max_value=1 << 60))

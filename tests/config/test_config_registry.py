@@ -38,10 +38,7 @@ class Site:
         info = self.folder / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        groups = [
-            f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in rows.items())
-            for group, rows in points.items()
-        ]
+        groups = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in rows.items()) for group, rows in points.items()]
         (info / "entry_points.txt").write_text("\n".join(groups))
         if module:
             (self.folder / f"{module}.py").write_text(code)
@@ -100,9 +97,7 @@ def test_two_plugins_with_one_name_are_refused(site: Site) -> None:
         registry.profile_model("lab")
 
 
-@pytest.mark.parametrize(
-    "code", ["import no_such_sdk", "1/0", "class Other: pass", "LabProfile = int", "X ="]
-)
+@pytest.mark.parametrize("code", ["import no_such_sdk", "1/0", "class Other: pass", "LabProfile = int", "X ="])
 def test_a_plugin_that_cannot_be_loaded_is_named(site: Site, code: str) -> None:
     site.install("lab-plugin", {registry.PROFILES: {"lab": "lab_plugin:LabProfile"}}, code, "lab_plugin")
     with pytest.raises(PlaceUnavailable, match="lab: lab_plugin:LabProfile of the distribution 'lab-plugin'"):
@@ -115,17 +110,13 @@ def test_an_unknown_type_names_the_nearest_one() -> None:
 
 
 def test_a_known_type_without_a_backend_is_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = BuiltIn(
-        "hermes_exec_backends.nothing_here:P", "hermes_exec_backends.nothing_here:B", extra="docker"
-    )
+    row = BuiltIn("hermes_exec_backends.nothing_here:P", "hermes_exec_backends.nothing_here:B", extra="docker")
     monkeypatch.setitem(registry.BUILT_INS, "future", row)
     with pytest.raises(Unsupported, match="future: a known type, but this version has no backend for it"):
         registry.backend_class("future")
 
 
-def test_a_missing_sdk_is_yet_another_and_names_its_extra(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_sdk_is_yet_another_and_names_its_extra(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.folder / "needs_sdk.py").write_text("import no_such_sdk.part")
     monkeypatch.setitem(registry.BUILT_INS, "docker", BuiltIn("needs_sdk:P", "needs_sdk:B", extra="docker"))
     with pytest.raises(PlaceUnavailable) as caught:
@@ -135,14 +126,10 @@ def test_a_missing_sdk_is_yet_another_and_names_its_extra(
     )
 
 
-def test_an_sdk_that_does_not_fit_is_not_said_to_be_missing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_sdk_that_does_not_fit_is_not_said_to_be_missing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.folder / "old_sdk.py").write_text("from json import no_such_name")
     monkeypatch.setitem(registry.BUILT_INS, "docker", BuiltIn("old_sdk:P", "old_sdk:B", extra="docker"))
-    with pytest.raises(
-        PlaceUnavailable, match=r"does not fit: .*no_such_name.*'hermes-exec\[docker\]' --upgrade"
-    ):
+    with pytest.raises(PlaceUnavailable, match=r"does not fit: .*no_such_name.*'hermes-exec\[docker\]' --upgrade"):
         registry.backend_class("docker")
 
 

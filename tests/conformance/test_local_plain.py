@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from hermes_exec.backend import Backend
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
 
 
 class TestLocalPlain(Conformance):

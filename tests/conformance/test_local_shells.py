@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.backend import Backend
-from hermes_exec.testing.killing import Killing
 from hermes_exec.testing.sessions import Sessions
 from hermes_exec.testing.state import State
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
 
 
 class Shells(Sessions, State):

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from hermes_exec.files.compare import Scan
 from hermes_exec.guest import filescan
 from hermes_exec.guest.filepatterns import Ignore
-from hermes_exec.files.compare import Scan
 
 NAMES = ("a", "b", "ab", "a.py", "foo", ".x", "a b", "[", "b]", "-", "é", "a\\", "!a", "#a", "A")
 FOLDERS = ("", "a/", "foo/", "foo/a/", "foo/b/", "foo/a/b/", "b/a/foo/", "a.py.d/", "[/")
@@ -34,15 +34,13 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
                 (root / folder / name).touch()
     git = {"GIT_CONFIG_NOSYSTEM": "1", "HOME": str(root), "PATH": os.environ["PATH"]}
     subprocess.run(["git", "init", "-q", root], check=True, env=git)
-    yield root
+    return root
 
 
 def kept_by_git(root: Path, lines: list[bytes]) -> set[bytes]:
     (root / ".git/info/exclude").write_bytes(b"\n".join(lines) + b"\n")
     argv = ["git", "-C", root, "ls-files", "--others", "--exclude-from=.git/info/exclude", "-z"]
-    out = subprocess.run(
-        argv, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(root)}
-    )
+    out = subprocess.run(argv, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(root)})
     return set(out.stdout.split(b"\0")[:-1])
 
 

@@ -190,9 +190,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_same(rig: Rig, direction: Direc
 
 @directions
 @pytest.mark.parametrize("folder_is_new", [True, False])
-def test_a_folder_and_a_file_of_one_name_need_delete(
-    rig: Rig, direction: Direction, folder_is_new: bool
-) -> None:
+def test_a_folder_and_a_file_of_one_name_need_delete(rig: Rig, direction: Direction, folder_is_new: bool) -> None:
     source, other = sides(rig, direction)
     with_folder, with_file = (source, other) if folder_is_new else (other, source)
     (with_folder / "x/y").mkdir(parents=True)

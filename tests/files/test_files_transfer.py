@@ -62,9 +62,7 @@ def test_a_tree_that_is_downloaded_is_the_same_here(each_rig: Rig) -> None:
     plant(each_rig.there)
     report = each_rig.run(each_rig.files.download(".", each_rig.here / "tree"))
     assert each_rig.tree(each_rig.here / "tree") == each_rig.tree(each_rig.there)
-    assert report.files == len(
-        [entry for entry in each_rig.tree(each_rig.there).values() if entry[0] != "folder"]
-    )
+    assert report.files == len([entry for entry in each_rig.tree(each_rig.there).values() if entry[0] != "folder"])
 
 
 def test_a_new_root_gets_the_mode_and_time_of_its_source(rig: Rig) -> None:
@@ -178,9 +176,7 @@ def test_a_source_that_is_neither_file_nor_folder_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
-def test_devices_pipes_and_sockets_are_left_out_and_told(
-    rig: Rig, up: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_pipes_and_sockets_are_left_out_and_told(rig: Rig, up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(rig.here / "pipe")
     monkeypatch.chdir(rig.here)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as door:

@@ -119,9 +119,7 @@ def test_taken_port_is_named(live: Live, *, reverse: bool) -> None:
 
 
 @either_way
-def test_taken_path_is_named_and_its_listener_left_alone(
-    live: Live, tmp_path: Path, *, reverse: bool
-) -> None:
+def test_taken_path_is_named_and_its_listener_left_alone(live: Live, tmp_path: Path, *, reverse: bool) -> None:
     path = tmp_path / "taken"
 
     async def scenario(link: Link) -> None:
@@ -169,9 +167,7 @@ def test_address_of_another_machine_is_refused(live: Live, *, reverse: bool) -> 
 
 
 @either_way
-def test_refused_connection_closes_the_caller_and_is_told(
-    live: Live, eventually: Eventually, *, reverse: bool
-) -> None:
+def test_refused_connection_closes_the_caller_and_is_told(live: Live, eventually: Eventually, *, reverse: bool) -> None:
     async def scenario(link: Link) -> None:
         told: list[str] = []
         port = free_port()
@@ -269,8 +265,7 @@ def test_connections_are_counted_while_they_are_open(live: Live, eventually: Eve
         with taken_port() as port:
             async with Forward(link, 0, port) as forward:
                 writers = [
-                    (await asyncio.open_connection(forward.address.host, forward.address.port))[1]
-                    for _ in range(3)
+                    (await asyncio.open_connection(forward.address.host, forward.address.port))[1] for _ in range(3)
                 ]
                 await eventually(lambda: forward.connections == 3)
                 for writer in writers:

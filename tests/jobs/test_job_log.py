@@ -164,9 +164,7 @@ def test_following_gives_each_line_as_it_comes_and_ends_with_the_job(live: Live)
 def test_following_from_beyond_the_end_waits_for_that_byte(live: Live) -> None:
     async def scenario(link: Link) -> None:
         job = await start_job(link, "local", ["cat"], stdin=True)
-        followers = [
-            asyncio.ensure_future(text(job, 5, stream, follow=True)) for stream in ("both", "stdout")
-        ]
+        followers = [asyncio.ensure_future(text(job, 5, stream, follow=True)) for stream in ("both", "stdout")]
         for piece in (b"abc", b"def", b"ghi"):
             await job.write(piece)
         await job.close_stdin()

@@ -100,9 +100,7 @@ def test_a_record_that_makes_no_sense_is_ignored_with_a_warning(
     assert path.exists()
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000, b" " * (2 << 20)]
-)
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 100_000, b" " * (2 << 20)])
 def test_a_file_that_is_no_record_is_ignored(state: Path, content: bytes) -> None:
     state.mkdir(parents=True)
     (state / f"{RECORD.id}.json").write_bytes(content)

@@ -237,14 +237,10 @@ def test_a_start_is_never_repeated_by_a_broken_connection(live: Live, tmp_path: 
     live(scenario)
 
 
-def test_what_the_program_leaves_running_is_ended_with_it(
-    live: Live, tmp_path: Path, is_alive: IsAlive
-) -> None:
+def test_what_the_program_leaves_running_is_ended_with_it(live: Live, tmp_path: Path, is_alive: IsAlive) -> None:
     async def scenario(link: Link) -> None:
         pid = tmp_path / "pid"
-        command = (
-            f"(setsid sh -c 'echo $$ >{pid}; exec sleep 1000' &); until [ -s {pid} ]; do :; done; exit 4"
-        )
+        command = f"(setsid sh -c 'echo $$ >{pid}; exec sleep 1000' &); until [ -s {pid} ]; do :; done; exit 4"
         result = await (await start_job(link, "local", command)).wait()
         assert result.exit_code == 4
         assert not result.cancelled

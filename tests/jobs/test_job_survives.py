@@ -268,9 +268,7 @@ def test_the_record_comes_with_the_first_job_and_goes_with_the_last(
     bounded(scenario())
 
 
-def test_a_job_that_starts_while_the_last_one_is_pruned_stays_recorded(
-    backend: LocalBackend, bounded: Bounded
-) -> None:
+def test_a_job_that_starts_while_the_last_one_is_pruned_stays_recorded(backend: LocalBackend, bounded: Bounded) -> None:
     async def scenario() -> None:
         link = await new_link(backend)
         for _ in range(30):

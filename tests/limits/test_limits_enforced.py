@@ -59,9 +59,7 @@ def tasks(pattern: str) -> int:
     return count
 
 
-def test_a_memory_hog_is_ended_and_the_limit_named(
-    in_place: InPlace, way: str, run: Run, link: LinkOf
-) -> None:
+def test_a_memory_hog_is_ended_and_the_limit_named(in_place: InPlace, way: str, run: Run, link: LinkOf) -> None:
     async def scenario(terminal: Terminal) -> None:
         await grouped(link(terminal), "memory")
         result = await run(way, terminal, HOG, Limits(memory_mib=64))
@@ -175,9 +173,7 @@ def test_without_a_group_the_users_processes_are_bounded(
     in_place("nobody", scenario)
 
 
-def test_a_limit_that_nothing_enforces_is_refused(
-    in_place: InPlace, way: str, run: Run, link: LinkOf
-) -> None:
+def test_a_limit_that_nothing_enforces_is_refused(in_place: InPlace, way: str, run: Run, link: LinkOf) -> None:
     async def scenario(terminal: Terminal) -> None:
         assert (await enforcement(link(terminal))).processes is Enforcer.NONE
         with pytest.raises(HermesError, match="nothing here can limit processes"):
@@ -273,9 +269,7 @@ def test_a_shell_that_is_not_bash_has_limits_too(in_place: InPlace, tmp_path: Pa
 def test_posix_mode_does_not_change_what_a_limit_means(in_place: InPlace, tmp_path: Path) -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.run("set -o posix")
-        result = await terminal.run(
-            f"head -c 3000000 /dev/zero >{tmp_path}/f", limits=Limits(file_size_mib=2)
-        )
+        result = await terminal.run(f"head -c 3000000 /dev/zero >{tmp_path}/f", limits=Limits(file_size_mib=2))
         assert result.limit == "file_size"
         assert (tmp_path / "f").stat().st_size == 2 << 20
 

@@ -31,9 +31,7 @@ def groups(guest: int) -> set[Path]:
     found: set[Path] = set()
     for top in {line.split()[4] for line in lines if "cgroup" in line}:
         for folder, names, _ in os.walk(top):
-            found.update(
-                Path(folder, name) for name in names if name.startswith("hx-") and f"-{guest}-" in name
-            )
+            found.update(Path(folder, name) for name in names if name.startswith("hx-") and f"-{guest}-" in name)
     return found
 
 
@@ -57,9 +55,7 @@ def test_what_enforces_is_told(in_place: InPlace, link: LinkOf) -> None:
 
 
 @pytest.mark.parametrize(("place", "processes"), [("no control groups", "none"), ("nobody", "rlimit")])
-def test_without_groups_nothing_claims_to_have_one(
-    in_place: InPlace, link: LinkOf, place: str, processes: str
-) -> None:
+def test_without_groups_nothing_claims_to_have_one(in_place: InPlace, link: LinkOf, place: str, processes: str) -> None:
     async def scenario(terminal: Terminal) -> None:
         told = await enforcement(link(terminal))
         assert (told.cpu, told.memory, told.processes) == ("rlimit", "rlimit", processes)
@@ -141,9 +137,7 @@ class Gone(Exception):
     """The guest was killed on purpose."""
 
 
-def test_groups_of_a_killed_guest_are_removed_by_the_next(
-    in_place: InPlace, soon: Soon, link: LinkOf
-) -> None:
+def test_groups_of_a_killed_guest_are_removed_by_the_next(in_place: InPlace, soon: Soon, link: LinkOf) -> None:
     guests: list[int] = []
 
     async def killed(terminal: Terminal) -> None:
@@ -175,9 +169,7 @@ def test_groups_of_a_killed_guest_are_removed_by_the_next(
         "set -eu -f -C",
     ],
 )
-def test_names_that_the_user_redefined_do_not_undo_a_limit(
-    in_place: InPlace, tmp_path: Path, shadow: str
-) -> None:
+def test_names_that_the_user_redefined_do_not_undo_a_limit(in_place: InPlace, tmp_path: Path, shadow: str) -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.run("shopt -s expand_aliases; " + shadow)
         write = f"head -c 3000000 /dev/zero >|{tmp_path}/file"
@@ -212,8 +204,6 @@ def test_a_hundred_limited_commands_at_once_keep_apart(in_place: InPlace) -> Non
             words = ["bash", "-c", "ulimit -n"]
             return (await terminal.run(words, limits=Limits(open_files=100 + number, memory_mib=50))).stdout
 
-        assert await asyncio.gather(*map(one, range(100))) == [
-            b"%d\n" % (100 + number) for number in range(100)
-        ]
+        assert await asyncio.gather(*map(one, range(100))) == [b"%d\n" % (100 + number) for number in range(100)]
 
     in_place("as it is", scenario)

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 texts = st.text()
 
 
-def start(
-    audit: Audit, id: str = "1", command: str = "true", *, target: str = "local", kind: str = "run"
-) -> None:
+def start(audit: Audit, id: str = "1", command: str = "true", *, target: str = "local", kind: str = "run") -> None:
     audit.started(id, target, "main", kind, command, "/srv")
 
 
@@ -109,9 +107,7 @@ def test_a_link_is_not_followed(path: Path, tmp_path: Path) -> None:
 
 def test_secrets_are_taken_out_of_all_that_is_recorded(path: Path) -> None:
     audit = Audit(path, Redactor([Secret("TOKEN", "hunter2!")]))
-    audit.started(
-        "1", "ssh://hunter2!@h", "main", "run", "curl -u me:hunter2! " + "x" * 5000 + "hunter2!", "/hunter2!"
-    )
+    audit.started("1", "ssh://hunter2!@h", "main", "run", "curl -u me:hunter2! " + "x" * 5000 + "hunter2!", "/hunter2!")
     assert "hunter2" not in path.read_text()
     (record,) = read_audit(path)
     assert record.command.startswith("curl -u me:[secret TOKEN] x")
@@ -213,9 +209,7 @@ def test_an_audit_that_does_not_exist_is_empty(path: Path) -> None:
     assert list(read_audit(path)) == []
 
 
-@pytest.mark.parametrize(
-    "torn", [b'{"event":"start","id":"9', b"\xff\xfe", b"[]", b"3", b"[" * 3000, b"x" * 9000]
-)
+@pytest.mark.parametrize("torn", [b'{"event":"start","id":"9', b"\xff\xfe", b"[]", b"3", b"[" * 3000, b"x" * 9000])
 def test_a_torn_line_costs_no_other_record(path: Path, torn: bytes) -> None:
     audit = Audit(path)
     start(audit, "1")

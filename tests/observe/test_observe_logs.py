@@ -55,9 +55,7 @@ def test_no_event_shows_a_secret(logger: logging.Logger, format: str) -> None:
     try:
         int(value)
     except ValueError:
-        logger.exception(
-            "a %s %r b", value, value, extra={"fact": value, "nested": [value], "object": OSError(value)}
-        )
+        logger.exception("a %s %r b", value, value, extra={"fact": value, "nested": [value], "object": OSError(value)})
     assert "hunter2" not in stream.getvalue()
     assert stream.getvalue().count("[secret TOKEN]") >= 4
 

@@ -79,9 +79,7 @@ def test_no_known_value_is_left(value: str, between: list[str]) -> None:
 
 
 def test_of_two_secrets_that_begin_alike_the_longer_one_is_named() -> None:
-    assert (
-        redactor("hunter2", "hunter2-long").text("hunter2-long hunter2") == "[secret TOKEN1] [secret TOKEN]"
-    )
+    assert redactor("hunter2", "hunter2-long").text("hunter2-long hunter2") == "[secret TOKEN1] [secret TOKEN]"
 
 
 @pytest.mark.parametrize("text", ["turn it on", "on", "(on)", "x=on,", "on.", "on\n"])
@@ -102,9 +100,7 @@ def test_a_quoted_argument_shows_no_secret() -> None:
     assert "hunter2" not in redactor("hunter2 !x").text(shlex.quote("--password=hunter2 !x"))
 
 
-pieces = st.lists(
-    st.sampled_from([b"hunter2!", b"hunter2!zz", b"hun", b"on", b" ", b"x", b"!z", b"h", b"\xff", b"_"])
-)
+pieces = st.lists(st.sampled_from([b"hunter2!", b"hunter2!zz", b"hun", b"on", b" ", b"x", b"!z", b"h", b"\xff", b"_"]))
 
 
 @given(pieces, st.data())
@@ -113,9 +109,7 @@ def test_a_stream_gives_what_the_whole_would_have_given(parts: list[bytes], data
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     secrets = redactor("hunter2!", "on", "hunter2!zz")
     stream = secrets.stream()
-    given_out = [
-        stream.feed(whole[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)
-    ]
+    given_out = [stream.feed(whole[begin:end]) for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
     assert b"".join([*given_out, stream.flush()]) == secrets.bytes(whole)
 
 

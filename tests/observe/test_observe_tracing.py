@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def spans() -> Iterator[Any]:
     trace = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
     export = pytest.importorskip("opentelemetry.sdk.trace.export")
-    memory = pytest.importorskip(
-        "opentelemetry.sdk.trace.export.in_memory_span_exporter"
-    ).InMemorySpanExporter()
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter").InMemorySpanExporter()
     provider = trace.TracerProvider()
     provider.add_span_processor(export.SimpleSpanProcessor(memory))
     use_tracer(provider.get_tracer("test"))

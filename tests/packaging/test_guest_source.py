@@ -62,8 +62,7 @@ def pythons_3_6() -> list[str]:
     return [
         python
         for python in candidates
-        if python
-        and subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0
+        if python and subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0
     ]
 
 

@@ -30,9 +30,7 @@ def files(*folders: str, suffixes: tuple[str, ...] = (".py", ".pyi")) -> list[Pa
     return sorted(
         path
         for path in (*below, *top)
-        if path.is_file()
-        and "__pycache__" not in path.parts
-        and (path.suffix in suffixes or path.suffix == "")
+        if path.is_file() and "__pycache__" not in path.parts and (path.suffix in suffixes or path.suffix == "")
     )
 
 
@@ -67,6 +65,4 @@ def test_every_silenced_check_says_which_and_why() -> None:
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
-    assert not offences(
-        files(*WRITTEN, suffixes=(".py", ".pyi", ".md", ".toml", ".lock", ".sh")), ONE_MACHINES_PATH
-    )
+    assert not offences(files(*WRITTEN, suffixes=(".py", ".pyi", ".md", ".toml", ".lock", ".sh")), ONE_MACHINES_PATH)

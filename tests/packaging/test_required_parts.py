@@ -45,13 +45,9 @@ def run_suite(folder: Path, **environment: str) -> subprocess.CompletedProcess[s
     shutil.copy(CONFTEST, folder)
     (folder / "test_suite.py").write_text(SUITE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    required\n")
-    kept = {
-        name: value for name, value in os.environ.items() if name not in {"CI", "HERMES_DEV_FAILED_CHECKS"}
-    }
+    kept = {name: value for name, value in os.environ.items() if name not in {"CI", "HERMES_DEV_FAILED_CHECKS"}}
     argv = [sys.executable, "-I", "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(folder)]
-    return subprocess.run(
-        argv, check=False, capture_output=True, text=True, cwd=folder, env=kept | environment
-    )
+    return subprocess.run(argv, check=False, capture_output=True, text=True, cwd=folder, env=kept | environment)
 
 
 def test_missing_parts_are_skipped_with_their_reasons_on_a_persons_machine(tmp_path: Path) -> None:

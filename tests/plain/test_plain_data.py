@@ -123,9 +123,7 @@ def test_a_long_command_in_a_missing_folder_leaves_no_file(plain: Plain) -> None
     plain(scenario)  # which looks for files
 
 
-def test_a_long_command_that_cannot_be_started_leaves_no_file(
-    plain: Plain, behind: Callable[[str], Backend]
-) -> None:
+def test_a_long_command_that_cannot_be_started_leaves_no_file(plain: Plain, behind: Callable[[str], Backend]) -> None:
     async def scenario(terminal: Terminal) -> None:
         with pytest.raises(PlaceError, match="did not start it"):
             await terminal.run("echo #" + "y" * LONG)

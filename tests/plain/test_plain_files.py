@@ -47,7 +47,7 @@ def test_a_file_comes_back_as_it_was_written(inside: In, tmp_path: Path, data: b
 def test_any_name_will_do(inside: In, tmp_path: Path, name: str) -> None:
     async def scenario(carrier: PlainCarrier) -> None:
         await carrier.write(name, b"data")
-        assert os.listdir(tmp_path) == [name]  # noqa: PTH208  a look from outside
+        assert os.listdir(tmp_path) == [name]
         assert await carrier.read(name) == b"data"
 
     inside(scenario)

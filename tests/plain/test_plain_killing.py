@@ -46,9 +46,7 @@ FAMILIES = {
     "a pipeline": "sh -c 'echo $$; sleep 60' | cat & wait",
     "grandchildren": "sh -c 'sleep 60 & echo $!; wait' & wait",
     "a session of its own below a parent that lives": "setsid sh -c 'echo $$; sleep 60' & wait",
-    "one of its own that ignores TERM": (
-        """setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 9; done' & wait"""
-    ),
+    "one of its own that ignores TERM": ("""setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 9; done' & wait"""),
     "children whose parent has gone": "sh -c 'sleep 60 & echo $!'; exec sleep 61",
     "children that outlive the command": "sleep 60 & echo $!; sleep 61 & echo $!",
     "processes that ignore TERM": "trap '' TERM; sh -c 'echo $$; while :; do sleep 60; done'; sleep 61",

@@ -6,12 +6,15 @@ import subprocess
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing import Place
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.terminal import Terminal
 
 
 @dataclass(frozen=True)

@@ -63,16 +63,12 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         body.map(lambda text: f"for i in 1 2 3; do\n{text}\ndone"),
         body.map(lambda text: f"for i in 1 2 3; do\n{text}\n[ $i = 2 ] && break\ndone"),
         body.map(lambda text: f"i=0; while [ $i -lt 2 ]; do i=$((i+1))\n{text}\ndone"),
-        st.tuples(inner, body, body).map(
-            lambda parts: f"if {parts[0]}; then\n{parts[1]}\nelse\n{parts[2]}\nfi"
-        ),
+        st.tuples(inner, body, body).map(lambda parts: f"if {parts[0]}; then\n{parts[1]}\nelse\n{parts[2]}\nfi"),
         st.tuples(WORDS, body).map(lambda parts: f"case {parts[0]} in a*) echo a;; *)\n{parts[1]}\n;; esac"),
         st.tuples(inner, inner).map(lambda pair: f"{pair[0]} && {pair[1]}"),
         st.tuples(inner, inner).map(lambda pair: f"{pair[0]} || {pair[1]}"),
         inner.map(lambda text: f"! {text}" if "\n" not in text else text),
-        st.tuples(NAMES, ODD).map(
-            lambda pair: f"cat <<E\n${pair[0]} {pair[1].replace('`', '').replace('$', '')}\nE"
-        ),
+        st.tuples(NAMES, ODD).map(lambda pair: f"cat <<E\n${pair[0]} {pair[1].replace('`', '').replace('$', '')}\nE"),
         ODD.map(lambda text: f"cat <<'E'\n{text}\nE"),
         WORDS.map(lambda word: f"cat <<< {word}"),
         body.map(lambda text: f"eval {quoted(text)}"),
@@ -82,9 +78,7 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 STATEMENTS = st.recursive(SIMPLE, _compound, max_leaves=6)
 DEFINE = st.tuples(FUNCTIONS, st.lists(SIMPLE, min_size=1, max_size=3)).map(
     # A depth of its own, because functions may call each other.
-    lambda parts: (
-        f"{parts[0]}() {{\n[ ${{#FUNCNAME[@]}} -gt 3 ] && return 9\nlocal inner=$1\n{_joined(parts[1])}\n}}"
-    )
+    lambda parts: f"{parts[0]}() {{\n[ ${{#FUNCNAME[@]}} -gt 3 ] && return 9\nlocal inner=$1\n{_joined(parts[1])}\n}}"
 )
 SCRIPTS = st.tuples(
     st.lists(st.one_of(STATEMENTS, DEFINE), min_size=1, max_size=6).map(_joined),
@@ -97,7 +91,7 @@ SETTINGS = st.sampled_from([
     "set -o pipefail", "set +o pipefail", "umask 027", "umask 022", "cd /usr", "cd /", "cd /no/such", "cd -",
     "shopt -s expand_aliases", "alias hi='echo aliased'", "unalias hi", "hi there", "umask", "pwd", "dirs",
     "declare -i n=4", "n+=2; echo $n", "declare -u shout=loud", "echo $shout", "readonly r=1", "r=2", "echo $r",
-    "declare -A t=([k]=v ['odd key']='w x')", "echo ${t[k]} \"${t[odd key]}\"", "t[new]=1; echo ${#t[@]}",
+    "declare -A t=([k]=v ['odd key']='w x')", 'echo ${t[k]} "${t[odd key]}"', "t[new]=1; echo ${#t[@]}",
     "trap 'echo usr1' USR1", "kill -USR1 $BASHPID", "trap '' USR2", "trap - USR1", "unset -f f", "set -u", "set +u",
     "getopts ab opt -a; echo $opt $OPTIND", "IFS=:", "unset IFS", "x=1:2; echo $x", "RANDOM=5; echo ok", "echo $?",
     "set --", "echo $#", "export -n UP", "env | grep ^UP=", "type -t f g", "hash -r", "printf -v a '%q' 'x y'",

@@ -8,16 +8,19 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hermes_exec.result import Result
-from hermes_exec.terminal import Terminal
-from hermes_exec.testing import Place
 from tests.properties.conftest import Bare, bare_bash
 from tests.properties.shellscripts import SCRIPTS, STEPS, quoted
+
+if TYPE_CHECKING:
+    from hermes_exec.result import Result
+    from hermes_exec.terminal import Terminal
+    from hermes_exec.testing import Place
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 CALM = settings(
@@ -85,8 +88,7 @@ def one_bash(texts: list[str], environment: Mapping[str, str]) -> list[Bare]:
             if not code.exists():
                 break
         return [
-            Bare(b.stdout.replace(name.encode(), b"@"), b.stderr.replace(name.encode(), b"@"), b.code)
-            for b in gave
+            Bare(b.stdout.replace(name.encode(), b"@"), b.stderr.replace(name.encode(), b"@"), b.code) for b in gave
         ]
 
 
@@ -128,9 +130,7 @@ def test_the_commands_of_a_session_give_what_one_bash_gives(
 
 
 @given(
-    steps=st.lists(
-        st.builds(Step, STEPS.filter(lambda text: "$?" not in text), st.booleans()), min_size=2, max_size=8
-    )
+    steps=st.lists(st.builds(Step, STEPS.filter(lambda text: "$?" not in text), st.booleans()), min_size=2, max_size=8)
 )
 @CALM
 def test_a_shell_that_exits_in_between_makes_no_difference(

@@ -82,9 +82,7 @@ def test_newcomer_gets_the_last_quarter_mebibyte_from_the_start_of_a_line(live: 
 
 def test_questions_to_the_terminal_are_not_replayed(live: Live, until: Until) -> None:
     async def scenario(link: Link) -> None:
-        asked = (
-            rb"[\033[c\033[>c\033[6n\033[?6n\033]11;?\007\033]10;?\033\\\033P+q544e\033\\\033[?12$p\033[18t]"
-        )
+        asked = rb"[\033[c\033[>c\033[6n\033[?6n\033]11;?\007\033]10;?\033\\\033P+q544e\033\\\033[?12$p\033[18t]"
         pty = await link_pty(link, ["sh", "-c", b"printf '" + asked + b"'; printf '\\033[1mbold'; exec cat"])
         assert b"\x1b[6n" in await until(pty, b"bold")
         newcomer = await attach_pty(link, pty.name)

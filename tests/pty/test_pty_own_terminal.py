@@ -117,9 +117,7 @@ def test_keys_reach_the_program_and_its_end_comes_back() -> None:
 
 
 def test_ctrl_c_acts_in_the_place() -> None:
-    with at_terminal(
-        "bash", "-c", "trap 'echo caught; exit 4' INT; echo on; while :; do sleep 0.05; done"
-    ) as person:
+    with at_terminal("bash", "-c", "trap 'echo caught; exit 4' INT; echo on; while :; do sleep 0.05; done") as person:
         person.sees("on\r\n")
         person.types("\x03")
         person.sees("caught")
@@ -127,9 +125,7 @@ def test_ctrl_c_acts_in_the_place() -> None:
 
 
 def test_program_follows_the_size_of_the_terminal() -> None:
-    with at_terminal(
-        "bash", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done"
-    ) as person:
+    with at_terminal("bash", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done") as person:
         person.sees("24 80\r\n")
         person.resize(33, 111)
         person.sees("33 111\r\n")

@@ -168,9 +168,7 @@ def test_password_prompt_talks_to_dev_tty_without_an_echo(live: Live, until: Unt
     live(scenario)
 
 
-def test_ctrl_c_ends_the_foreground_and_not_the_shell(
-    live: Live, until: Until, eventually: Eventually
-) -> None:
+def test_ctrl_c_ends_the_foreground_and_not_the_shell(live: Live, until: Until, eventually: Eventually) -> None:
     async def scenario(link: Link) -> None:
         pty = await link_pty(link, BASH)
         terminal = await terminal_of(pty, link)

@@ -37,9 +37,7 @@ def script(tmp_path: Path) -> Generator[Script]:
         ]
         path = tmp_path / "script.py"
         path.write_text("\n".join(lines) + "\n" + textwrap.dedent(text))
-        quiet = (
-            "ignore:This process:DeprecationWarning"  # of a fork beside threads, which the tests are about
-        )
+        quiet = "ignore:This process:DeprecationWarning"  # of a fork beside threads, which the tests are about
         argv = [sys.executable, "-W", "error", "-W", quiet, str(path)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         pipe = subprocess.PIPE

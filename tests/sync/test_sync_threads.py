@@ -48,9 +48,7 @@ def test_a_long_command_of_one_thread_holds_up_no_other(terminal: hx.Terminal, f
         assert waiting.result().stdout == b"done"
 
 
-def test_when_the_driver_is_done_first_the_others_still_get_their_results(
-    terminal: hx.Terminal, fifo: Path
-) -> None:
+def test_when_the_driver_is_done_first_the_others_still_get_their_results(terminal: hx.Terminal, fifo: Path) -> None:
     # The first caller drives the loop, the second one only waits; then nobody calls any more.
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(terminal.run, ["cat", str(fifo)])

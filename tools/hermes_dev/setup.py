@@ -69,9 +69,7 @@ def up_to_date() -> bool:
 def interpreter_works() -> bool:
     """False when there is none, or when the Python behind it has been removed."""
     try:
-        return (
-            subprocess.run([venv_python(), "-I", "-c", ""], check=False, capture_output=True).returncode == 0
-        )
+        return subprocess.run([venv_python(), "-I", "-c", ""], check=False, capture_output=True).returncode == 0
     except OSError:
         return False
 
@@ -97,9 +95,7 @@ def create(*, provision: bool) -> None:
     shutil.rmtree(where, ignore_errors=True)
     if not can_bring_pip() and not installers():
         if not provision:
-            raise DevError(
-                f"this Python cannot make a virtual environment. Try: apt-get install {venv_package()}"
-            )
+            raise DevError(f"this Python cannot make a virtual environment. Try: apt-get install {venv_package()}")
         install_venv_support()
     say(f"creating {where.name} with Python {sys.version.split()[0]}")
     # Asked of a child: a package that was installed a moment ago is not seen by this process.
@@ -117,9 +113,7 @@ def can_bring_pip() -> bool:
 def installers() -> list[list[str]]:
     """Commands that install into the environment, best first: its own uv, another's uv, some pip."""
     python = venv_python()
-    programs = [
-        uv for uv in (str(venv() / "bin" / "uv"), shutil.which("uv")) if uv and os.access(uv, os.X_OK)
-    ]
+    programs = [uv for uv in (str(venv() / "bin" / "uv"), shutil.which("uv")) if uv and os.access(uv, os.X_OK)]
     found = [[uv, "pip", "install", "--quiet", "--python", python] for uv in programs]
     if os.access(python, os.X_OK) and quiet([python, "-I", "-m", "pip", "--version"], show=False) is None:
         found.append([python, "-I", "-m", "pip", "install", "--quiet"])

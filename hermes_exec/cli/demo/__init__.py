@@ -34,12 +34,8 @@ def demo(
         typer.Option("--on", "-o", metavar="TARGET", help="Only there; may be given more than once."),
     ] = None,
     *,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Use the bundled project, as without a network.")
-    ] = False,
-    reports: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the test reports in this folder.")
-    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Use the bundled project, as without a network.")] = False,
+    reports: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the test reports in this folder.")] = None,
     json: Json = False,
 ) -> int:
     """Do a real job in every place that can be used here, and print a table of what came of it.

@@ -59,11 +59,7 @@ class Outcome:
             return f"failed: {self.trouble}"
         tests, failures, errors, skipped = (self.counts.get(key, 0) for key in _COUNTED)
         words = [f"{tests - failures - errors - skipped} passed"]
-        words += [
-            f"{count} {word}"
-            for count, word in ((failures + errors, "failed"), (skipped, "skipped"))
-            if count
-        ]
+        words += [f"{count} {word}" for count, word in ((failures + errors, "failed"), (skipped, "skipped")) if count]
         return ", ".join(words)
 
 

@@ -1,0 +1,154 @@
+"""What the fault tests stand on: channels that break, and a look at the processes of a guest on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hermes_exec.backend import Channel, Exit, Receiver
+from hermes_exec.terminal import Terminal
+from hermes_exec.testing.place import link
+from hermes_exec_backends.local import LocalBackend
+
+
+def parent(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+async def guest_pid(terminal: Terminal) -> int:
+    """The pid of a terminal's guest: the parent of the runner that is the parent of a program."""
+    runner = int((await terminal.run(["sh", "-c", "echo $PPID"])).stdout)
+    return parent(runner)
+
+
+def folders_of(terminal: Terminal) -> list[Path]:
+    """Where a terminal's guest may have files."""
+    name = Path(str(link(terminal).guest["folder"])).name
+    return [Path(base) / name for base in (f"/run/user/{os.getuid()}", "/dev/shm", "/tmp", "/var/tmp")]
+
+
+def tree(pid: int) -> set[int]:
+    """A process and everything below it."""
+    found = {pid}
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found |= tree(int(child))
+    return found
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and not merely waiting to be reaped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+async def gone(pids: set[int], within_s: float = 10.0) -> None:
+    """Return when none of the processes is alive; fail when one stays."""
+    clock = asyncio.get_running_loop().time
+    give_up = clock() + within_s
+    while left := {pid for pid in pids if alive(pid)}:
+        assert clock() < give_up, f"still alive: {sorted(left)}"
+        await asyncio.sleep(0.01)
+
+
+def kill(pid: int) -> None:
+    """KILL, as the kernel would for want of memory."""
+    os.kill(pid, signal.SIGKILL)
+
+
+class Cuts:
+    """After how many bytes the next channels break, in each direction; None for one that holds."""
+
+    def __init__(self, up: Sequence[int | None] = (), down: Sequence[int | None] = ()) -> None:
+        self._up: Iterator[int | None] = iter(up)
+        self._down: Iterator[int | None] = iter(down)
+        self.made = 0
+
+    def next(self) -> tuple[int | None, int | None]:
+        """The limits of one more channel."""
+        self.made += 1
+        return next(self._up, None), next(self._down, None)
+
+
+class CuttingChannel(Channel, Receiver):
+    """A channel that breaks, in mid-frame if need be, after so many bytes to or from the place."""
+
+    def __init__(self, receiver: Receiver, up: int | None, down: int | None) -> None:
+        self._receiver = receiver
+        self._up = up
+        self._down = down
+        self.inner: Channel
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        if self._up is None:
+            self.inner.write(*parts)
+            return
+        data = b"".join(parts)[: self._up]
+        self._up -= len(data)
+        if data:
+            self.inner.write(data)
+        if not self._up:
+            self.inner.abandon()
+
+    def received(self, data: bytes, /) -> None:
+        if self._down is None:
+            self._receiver.received(data)
+            return
+        data, self._down = data[: self._down], self._down - len(data[: self._down])
+        if data:
+            self._receiver.received(data)
+        if not self._down:
+            self.inner.abandon()
+
+    def stderr_received(self, data: bytes, /) -> None:
+        self._receiver.stderr_received(data)
+
+    def closed(self, exit: Exit, /) -> None:
+        self._receiver.closed(exit)
+
+    def write_eof(self) -> None:
+        self.inner.write_eof()
+
+    @property
+    def unsent(self) -> int:
+        return self.inner.unsent
+
+    async def drained(self) -> None:
+        await self.inner.drained()
+
+    def pause(self) -> None:
+        self.inner.pause()
+
+    def resume(self) -> None:
+        self.inner.resume()
+
+    def abandon(self) -> None:
+        self.inner.abandon()
+
+    def kill(self) -> None:
+        self.inner.kill()
+
+
+class CuttingBackend(LocalBackend):
+    """This machine over channels that break as told. ``gate`` holds back new channels while it is not set."""
+
+    def __init__(self, cuts: Cuts | None = None) -> None:
+        self.cuts = cuts or Cuts()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        await self.gate.wait()
+        channel = CuttingChannel(receiver, *self.cuts.next())
+        channel.inner = await super().spawn(argv, channel, env=env)
+        return channel
+
