@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -18,6 +18,9 @@ from hermes_exec.cli.words import seconds
 from hermes_exec.job import Job
 from hermes_exec.jobstatus import JobStatus
 from hermes_exec.result import Event, Result
+
+if TYPE_CHECKING:
+    from hermes_exec.joblog import LogStream
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its name.")]
 
@@ -148,7 +151,7 @@ async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: i
     from hermes_exec.cli.guests import job_called
 
     async with job_called(word, on) as (job, _):
-        events = job.logs(-tail if tail else 0, _stream(stream), follow=follow)
+        events = job.logs(-tail if tail else 0, cast("LogStream", stream), follow=follow)
         if json:
             async with aclosing(events):
                 async for event in events:
@@ -156,10 +159,6 @@ async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: i
         else:
             await _show(events)
     return 0
-
-
-def _stream(word: str) -> Any:
-    return word
 
 
 async def _show(events: AsyncGenerator[Event]) -> None:

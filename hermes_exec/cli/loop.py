@@ -38,7 +38,7 @@ async def _guarded(work: Coroutine[Any, Any, int]) -> int:
             say("left at once, while the place was still ending what ran there")
             os._exit(128 + number)
         caught.append(number)
-        pass
+        loop.call_soon_threadsafe(task.cancel)
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():

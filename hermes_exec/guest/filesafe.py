@@ -194,6 +194,26 @@ def unlink(name: bytes, folder: int) -> bool:
     return True
 
 
+def same_file(first: bytes, second: bytes, folder: int) -> bool:
+    """Whether this file system takes two names in a folder for one file."""
+    try:
+        infos = [os.stat(name, dir_fd=folder, follow_symlinks=False) for name in (first, second)]
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(*infos)
+
+
+def touch(name: bytes, folder: int, mode: int, mtime: int) -> None:
+    """Set the mode and time of a file, never through a link."""
+    fd = os.open(name, READ, dir_fd=folder)
+    try:
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.fchmod(fd, mode)
+            os.utime(fd, ns=(mtime, mtime))
+    finally:
+        os.close(fd)
+
+
 class Path:
     """Walks down from a root by components, keeping the way that it came open for the next path."""
 

@@ -5,18 +5,18 @@ content is written beside its place and renamed into it, so at any moment there 
 """
 
 import os
-import stat
 
 from .filesafe import (
     NEW,
     PERMISSIONS,
-    READ,
     Refused,
     check_name,
     fold,
     leads_out,
     make_writable,
     open_folder,
+    same_file,
+    touch,
     umask,
     write_all,
 )
@@ -124,18 +124,8 @@ class Landing:
         earlier = seen.get(key)
         if earlier is None:
             seen[key] = name
-        elif earlier == name or self._same(earlier, name):
+        elif earlier == name or same_file(earlier, name, self._folders[-1].fd):
             raise Refused("{!r} was sent twice".format(self.path))
-
-    def _same(self, earlier: bytes, name: bytes) -> bool:
-        """Whether this file system takes two spellings for one file."""
-        folder = self._folders[-1].fd
-        try:
-            first = os.stat(earlier, dir_fd=folder, follow_symlinks=False)
-            second = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(first, second)
 
     def enter(self, name: bytes, mode: int, mtime: int) -> None:
         """Go into a folder, which is made if it is not there."""
@@ -251,10 +241,4 @@ class Landing:
     def touch(self, name: bytes, mode: int, mtime: int) -> None:
         """Give a file that has the right content the mode and time that go with it."""
         self.take(name)
-        fd = os.open(name, READ, dir_fd=self._folders[-1].fd)
-        try:
-            if stat.S_ISREG(os.fstat(fd).st_mode):
-                os.fchmod(fd, mode & PERMISSIONS)
-                os.utime(fd, ns=(mtime, mtime))
-        finally:
-            os.close(fd)
+        touch(name, self._folders[-1].fd, mode & PERMISSIONS, mtime)

@@ -90,9 +90,11 @@ def test_ctrl_c_cleans_up(cli: Cli, temporary: Path, step: bytes) -> None:
 
 
 def test_a_package_that_is_not_the_known_one_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "typing_extensions-4.15.0.tar.gz").write_bytes(b"something else")
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "typing_extensions-4.15.0.tar.gz").write_bytes(b"something else")
     with pytest.raises(PlaceUnavailable, match="another SHA-256"):
-        source._verify(tmp_path, {source.PACKAGE: source.PACKAGE_SHA256})
+        source.verify(sources, {source.PACKAGE: source.PACKAGE_SHA256})
 
 
 @pytest.mark.timeout(180)

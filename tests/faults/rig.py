@@ -7,11 +7,14 @@ import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Channel, Exit, Receiver
-from hermes_exec.terminal import Terminal
 from hermes_exec.testing.place import link
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from hermes_exec.terminal import Terminal
 
 
 def parent(pid: int) -> int:
@@ -151,4 +154,3 @@ class CuttingBackend(LocalBackend):
         channel = CuttingChannel(receiver, *self.cuts.next())
         channel.inner = await super().spawn(argv, channel, env=env)
         return channel
-

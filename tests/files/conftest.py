@@ -72,6 +72,21 @@ def tree(root: Path) -> Seen:
     return seen
 
 
+class Told:
+    """A progress callback that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[int, int, int, int]] = []
+
+    def __call__(self, done: int, total: int, files: int, total_files: int) -> None:
+        self.all.append((done, total, files, total_files))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
 class Rig:
     """A link to a new guest, the files over it, and two folders: ``there`` for the place, ``here`` for us."""
 
@@ -118,7 +133,7 @@ class Rig:
     @property
     def unfinished(self) -> list[Path]:
         """Files and folders under temporary names."""
-        return [path for path in self.base.rglob(".hx-*")]
+        return list(self.base.rglob(".hx-*"))
 
 
 def python_3_6() -> str:

@@ -7,6 +7,7 @@ import errno
 import os
 import resource
 import signal
+import subprocess
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ from hermes_exec.files import Files
 from hermes_exec.files.upload import RESUMABLE
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Rig
+    from hermes_exec_backends.local.channel import ProcessChannel
+    from tests.files.conftest import Rig, Told
 
 MIB = 1 << 20
 
@@ -38,8 +40,9 @@ def children(pid: int) -> list[int]:
 
 def guest(rig: Rig) -> int:
     """The guest's process: the only child of its keeper, which is the channel's process."""
-    channel = vars(rig.link)["_channel"]
-    (pid,) = children(vars(channel)["_process"].pid)
+    channel: ProcessChannel = vars(rig.link)["_channel"]
+    keeper: subprocess.Popen[bytes] = vars(channel)["_process"]
+    (pid,) = children(keeper.pid)
     return pid
 
 
@@ -121,16 +124,15 @@ def upload_until_the_guest_is_killed(rig: Rig, source: Path) -> None:
 
 
 @pytest.mark.parametrize("verify", [True, False])
-def test_an_upload_goes_on_after_the_guest_was_lost(rig: Rig, verify: bool) -> None:
+def test_an_upload_goes_on_after_the_guest_was_lost(rig: Rig, told: Told, verify: bool) -> None:
     source = rig.here / "a"
     source.write_bytes(os.urandom(40 * MIB))
     upload_until_the_guest_is_killed(rig, source)
     (part,) = rig.unfinished
     there = part.stat().st_size
     assert there >= 8 * MIB
-    told: list[int] = []
-    rig.run(rig.files.upload(source, "out", verify=verify, progress=lambda *numbers: told.append(numbers[0])))
-    assert told[0] > there
+    rig.run(rig.files.upload(source, "out", verify=verify, progress=told))
+    assert told.all[0][0] > there
     assert (rig.there / "out").read_bytes() == source.read_bytes()
 
 
@@ -198,7 +200,7 @@ def test_a_cancelled_transfer_leaves_nothing_unfinished(rig: Rig, up: bool, name
     async def scenario() -> None:
         move = rig.files.upload if up else rig.files.download
         begun = asyncio.Event()
-        transfer = asyncio.create_task(move(rig.here / name, out, progress=lambda *numbers: begun.set()))
+        transfer = asyncio.create_task(move(rig.here / name, out, progress=At(begun.set, every=0)))
         await begun.wait()
         transfer.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -216,7 +218,7 @@ def test_a_terminal_that_is_closed_in_an_upload_leaves_nothing_unfinished(rig: R
 
     async def scenario() -> None:
         begun = asyncio.Event()
-        upload = asyncio.create_task(rig.files.upload(source, "out", progress=lambda *numbers: begun.set()))
+        upload = asyncio.create_task(rig.files.upload(source, "out", progress=At(begun.set, every=0)))
         await begun.wait()
         await rig.link.close()
         with pytest.raises(Exception, match="closed"):

@@ -7,10 +7,10 @@ import importlib.util
 import marshal
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -77,7 +77,7 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
+def ground() -> Generator[Ground]:
     with tempfile.TemporaryDirectory() as base:
         yield Ground(Path(base))
 
@@ -150,7 +150,10 @@ def test_two_spellings_of_one_file_are_refused_where_case_does_not_count(
     land: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No such file system is at hand, so that the kernel's answer is: both names are the same file.
-    monkeypatch.setattr(os.path, "samestat", lambda first, second: True)
+    def same(first: os.stat_result, second: os.stat_result) -> bool:
+        return True
+
+    monkeypatch.setattr(os.path, "samestat", same)
     (land.root / "NAME").touch()
     with pytest.raises(Refused, match="sent twice"):
         land.receive(batch((FILE, b"name", b"1"), (FILE, b"NAME", b"2")))
@@ -342,7 +345,7 @@ def test_a_file_with_another_hash_is_not_kept(rig: Rig) -> None:
 def test_an_answer_that_makes_no_sense_is_a_protocol_error(rig: Rig, operation: str, lie: str) -> None:
     make_hostile(rig, f"OPERATIONS[{operation!r}] = lambda task: {lie}")
     files = rig.files
-    calls = {
+    calls: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
         "stat": lambda: files.stat("a"),
         "readlink": lambda: files.readlink("a"),
         "hash": lambda: files.hash("a"),
@@ -362,8 +365,12 @@ def test_what_a_liar_says_is_shown_in_short(rig: Rig) -> None:
 
 
 def test_a_place_takes_nothing_outside_of_the_folder_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = [batch((FILE, b"../evil", b"x")), end(1, 1)]
-    monkeypatch.setattr(filetree.Sender, "walk", lambda self, ignore: iter(blocks))
+
+    def lie(sender: filetree.Sender, ignore: Ignore) -> Iterator[bytes]:
+        yield batch((FILE, b"../evil", b"x"))
+        yield end(1, 1)
+
+    monkeypatch.setattr(filetree.Sender, "walk", lie)
     (rig.here / "a").touch()
     with pytest.raises(TransferError, match="not a plain name"):
         rig.run(rig.files.upload(rig.here, "t"))

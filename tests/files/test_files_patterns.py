@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ FOLDERS = ("", "a/", "foo/", "foo/a/", "foo/b/", "foo/a/b/", "b/a/foo/", "a.py.d
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A git repository with a tree of odd names."""
     if shutil.which("git") is None:
         pytest.skip("no git to ask. Try: apt-get install git")
@@ -39,7 +38,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
 
 def kept_by_git(root: Path, lines: list[bytes]) -> set[bytes]:
     (root / ".git/info/exclude").write_bytes(b"\n".join(lines) + b"\n")
-    argv = ["git", "-C", root, "ls-files", "--others", "--exclude-from=.git/info/exclude", "-z"]
+    argv = ["git", "-C", str(root), "ls-files", "--others", "--exclude-from=.git/info/exclude", "-z"]
     out = subprocess.run(argv, check=True, capture_output=True, env={"PATH": os.environ["PATH"], "HOME": str(root)})
     return set(out.stdout.split(b"\0")[:-1])
 

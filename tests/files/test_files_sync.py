@@ -19,7 +19,7 @@ from hermes_exec.guest import filescan
 from hermes_exec.guest.filepatterns import Ignore
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Rig, Seen
+    from tests.files.conftest import Rig, Seen, Told
 
 directions = pytest.mark.parametrize("direction", ["up", "down"])
 
@@ -270,13 +270,12 @@ def test_odd_names_keep_their_bytes(each_rig: Rig) -> None:
     assert each_rig.tree(each_rig.there) == each_rig.tree(each_rig.here)
 
 
-def test_progress_counts_what_is_copied(rig: Rig) -> None:
+def test_progress_counts_what_is_copied(rig: Rig, told: Told) -> None:
     plant(rig.here)
     rig.run(rig.files.sync(rig.here, "."))
     (rig.here / "a").write_bytes(b"12345")
-    told: list[tuple[int, int, int, int]] = []
-    rig.run(rig.files.sync(rig.here, ".", progress=lambda *numbers: told.append(numbers)))
-    assert told[-1] == (5, 5, 1, 1)
+    rig.run(rig.files.sync(rig.here, ".", progress=told))
+    assert told.all[-1] == (5, 5, 1, 1)
 
 
 def test_an_unknown_direction_is_a_usage_error(rig: Rig) -> None:
@@ -286,7 +285,8 @@ def test_an_unknown_direction_is_a_usage_error(rig: Rig) -> None:
 
 
 def test_a_folder_that_cannot_be_seen_is_an_error_before_anything_is_deleted() -> None:
-    source = Scan.of(filescan._unreadable(b"d", PermissionError(13, "denied")))
+    closed = filescan.BLOCK.pack(1, 0, 1, 0) + b"d" + filescan.RECORD.pack(0, 13, 0)
+    source = Scan.of(closed)
     assert source.unreadable == {b"d": 13}
     assert compare(Scan(), source).delete == []
 

@@ -15,7 +15,7 @@ from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import TransferReport
 
 if TYPE_CHECKING:
-    from tests.files.conftest import Rig
+    from tests.files.conftest import Rig, Told
 
 BIG = os.urandom(1 << 20) * 3 + b"end"
 
@@ -254,20 +254,19 @@ def test_ignored_files_stay_behind(each_rig: Rig) -> None:
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 @pytest.mark.parametrize("name", ["tree", "tree/big"])
-def test_progress_rises_to_the_totals(rig: Rig, up: bool, name: str) -> None:
+def test_progress_rises_to_the_totals(rig: Rig, told: Told, up: bool, name: str) -> None:
     source = rig.here / "tree"
     source.mkdir()
     (source / "big").write_bytes(BIG * 3)
     for number in range(50):
         (source / str(number)).write_bytes(b"12345")
-    told: list[tuple[int, int, int, int]] = []
     move = rig.files.upload if up else rig.files.download
-    rig.run(move(rig.here / name, rig.base / "out", progress=lambda *numbers: told.append(numbers)))
+    rig.run(move(rig.here / name, rig.base / "out", progress=told))
     files, size = (51, len(BIG) * 3 + 250) if name == "tree" else (1, len(BIG) * 3)
-    assert told[-1] == (size, size, files, files)
-    assert told == sorted(told)
-    assert {(total, count) for _, total, _, count in told} == {(size, files)}
-    assert len(told) > 2
+    assert told.all[-1] == (size, size, files, files)
+    assert told.all == sorted(told.all)
+    assert {(total, count) for _, total, _, count in told.all} == {(size, files)}
+    assert len(told.all) > 2
 
 
 def test_a_failing_progress_callback_ends_the_transfer(rig: Rig) -> None:

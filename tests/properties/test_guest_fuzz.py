@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import os
 import socket
-from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from hermes_exec.guest import wire
 from hermes_exec.testing.place import link
-from tests.faults.rig import guest_pid, kill
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
@@ -91,7 +89,7 @@ def say(folder: str, data: bytes) -> None:
 
 
 @pytest.fixture(scope="module")
-def others(place: Place) -> Generator[tuple[Terminal, str]]:
+def others(place: Place) -> tuple[Terminal, str]:
     """A terminal whose guest is maltreated by others, and the folder of that guest."""
     terminal = place.run(place.shared())
     return terminal, str(link(terminal).guest["folder"])

@@ -77,7 +77,7 @@ async def do_job(target: str, project: Project, reports: Path, display: Display)
             outcome.program_s = await _median(terminal, ["true"])
             began = time.perf_counter()
             python = sys.executable if plan.backend.same_python else "python3"
-            async with _folder(terminal) as folder:
+            async with _folder(terminal, display) as folder:
                 report = reports / f"{''.join(c if c.isalnum() else '-' for c in target)}.xml"
                 outcome.counts = await _work(terminal, folder, python, project, report, display)
             outcome.job_s = time.perf_counter() - began
@@ -96,13 +96,14 @@ async def _median(terminal: Terminal, command: str | list[str]) -> float:
 
 
 @asynccontextmanager
-async def _folder(terminal: Terminal) -> AsyncGenerator[str]:
+async def _folder(terminal: Terminal, display: Display) -> AsyncGenerator[str]:
     """A fresh folder there, which is gone afterwards, whatever happened in between."""
     made = await terminal.run(["mktemp", "-d", "-t", "hermes-demo.XXXXXX"], check=True)
     folder = os.fsdecode(made.stdout.rstrip(b"\n"))
     try:
         yield folder
     finally:
+        display.step(terminal.target, "cleaning up")
         try:
             await terminal.files.remove(folder, recursive=True)
         except HermesError as error:

@@ -65,8 +65,8 @@ async def from_index(folder: Path) -> Project:
     sources, wheels = folder / "source", folder / "wheels"
     await _download(pip, [PACKAGE], sources, "--no-binary=:all:")
     await _download(pip, list(WHEELS), wheels, "--only-binary=:all:")
-    _verify(sources, {PACKAGE: PACKAGE_SHA256})
-    _verify(wheels, WHEELS)
+    verify(sources, {PACKAGE: PACKAGE_SHA256})
+    verify(wheels, WHEELS)
     return Project(
         title=PACKAGE.replace("==", " "),
         archive=next(sources.iterdir()),
@@ -134,7 +134,12 @@ async def _download(pip: Sequence[str], wanted: list[str], to: Path, kind: str) 
         raise NoNetwork((lines or ["pip download failed"])[0].removeprefix("ERROR: "))
 
 
-def _verify(folder: Path, wanted: dict[str, str]) -> None:
+def verify(folder: Path, wanted: dict[str, str]) -> None:
+    """Look for a file with each of the SHA-256 hashes in ``folder``.
+
+    Raises:
+        PlaceUnavailable: one is missing; names the package.
+    """
     found = {hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
     for name, digest in wanted.items():
         if digest not in found:

@@ -1,0 +1,148 @@
+"""A guest may say whatever it likes: we answer with an error of ours, soon, and with nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hermes_exec.backend import Channel, Exit, Receiver
+from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable, ProtocolError
+from hermes_exec.guest import wire
+from hermes_exec.link.link import Link
+from hermes_exec_backends.local import LocalBackend
+from tests.properties.test_guest_fuzz import ANYTHING, NUMBERS, PAYLOADS
+
+CALM = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+WELCOME: dict[str, Any] = {
+    "version": wire.VERSION,
+    "guest": {"id": "x", "folder": "/no/such", "host": os.uname().nodename, "boot": "", "python": "3.6.0", "uid": 0},
+    "highest": 0,
+    "inlets": [],
+    "parts": [],
+}
+KINDS = st.sampled_from([
+    wire.DATA, wire.CREDIT, wire.WELCOME, wire.RESULT, wire.EVENT, wire.FATAL, wire.BYE, wire.REQUEST, 0, 99,
+])  # fmt: skip
+FRAMES = st.tuples(KINDS, st.integers(0, 4), NUMBERS, PAYLOADS).map(lambda parts: wire.frame(*parts))
+WELCOMES = st.one_of(
+    ANYTHING,
+    st.dictionaries(st.sampled_from(list(WELCOME)), ANYTHING, max_size=4).map(lambda some: WELCOME | some),
+    st.sampled_from(list(WELCOME)).map(lambda name: {key: value for key, value in WELCOME.items() if key != name}),
+)
+
+
+class Recording(Channel):
+    """A channel to a guest that has only this to say, and then ends or stays silent."""
+
+    def __init__(self, receiver: Receiver, says: list[bytes]) -> None:
+        self._receiver = receiver
+        self._says = says
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        self._loop.call_soon(self._say)
+
+    def _say(self) -> None:
+        if not self._open:
+            return
+        if self._says:
+            self._receiver.received(self._says.pop(0))
+            self._loop.call_soon(self._say)
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:
+        if self._open:
+            self._open = False
+            self._loop.call_soon(self._receiver.closed, Exit(code=3))
+
+    kill = abandon
+
+    def write(self, *parts: bytes | memoryview) -> None: ...
+
+    def write_eof(self) -> None: ...
+
+    @property
+    def unsent(self) -> int:
+        return 0
+
+    async def drained(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Babbling(LocalBackend):
+    """A place whose guest says what it is told to."""
+
+    def __init__(self, says: list[bytes]) -> None:
+        self._says = says
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        found = re.search(r"<hx [0-9a-f]+>", " ".join(map(os.fsdecode, argv)))
+        assert found
+        says, self._says = self._says, []
+        return Recording(receiver, [found.group().encode(), *says])
+
+
+def meet(says: list[bytes]) -> None:
+    """Open a link to such a guest and ask it for something: all ends soon, by an error that we know."""
+
+    async def ask() -> None:
+        wrong: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        link = Link(Babbling(says), env={}, cwd=None, lease_s=0.01)
+        try:
+            await link.open()
+            call = link.call("exec", {"argv": [b"true"]})
+            assert isinstance(await call.result(), dict)
+        except (PlaceUnavailable, ProtocolError, OutcomeUnknown):
+            pass
+        await link.close()
+        assert not wrong
+
+    async def bounded() -> None:
+        async with asyncio.timeout(5):
+            await ask()
+
+    asyncio.run(bounded())
+
+
+@given(chunks=st.lists(st.binary(max_size=60), max_size=6))
+@CALM
+def test_bytes_that_are_no_protocol_are_an_error_of_ours(chunks: list[bytes]) -> None:
+    meet(chunks)
+
+
+@given(welcome=WELCOMES)
+@CALM
+@example(welcome={})
+@example(welcome=[])
+@example(welcome=WELCOME | {"version": 2})
+@example(welcome=WELCOME | {"guest": []})
+@example(welcome=WELCOME | {"parts": 3})
+@example(welcome=WELCOME | {"inlets": [[1]]})
+@example(welcome=WELCOME | {"highest": None})
+def test_a_strange_welcome_is_an_error_of_ours(welcome: Any) -> None:
+    meet([wire.frame(wire.WELCOME, 0, 0, wire.pack(welcome))])
+
+
+@given(frames=st.lists(FRAMES, max_size=8))
+@CALM
+@example(frames=[wire.frame(wire.CREDIT, 0, 1, b"short")])
+@example(frames=[wire.frame(wire.RESULT, 0, 1, b"")])
+@example(frames=[wire.frame(wire.RESULT, 0, 1, wire.pack([]))])
+@example(frames=[wire.frame(wire.FATAL, 0, 0, wire.pack([]))])
+@example(frames=[wire.frame(wire.BYE, 0, 0, wire.pack(3))])
+@example(frames=[wire.frame(wire.DATA, 7, 1, b"x")])
+@example(frames=[wire.frame(wire.DATA, 0, 1, b"x")])
+def test_strange_frames_after_a_proper_welcome_are_an_error_of_ours(frames: list[bytes]) -> None:
+    meet([wire.frame(wire.WELCOME, 0, 0, wire.pack(WELCOME)), *frames])
