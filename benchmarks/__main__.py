@@ -9,10 +9,14 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from benchmarks import files, latency, opening, scale, streaming
 from benchmarks.figures import Figure, as_json, table
 from benchmarks.peers.serve import PEERS, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _README = Path(__file__).parent.parent / "README.md"
 _PLACE = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmarks -->)", re.DOTALL)
@@ -37,7 +41,7 @@ def main() -> int:
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
     chosen = parser.parse_args()
     part = 10 if chosen.quick else 1
-    groups = {
+    groups: dict[str, Callable[[], list[Figure]]] = {
         "latency": lambda: latency.figures(400 // part),
         "peers": lambda: _peers(60 // part),
         "opening": lambda: opening.figures(40 // part),

@@ -7,11 +7,12 @@ timeouts, files, jobs, PTYs and reconnection are written once, above it (``herme
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hermes_exec.config.profile import Profile
 
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector, Spools
 from hermes_exec.errors import (
@@ -20,7 +20,7 @@ from hermes_exec.errors import (
     UsageError,
 )
 from hermes_exec.guest.wire import WINDOW
-from hermes_exec.result import Result, ShellState
+from hermes_exec.result import Result, ShellState, Truncation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,6 +178,17 @@ async def feed_input(call: Running, data: bytes) -> None:
     call.write_eof()
 
 
+async def feed_or_end(call: Running, data: bytes) -> None:
+    """Send all of a command's standard input; when that is cancelled, end the command."""
+    try:
+        await feed_input(call, data)
+    except asyncio.CancelledError:
+        call.cancel()
+        with contextlib.suppress(HermesError):
+            await call.result()
+        raise
+
+
 async def run(
     context: Context,
     operation: str,
@@ -198,13 +209,8 @@ async def run(
         feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
     try:
         if stdin is not None and feeding is None:
-            await feed_input(call, stdin)
+            await feed_or_end(call, stdin)
         answer = await call.result()
-    except asyncio.CancelledError:
-        call.cancel()
-        with contextlib.suppress(HermesError):
-            await call.result()  # it has ended by then
-        raise
     finally:
         if feeding is not None:
             feeding.cancel()
@@ -255,7 +261,7 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
         and state in range(len(_STATES))
     ):
         raise ProtocolError(f"the guest's answer makes no sense: {answer!r:.300}")
-    truncated: dict[Any, Any] = {}
+    truncated: dict[Literal["stdout", "stderr"], Truncation] = {}
     if lost_out:
         truncated["stdout"] = lost_out
     if lost_err:
@@ -270,7 +276,7 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
         stderr=stderr,
         duration_s=duration,
         truncated=truncated,
-        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,
+        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,  # pyright: ignore[reportUnknownArgumentType]  range membership has shown it to be a number
         note=note,
     )
 

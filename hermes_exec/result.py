@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class ShellState(StrEnum):
@@ -49,7 +51,9 @@ class Result:
     stdout: bytes = b""
     stderr: bytes = b""
     duration_s: float = 0.0
-    truncated: dict[Literal["stdout", "stderr"], Truncation] = field(default_factory=dict)
+    truncated: dict[Literal["stdout", "stderr"], Truncation] = field(
+        default_factory=dict[Literal["stdout", "stderr"], Truncation]
+    )
     """Empty when nothing was left out; else the streams that lost their middle."""
     shell: ShellState = ShellState.NONE
     note: str = ""

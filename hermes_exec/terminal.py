@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
@@ -14,6 +13,7 @@ from hermes_exec.session import Session
 from hermes_exec.stream import Stream
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # children inherit what a nohup above us ignores
 IN_CI = os.environ.get("CI") == "true"
 
 

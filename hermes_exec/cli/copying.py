@@ -3,11 +3,10 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +21,9 @@ from hermes_exec.cli.spots import Spot, inside, own_name, spot
 from hermes_exec.errors import UsageError
 from hermes_exec.files.info import SyncReport, TransferReport
 from hermes_exec.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Links(StrEnum):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
 from hermes_exec import registry
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.config.values import Environment, Seconds, Size, Sources, Text, Words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Profile(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -14,6 +13,8 @@ from hermes_exec.config.paths import shown
 from hermes_exec.config.values import Seconds, Size
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec.config.profile import Profile
 
 

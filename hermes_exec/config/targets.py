@@ -13,7 +13,6 @@ A ``+`` or ``%`` that belongs to a name is written ``%2B`` or ``%25``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -24,6 +23,8 @@ from hermes_exec.config.check import checked, nearest, within
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hermes_exec.config.profile import Profile
 
 PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")

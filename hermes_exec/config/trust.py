@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec.config.paths import read_regular, shown, trust_file, write_private
@@ -18,6 +17,7 @@ from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 class Trust(Enum):

@@ -6,13 +6,15 @@ Validators here never repeat the value: a secret may have been written into the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo
 
 from hermes_exec.config.secrets import SecretSource, parse_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\Z", re.ASCII)
 _UNITS = {

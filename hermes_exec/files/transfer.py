@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +14,8 @@ from hermes_exec.guest.filepatterns import Ignore
 from hermes_exec.guest.filetree import SPECIAL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hermes_exec.guest.fileunpack import Receiver
 
 Links = Literal["refuse", "skip", "keep"]

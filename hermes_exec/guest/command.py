@@ -115,11 +115,8 @@ class Exec(Command):
 
     def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
         super().__init__(request, arguments)
-        self._pipes = self.open_outlets(bool(arguments.get("merge")))
-        stdin = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) if not arguments.get("stdin") else self._stdin()
         self._over = False
         self._killing = False
-        self._runner: "Runner" = pool.take()
         self._cwd: bytes = os.path.join(request.client.cwd, arguments.get("cwd") or b"")
         env = dict(request.client.env)
         env.update(arguments.get("env") or {})
@@ -130,11 +127,18 @@ class Exec(Command):
         }
         if self.confined is not None:
             spec["confine"] = self.confined.spec()
-        self.begin()
+        self._pipes = self.open_outlets(bool(arguments.get("merge")))
+        stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         fds = [stdin, self._pipes[0][2], self._pipes[-1][2]]
-        self._runner.start(spec, fds, self._ended)
-        for fd in set(fds):
-            os.close(fd)
+        try:
+            self._runner: "Runner" = pool.start(spec, fds, self._ended)
+        except OSError:
+            self._let_go(self._pipes)
+            raise
+        finally:
+            for fd in set(fds):
+                os.close(fd)
+        self.begin()
 
     def _stdin(self) -> int:
         theirs, ours = os.pipe()
@@ -177,12 +181,15 @@ class Exec(Command):
             drain_all([outlet for outlet, _, _ in pipes], lambda: self._drained(pipes))
 
     def _drained(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
+        self._let_go(pipes)
+        self.finish()
+
+    def _let_go(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
         for outlet, fd, _ in pipes:
             outlet.release()
             Discard(self.loop, fd)
         if self.request.inlet is not None:
             self.request.inlet.close()
-        self.finish()
 
 
 class Discard:

@@ -74,7 +74,8 @@ def prepare_folder(
     large = [name for name, value in env.items() if len(value) > _LARGE]
     lines: "list[bytes]" = [b"export %b=%b\n" % (name, shelltext.quote(env.pop(name))) for name in large]
     lines.append(b"\\cd -- %b; unset OLDPWD\n" % shelltext.quote(cwd))
-    lines += [line + b"\n" for line in arguments.get("setup") or []]
+    setup: "list[bytes]" = arguments.get("setup") or []
+    lines += [line + b"\n" for line in setup]
     lines.append(b'>|"%b/s/whole"\n' % folder.encode())
     write_file(folder + "/first", b"".join(lines))
     first_state(folder)

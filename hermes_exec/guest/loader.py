@@ -24,7 +24,7 @@ def load(blob: bytes) -> "ModuleType":
         blob = zlib.decompress(blob[1:])
     magic, modules = marshal.loads(blob)
     same = magic == _external.MAGIC_NUMBER
-    kind: "type[ModuleType]" = type(sys)
+    kind = type(sys)  # pyright: ignore[reportUnknownVariableType]  the class of all modules
     package = sys.modules.get(PACKAGE)
     if package is None:
         package = sys.modules[PACKAGE] = kind(PACKAGE)

@@ -84,6 +84,12 @@ def keep(guest: int, folders: "list[str]") -> None:
         if pid == guest:
             status = ended
             break
+    clean_up(folders)
+    os._exit(0 if status == 0 else 1)
+
+
+def clean_up(folders: "list[str]") -> None:
+    """End everything below this process, and remove what was made on disk."""
     give_up = time.monotonic() + tree.GIVE_UP_S
     while True:
         left = tree.living(tree.descendants([os.getpid()]))
@@ -94,7 +100,6 @@ def keep(guest: int, folders: "list[str]") -> None:
         time.sleep(0.002)
     for folder in folders:
         remove_folder(folder)
-    os._exit(0 if status == 0 else 1)
 
 
 def _accept(server: Server, door: "_socket.socket") -> None:
@@ -108,14 +113,15 @@ def _accept(server: Server, door: "_socket.socket") -> None:
 
     def handed_over() -> None:
         server.loop.ignore_read(number)
+        ancillary: "list[tuple[int, int, bytes]]" = []
         try:
-            _, ancillary, _, _ = bridge.recvmsg(1, _socket.CMSG_SPACE(8), _CLOEXEC)
+            ancillary = bridge.recvmsg(1, _socket.CMSG_SPACE(8), _CLOEXEC)[1]
         except OSError:
-            ancillary = []
+            pass  # told by there being nothing
         if not ancillary:
             bridge.close()
             return
-        data = ancillary[0][2]
+        data: bytes = ancillary[0][2]
         connection = Connection(
             server, int.from_bytes(data[:4], sys.byteorder), int.from_bytes(data[4:8], sys.byteorder)
         )
@@ -140,9 +146,11 @@ def main(load_part: "Any", nonce: str) -> None:
         "uid": os.getuid(),
     }
     os.chdir("/")
+    folders = [folder, "/var/tmp/hx-" + name, "/tmp/hx-" + name]
+    keeper = os.getpid()
     guest = os.fork()
     if guest:
-        keep(guest, [folder, "/var/tmp/hx-" + name, "/tmp/hx-" + name])
+        keep(guest, folders)
     try:
         os.setsid()
         for number in (_signal.SIGHUP, _signal.SIGINT):
@@ -160,6 +168,8 @@ def main(load_part: "Any", nonce: str) -> None:
         os.close(null)
         Connection(server, fd_in, fd_out)
         loop.run()
+        if os.getppid() != keeper:  # somebody has killed it
+            clean_up(folders)
         os._exit(0)
     except BaseException:  # noqa: BLE001  said on standard error, which the link keeps
         report()

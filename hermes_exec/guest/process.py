@@ -49,7 +49,11 @@ class Runner:
         self._on_end = on_end
         self._on_started = on_started
         spec["tell"] = on_started is not None
-        runner.send_spec(self._channel, spec, fds)
+        try:
+            runner.send_spec(self._channel, spec, fds)
+        except OSError:
+            self._on_end = None
+            raise
 
     def _replied(self) -> None:
         try:
@@ -119,6 +123,16 @@ class Pool:
                 return used
             self._left.append(used)
         return self._idle.pop() if self._idle else Runner(self._loop, self)
+
+    def start(self, spec: "dict[str, Any]", fds: "list[int]", on_end: "Callable[[int, int], None]") -> Runner:
+        """Start a program below a runner that has nothing else below it."""
+        while True:
+            used = self.take()
+            try:
+                used.start(spec, fds, on_end)
+            except (BrokenPipeError, ConnectionResetError):
+                continue  # somebody has killed that one
+            return used
 
     def give_back(self, used: Runner, left: bool) -> None:
         """The program of a runner has ended, with or without leaving something behind."""

@@ -41,6 +41,7 @@ class Session:
         self._dialect = shelltext.Dialect(self.folder, os.path.basename(self._program).startswith(b"bash"))
         self._env = prepare_folder(self.folder, self._dialect, client, arguments)
         self._watches = watches
+        self._request = request
         self._outputs = Outputs(request)
         self._queue: "Deque[ShellCommand]" = deque()
         self._current: "ShellCommand | None" = None
@@ -291,9 +292,12 @@ class Session:
         if self._current is not None:
             self._current.answer.setdefault("cancelled", True)
             self._deliver(self._current)
+        else:
+            self._outputs.retire()
         self._orphans.kill_all(_GRACE_S, self._gone)
         remove_folder(self.folder)
 
     def _gone(self, _: "list[int]") -> None:
+        self._request.finish({})
         if self._closed is not None:
             self._closed()

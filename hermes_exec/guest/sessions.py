@@ -20,8 +20,15 @@ def install(server: "Server") -> None:
     refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
     watches: "list[Watches]" = []
 
-    def forget(key: "tuple[Client, int]") -> None:
-        refused.pop(key, None)
+    clients: "set[Client]" = set()
+
+    def leave(client: "Client") -> None:
+        """That client is gone, and so are its sessions."""
+        clients.discard(client)
+        for key in [key for key in refused if key[0] is client]:
+            del refused[key]
+        for key in [key for key in sessions if key[0] is client]:
+            sessions.pop(key).close(lambda: None)
 
     def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
@@ -29,23 +36,23 @@ def install(server: "Server") -> None:
             native.become_subreaper()
             runner.raise_descriptor_limit()
             watches.append(Watches(server.loop))
+        if client not in clients:
+            clients.add(client)
+            client.on_close.append(lambda: leave(client))
         key = (client, request.number)
         try:
             session = sessions[key] = Session(watches[0], request, arguments)
         except OSError as error:
             kind = "cwd" if error.filename else "os"
             refused[key] = (kind, describe(error), error.errno or 0)
-            client.on_close.append(lambda: forget(key))
             request.fail(*refused[key])
             return
-        request.cancel = lambda: session.close(lambda: None)
 
-        def close() -> None:
-            open_one = sessions.pop(key, None)
-            if open_one is not None:
-                open_one.close(lambda: None)
+        def cancel() -> None:
+            sessions.pop(key, None)
+            session.close(lambda: None)
 
-        client.on_close.append(close)
+        request.cancel = cancel
 
     def run(request: "Request", arguments: "dict[str, Any]") -> None:
         key = (request.client, arguments["session"])

@@ -108,7 +108,7 @@ def pack(value: "Any") -> bytes:
 
 
 def _pack(value: "Any", put: "Callable[[bytes], Any]") -> None:
-    kind: "type[Any]" = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]  anything at all
     if kind is int:
         _pack_int(value, put)
     elif kind is str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import struct
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
@@ -19,14 +21,45 @@ _PREAMBLE = 64 << 10
 _STDERR = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The first word of a guest, checked."""
+
+    guest: dict[str, Any]
+    """Where it is and who: ``folder``, ``host`` and ``boot`` are text."""
+    highest: int
+    inlets: dict[int, int]
+    parts: frozenset[str]
+
+    @classmethod
+    def read(cls, payload: bytes) -> Welcome:
+        """Take it from a frame; raises WireError when it makes no sense."""
+        value = wire.unpack(payload)
+        version = value.get("version")
+        if version != wire.VERSION:
+            raise wire.WireError(f"it speaks version {version}, not {wire.VERSION}")
+        highest: Any = value["highest"]
+        inlets: dict[Any, Any] = dict(value["inlets"])
+        parts: frozenset[Any] = frozenset(value["parts"])
+        welcome = cls(dict(value["guest"]), highest, inlets, parts)
+        if not (
+            all(isinstance(welcome.guest[name], str) for name in ("folder", "host", "boot"))
+            and all(isinstance(number, int) for number in (highest, *inlets, *inlets.values()))
+            and all(isinstance(name, str) for name in parts)
+        ):
+            raise wire.WireError("its welcome makes no sense")
+        return welcome
+
+
 class Attempt:
     """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
 
     def __init__(self, link: Link) -> None:
         self.nonce = f"<hx {os.urandom(12).hex()}>"
-        self.welcome: asyncio.Future[dict[str, Any]] = link.loop.create_future()
+        self.welcome: asyncio.Future[Welcome] = link.loop.create_future()
         self.stderr = b""
         self.over = False
+        self._failed = False
         self.exit_code: int | None = None
         self.channel: Channel | None = None
         self._link = link
@@ -35,6 +68,8 @@ class Attempt:
 
     def received(self, data: bytes, /) -> None:
         """Bytes from the guest."""
+        if self._failed:
+            return
         if self._before is not None:
             self._before += data
             noise, found, data = self._before.partition(self.nonce.encode())
@@ -45,7 +80,7 @@ class Attempt:
             self._before = None
         try:
             self._parser.feed(data)
-        except (wire.WireError, KeyError, TypeError, IndexError, ValueError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
             self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
 
     def stderr_received(self, data: bytes, /) -> None:
@@ -67,6 +102,7 @@ class Attempt:
         return f"no guest answered ({how})" + (f": {said[-300:]}" if said else "")
 
     def _fail(self, error: HermesError) -> None:
+        self._failed = True
         if not self.welcome.done():
             self.welcome.set_exception(error)
             self.welcome.exception()

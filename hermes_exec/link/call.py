@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError
 from hermes_exec.guest import wire
 
 if TYPE_CHECKING:
@@ -44,6 +42,10 @@ class Receipts:
     def _send(self) -> None:
         self._due = False
         self._link.send(self.take())
+
+
+_OUT_OF_REACH_S = 5.0
+"""How often a cancelled wait looks whether the place is within reach at all."""
 
 
 class Discard:
@@ -91,15 +93,21 @@ class Call:
             self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
 
     async def result(self) -> dict[str, Any]:
-        """Wait for the answer. A cancelled wait ends what was asked for, and returns when it is gone."""
+        """Wait for the answer.
+
+        A cancelled wait ends what was asked for, and returns when it is gone, or when the place is out of
+        reach: it is then ended as soon as it is reached.
+        """
         try:
             return await self.answer
         except asyncio.CancelledError:
             if self.answer.cancelled():  # the task that waited, not the request
                 self.answer = self._link.loop.create_future()
                 self.cancel()
-                with contextlib.suppress(HermesError):
-                    await self.answer
+                while not self.answer.done():
+                    await asyncio.wait([self.answer], timeout=_OUT_OF_REACH_S)
+                    if not self._link.connected:
+                        break
             raise
 
     def cancel(self) -> None:

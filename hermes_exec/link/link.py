@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
-from hermes_exec.link.attempt import Attempt
+from hermes_exec.link.attempt import Attempt, Welcome
 from hermes_exec.link.call import Call, Discard, Receipts
 
 if TYPE_CHECKING:
@@ -97,6 +97,11 @@ class Link:
         """What ``attach`` needs to find this guest again."""
         return {**self.guest, "interpreter": self._python}
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a channel at this moment."""
+        return self._channel is not None
+
     def call(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:
         """Send a request at once; while the link is down it waits for the next channel."""
         if self._lost is not None:
@@ -159,10 +164,13 @@ class Link:
     def on_frame(self, kind: int, _: int, number: int, payload: bytes) -> None:
         """A whole frame came."""
         if kind == wire.RESULT:
+            answer: Any = wire.unpack(payload)
+            if not isinstance(answer, dict):
+                raise wire.WireError("an answer that is none")
             call = self._calls.pop(number, None)
             if call is not None:
                 self._receipts.add(number)
-                call.answered(wire.unpack(payload))
+                call.answered(answer)  # pyright: ignore[reportUnknownArgumentType]  its fields are looked at by who asked
         elif kind == wire.CREDIT:
             call = self._calls.get(number)
             if call is not None:
@@ -170,7 +178,7 @@ class Link:
         elif kind == wire.WELCOME:
             attempt = self._attempt
             if attempt is not None and not attempt.welcome.done():
-                attempt.welcome.set_result(wire.unpack(payload))
+                attempt.welcome.set_result(Welcome.read(payload))
         elif kind == wire.BYE:
             if not wire.unpack(payload)["ends"]:
                 self._drop_channel()
@@ -202,7 +210,7 @@ class Link:
         if self._lost is None:
             self._reconnecting = self.loop.create_task(self._reconnect())
 
-    async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> dict[str, Any]:
+    async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> Welcome:
         self._attempt = attempt
         channel = await self._backend.spawn([self._python, *argv], attempt)
         attempt.channel = channel
@@ -216,13 +224,10 @@ class Link:
         except BaseException:
             channel.kill()
             raise
-        if welcome["version"] != wire.VERSION:
-            channel.abandon()
-            raise ProtocolError(f"the guest speaks version {welcome['version']}, not {wire.VERSION}")
         if attempt.over:
             raise PlaceUnavailable("the channel broke as soon as the guest had answered")
-        self.guest = dict(welcome["guest"])
-        self._parts = set(welcome["parts"])
+        self.guest = welcome.guest
+        self._parts = set(welcome.parts)
         self._channel = channel
         self._gone.clear()
         return welcome
@@ -238,7 +243,7 @@ class Link:
         }
         return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
 
-    async def _bridge(self, *, known: bool) -> dict[str, Any]:
+    async def _bridge(self, *, known: bool) -> Welcome:
         attempt = Attempt(self)
         guest = self.guest
         argv = bootstrap.bridge(str(guest["folder"]), str(guest["host"]), str(guest["boot"]), attempt.nonce)
@@ -255,20 +260,18 @@ class Link:
                 if code in {_GONE, _ELSEWHERE} or self.loop.time() > give_up:
                     self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
                     return
-            except HermesError as error:
-                self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
+            except Exception as error:  # noqa: BLE001  whatever it is, nobody may wait for ever
+                self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error})"))
                 return
             else:
                 self._resume(welcome)
                 return
 
-    def _resume(self, welcome: dict[str, Any]) -> None:
+    def _resume(self, welcome: Welcome) -> None:
         for part in sorted(self._needed):  # one may have been lost on its way
             self.need(part)
-        offsets = dict(welcome["inlets"])
-        highest = welcome["highest"]
         for call in list(self._calls.values()):
-            for frame in call.resend(offsets.get(call.number, 0), known=call.number <= highest):
+            for frame in call.resend(welcome.inlets.get(call.number, 0), known=call.number <= welcome.highest):
                 self.send(frame)
 
     def _lose(self, error: HermesError) -> None:

@@ -13,13 +13,13 @@ against accidents, not against a program that wants to tell.
 from __future__ import annotations
 
 import base64
-import builtins
 import json
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
 
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import Iterable, Iterator
 
     from hermes_exec.config.secrets import Secret

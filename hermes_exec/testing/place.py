@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
@@ -14,6 +13,8 @@ import hermes_exec
 from hermes_exec.errors import HermesError, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable
+
     from hermes_exec.backend import Backend
     from hermes_exec.link.link import Link
     from hermes_exec.session import Session

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from subprocess import PIPE
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
 
 COMMAND = [sys.executable, "-I", "-m", "hermes_exec"]
 LIMIT_S = 170
@@ -89,8 +91,12 @@ def cli(tmp_path: Path) -> Generator[Cli]:
     command = Cli(tmp_path)
     yield command
     for child in command.started:
-        child.kill()
-        child.wait()
+        child.terminate()  # so that what it started in the place ends too, not only when its lease does
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
         for stream in (child.stdin, child.stdout, child.stderr):
             if stream is not None:
                 stream.close()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -16,6 +15,8 @@ from hermes_exec.cli.demo import source
 from hermes_exec.errors import PlaceUnavailable
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.slow

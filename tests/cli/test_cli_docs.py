@@ -35,6 +35,7 @@ def renewed(text: str) -> str:
     return BLOCK.sub(fill, text)
 
 
+@pytest.mark.timeout(600)
 def test_the_documented_help_is_that_of_the_commands() -> None:
     text = DOCS.read_text()
     assert text == renewed(text), f"renew it: python {Path(__file__).name} --write"

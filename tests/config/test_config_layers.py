@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +22,9 @@ from hermes_exec.config.load import (
 )
 from hermes_exec.config.paths import audit_file, state_folder, trust_file, user_file
 from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DOCKER = '[backends.{name}]\ntype = "docker"\nimage = "{image}"\n'
 

@@ -6,7 +6,7 @@ import copy
 import json
 import pickle
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.secrets import Secret, SecretSource, parse_secrets, resolve_secrets
 from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VALUE = "hunter2-the-password"
 

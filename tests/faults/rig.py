@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,13 @@ from hermes_exec.testing.place import link
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hermes_exec.terminal import Terminal
+
+
+Limits = tuple[int | None, int | None]
+"""After how many bytes a channel breaks, to the place and from it; None for never."""
 
 
 def parent(pid: int) -> int:
@@ -66,30 +72,24 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-class Cuts:
-    """After how many bytes the next channels break, in each direction; None for one that holds."""
-
-    def __init__(self, up: Sequence[int | None] = (), down: Sequence[int | None] = ()) -> None:
-        self._up: Iterator[int | None] = iter(up)
-        self._down: Iterator[int | None] = iter(down)
-        self.made = 0
-
-    def next(self) -> tuple[int | None, int | None]:
-        """The limits of one more channel."""
-        self.made += 1
-        return next(self._up, None), next(self._down, None)
-
-
 class CuttingChannel(Channel, Receiver):
     """A channel that breaks, in mid-frame if need be, after so many bytes to or from the place."""
 
-    def __init__(self, receiver: Receiver, up: int | None, down: int | None) -> None:
+    def __init__(self, receiver: Receiver, limits: Limits) -> None:
         self._receiver = receiver
-        self._up = up
-        self._down = down
+        self._up, self._down = limits
+        self.sent = 0
+        self.taken = 0
         self.inner: Channel
 
+    def cut_after(self, up: int | None, down: int | None) -> None:
+        """Break after so many more bytes to (``up``) or from (``down``) the place."""
+        self._up, self._down = up, down
+        if up == 0 or down == 0:
+            self.inner.abandon()
+
     def write(self, *parts: bytes | memoryview) -> None:
+        self.sent += sum(map(len, parts))
         if self._up is None:
             self.inner.write(*parts)
             return
@@ -101,6 +101,7 @@ class CuttingChannel(Channel, Receiver):
             self.inner.abandon()
 
     def received(self, data: bytes, /) -> None:
+        self.taken += len(data)
         if self._down is None:
             self._receiver.received(data)
             return
@@ -140,17 +141,29 @@ class CuttingChannel(Channel, Receiver):
 
 
 class CuttingBackend(LocalBackend):
-    """This machine over channels that break as told. ``gate`` holds back new channels while it is not set."""
+    """This machine, over channels that break as told.
 
-    def __init__(self, cuts: Cuts | None = None) -> None:
-        self.cuts = cuts or Cuts()
+    ``limits`` are those of the next channels after the first, which holds. ``gate`` holds new channels
+    back while it is not set.
+    """
+
+    def __init__(self) -> None:
+        self.limits: deque[Limits] = deque()
+        self.channels: list[CuttingChannel] = []
         self.gate = asyncio.Event()
         self.gate.set()
+
+    @property
+    def channel(self) -> CuttingChannel:
+        """The newest channel."""
+        return self.channels[-1]
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         await self.gate.wait()
-        channel = CuttingChannel(receiver, *self.cuts.next())
+        limits = self.limits.popleft() if self.channels and self.limits else (None, None)
+        channel = CuttingChannel(receiver, limits)
         channel.inner = await super().spawn(argv, channel, env=env)
+        self.channels.append(channel)
         return channel

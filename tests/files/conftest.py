@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Awaitable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +17,8 @@ from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Generator, Mapping, Sequence
+
     from hermes_exec.backend import Channel, Receiver
 
 R = TypeVar("R")

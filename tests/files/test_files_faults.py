@@ -7,8 +7,6 @@ import errno
 import os
 import resource
 import signal
-import subprocess
-from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +18,9 @@ from hermes_exec.files import Files
 from hermes_exec.files.upload import RESUMABLE
 
 if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Generator
+
     from hermes_exec_backends.local.channel import ProcessChannel
     from tests.files.conftest import Rig, Told
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import marshal
 import os
 import tempfile
-from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.errors import ProtocolError, TransferError
-from hermes_exec.guest import filetree, wire
+from hermes_exec.guest import filescan, filetree, wire
 from hermes_exec.guest.filepatterns import Ignore
 from hermes_exec.guest.filesafe import Refused, leads_out
 from hermes_exec.guest.filetree import FILE, FOLDER, LARGE, LEAVE, LINK, META, ROOT, SKIP
 from hermes_exec.guest.fileunpack import Receiver
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Generator, Iterator
+
     from tests.files.conftest import Rig
 
 Entry = tuple[int, bytes, bytes]
@@ -315,6 +317,30 @@ def test_a_liar_cannot_make_a_sync_delete_outside(rig: Rig) -> None:
     rig.run(rig.files.sync(rig.here, ".", direction="down", delete=True))
     assert (rig.base / "precious").exists()
     assert not (rig.here / "extra").exists()
+
+
+def test_what_the_place_could_not_look_into_is_not_taken_for_deleted(rig: Rig) -> None:
+    closed = filescan.BLOCK.pack(1, 0, 1, 0) + b"d" + filescan.RECORD.pack(0, errno.EACCES, 0)
+    make_hostile(rig, f"filescan.scan = lambda root, ignore: [{closed!r}]")
+    (rig.here / "d").mkdir()
+    (rig.here / "d/a").touch()
+    with pytest.raises(PermissionError, match=r"cannot sync \./d: Permission denied"):
+        rig.run(rig.files.sync(rig.here, ".", direction="down", delete=True))
+    assert (rig.here / "d/a").exists()
+
+
+@pytest.mark.parametrize(
+    "path", [b"../outside/precious", b"out/precious", b"/etc/x", b"..", b"d/../../outside/precious"]
+)
+def test_pruning_stays_in_its_folder(land: Ground, path: bytes) -> None:
+    (land.root / "d").mkdir()
+    root = os.open(land.root, os.O_RDONLY)
+    try:
+        with pytest.raises((Refused, OSError)):
+            filescan.prune(root, [path])
+    finally:
+        os.close(root)
+    assert (land.outside / "precious").exists()
 
 
 def test_a_file_with_another_hash_is_not_kept(rig: Rig) -> None:

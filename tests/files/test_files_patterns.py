@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from hermes_exec.files.compare import Scan
 from hermes_exec.guest import filescan
 from hermes_exec.guest.filepatterns import Ignore
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAMES = ("a", "b", "ab", "a.py", "foo", ".x", "a b", "[", "b]", "-", "é", "a\\", "!a", "#a", "A")
 FOLDERS = ("", "a/", "foo/", "foo/a/", "foo/b/", "foo/a/b/", "b/a/foo/", "a.py.d/", "[/")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +12,13 @@ from hypothesis import strategies as st
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import Change
-from hermes_exec.files.compare import Scan, compare
 from hermes_exec.files.sync import Direction, portions
 from hermes_exec.guest import filescan
 from hermes_exec.guest.filepatterns import Ignore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.files.conftest import Rig, Seen, Told
 
 directions = pytest.mark.parametrize("direction", ["up", "down"])
@@ -282,13 +282,6 @@ def test_an_unknown_direction_is_a_usage_error(rig: Rig) -> None:
     sideways: Direction = "sideways"  # type: ignore[assignment]  # as someone without a type checker would
     with pytest.raises(UsageError, match="sideways"):
         rig.run(rig.files.sync(rig.here, ".", direction=sideways))
-
-
-def test_a_folder_that_cannot_be_seen_is_an_error_before_anything_is_deleted() -> None:
-    closed = filescan.BLOCK.pack(1, 0, 1, 0) + b"d" + filescan.RECORD.pack(0, 13, 0)
-    source = Scan.of(closed)
-    assert source.unreadable == {b"d": 13}
-    assert compare(Scan(), source).delete == []
 
 
 def test_paths_are_sent_in_portions_of_bounded_size() -> None:

@@ -14,7 +14,6 @@ from array import array
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +22,8 @@ from hermes_exec.forward import Endpoint, Forward
 from hermes_exec.link.link import Link
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec.carrier import Running
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]

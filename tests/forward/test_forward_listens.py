@@ -8,14 +8,16 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable, Generator
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from hermes_exec.errors import Closed, OutcomeUnknown, UsageError
 from hermes_exec.forward import Endpoint, Forward
 from hermes_exec.link.link import Link
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]

@@ -87,7 +87,7 @@ def run_bounded(work: Awaitable[None]) -> None:
     """Run a whole test."""
 
     async def whole() -> None:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(300):
             await work
 
     asyncio.run(whole())

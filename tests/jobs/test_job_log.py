@@ -108,6 +108,7 @@ def test_a_log_is_the_same_from_any_offset(live: Live) -> None:
     live(scenario)
 
 
+@pytest.mark.timeout(600)
 def test_an_offset_far_into_a_finely_woven_log_is_found(live: Live) -> None:
     async def scenario(link: Link) -> None:  # more records than one stride of the index has
         job = await start_job(link, "local", [sys.executable, "-c", WOVEN], stdin=True)

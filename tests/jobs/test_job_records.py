@@ -6,12 +6,14 @@ import json
 import logging
 import os
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec.records import GuestRecord, read_record, read_records, remove_record, write_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RECORD = GuestRecord(
     id="0123456789abcdef",

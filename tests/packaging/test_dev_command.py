@@ -85,6 +85,7 @@ def test_a_chosen_python_that_does_not_work_is_refused(checkout: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_failed_setup_says_why_and_is_tried_again(checkout: Path, tmp_path: Path) -> None:
     (checkout / "dev.lock").write_text("no-such-tool==1 --hash=sha256:" + "0" * 64 + "\n")
     offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path), "UV_OFFLINE": "1"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,8 @@ from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec.backend import Backend, Channel, Receiver
 
 Scenario = Callable[[Terminal], Awaitable[None]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,8 @@ from hermes_exec.errors import PlaceError, UsageError
 from hermes_exec_backends.local.backend import INHERITED
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec.terminal import Terminal
 
 SET_BY_SHELLS = {"PWD", "OLDPWD", "SHLVL", "_", "LC_ALL", "LC_CTYPE"}

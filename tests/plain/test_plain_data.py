@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,8 @@ from hermes_exec.plain import PlainCarrier
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Running
     from hermes_exec.terminal import Terminal

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +14,9 @@ from hermes_exec.errors import TransferError
 from hermes_exec.plain import PlainCarrier, scripts
 from hermes_exec.plain.place import Place
 from hermes_exec_backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 In = Callable[[Callable[[PlainCarrier], Awaitable[None]]], None]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +12,9 @@ from hermes_exec.testing import Place
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from pathlib import Path
+
     from hermes_exec.terminal import Terminal
 
 

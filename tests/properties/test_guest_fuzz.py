@@ -53,8 +53,9 @@ KINDS = st.sampled_from([
 ])  # fmt: skip
 FRAMES = st.tuples(KINDS, st.integers(0, 3) | st.just(255), NUMBERS, PAYLOADS).map(lambda parts: wire.frame(*parts))
 HELLO: dict[str, Any] = {"known": False, "lease_s": 0.2, "env": {}, "cwd": None, "received": []}
-HELLOS = st.one_of(
-    st.fixed_dictionaries({}),
+NO_HELLO: dict[str, Any] = {}
+HELLOS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.just(NO_HELLO),
     st.dictionaries(
         st.sampled_from(["known", "lease_s", "env", "cwd", "received"]),
         ANYTHING | st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=3),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,9 @@ from hermes_exec.guest import wire
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.properties.test_guest_fuzz import ANYTHING, NUMBERS, PAYLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 CALM = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 WELCOME: dict[str, Any] = {
@@ -38,11 +40,13 @@ WELCOMES = st.one_of(
 
 
 class Recording(Channel):
-    """A channel to a guest that has only this to say, and then ends or stays silent."""
+    """A channel to a guest that has only this to say, at once and when it is asked for something, and ends."""
 
-    def __init__(self, receiver: Receiver, says: list[bytes]) -> None:
+    def __init__(self, receiver: Receiver, first: list[bytes], then: list[bytes]) -> None:
         self._receiver = receiver
-        self._says = says
+        self._says = first
+        self._then = then
+        self._written = 0
         self._loop = asyncio.get_running_loop()
         self._open = True
         self._loop.call_soon(self._say)
@@ -53,7 +57,7 @@ class Recording(Channel):
         if self._says:
             self._receiver.received(self._says.pop(0))
             self._loop.call_soon(self._say)
-        else:
+        elif self._written > 1 or not self._then:
             self.abandon()
 
     def abandon(self) -> None:
@@ -63,7 +67,11 @@ class Recording(Channel):
 
     kill = abandon
 
-    def write(self, *parts: bytes | memoryview) -> None: ...
+    def write(self, *parts: bytes | memoryview) -> None:
+        self._written += 1
+        if self._written == 2:  # the request, after what starts a guest
+            self._says += self._then
+            self._loop.call_soon(self._say)
 
     def write_eof(self) -> None: ...
 
@@ -81,25 +89,26 @@ class Recording(Channel):
 class Babbling(LocalBackend):
     """A place whose guest says what it is told to."""
 
-    def __init__(self, says: list[bytes]) -> None:
-        self._says = says
+    def __init__(self, first: list[bytes], then: list[bytes]) -> None:
+        self._first = first
+        self._then = then
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         found = re.search(r"<hx [0-9a-f]+>", " ".join(map(os.fsdecode, argv)))
         assert found
-        says, self._says = self._says, []
-        return Recording(receiver, [found.group().encode(), *says])
+        first, then, self._first, self._then = self._first, self._then, [], []
+        return Recording(receiver, [found.group().encode(), *first], then)
 
 
-def meet(says: list[bytes]) -> None:
+def meet(first: list[bytes], then: list[bytes]) -> None:
     """Open a link to such a guest and ask it for something: all ends soon, by an error that we know."""
 
     async def ask() -> None:
         wrong: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
-        link = Link(Babbling(says), env={}, cwd=None, lease_s=0.01)
+        link = Link(Babbling(first, then), env={}, cwd=None, lease_s=0.01)
         try:
             await link.open()
             call = link.call("exec", {"argv": [b"true"]})
@@ -119,7 +128,7 @@ def meet(says: list[bytes]) -> None:
 @given(chunks=st.lists(st.binary(max_size=60), max_size=6))
 @CALM
 def test_bytes_that_are_no_protocol_are_an_error_of_ours(chunks: list[bytes]) -> None:
-    meet(chunks)
+    meet(chunks, [])
 
 
 @given(welcome=WELCOMES)
@@ -132,7 +141,7 @@ def test_bytes_that_are_no_protocol_are_an_error_of_ours(chunks: list[bytes]) ->
 @example(welcome=WELCOME | {"inlets": [[1]]})
 @example(welcome=WELCOME | {"highest": None})
 def test_a_strange_welcome_is_an_error_of_ours(welcome: Any) -> None:
-    meet([wire.frame(wire.WELCOME, 0, 0, wire.pack(welcome))])
+    meet([wire.frame(wire.WELCOME, 0, 0, wire.pack(welcome))], [])
 
 
 @given(frames=st.lists(FRAMES, max_size=8))
@@ -145,4 +154,4 @@ def test_a_strange_welcome_is_an_error_of_ours(welcome: Any) -> None:
 @example(frames=[wire.frame(wire.DATA, 7, 1, b"x")])
 @example(frames=[wire.frame(wire.DATA, 0, 1, b"x")])
 def test_strange_frames_after_a_proper_welcome_are_an_error_of_ours(frames: list[bytes]) -> None:
-    meet([wire.frame(wire.WELCOME, 0, 0, wire.pack(WELCOME)), *frames])
+    meet([wire.frame(wire.WELCOME, 0, 0, wire.pack(WELCOME))], frames)

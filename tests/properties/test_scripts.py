@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,8 @@ from tests.properties.conftest import Bare, bare_bash
 from tests.properties.shellscripts import SCRIPTS, STEPS, quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hermes_exec.result import Result
     from hermes_exec.terminal import Terminal
     from hermes_exec.testing import Place

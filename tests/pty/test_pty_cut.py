@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec.link.link import Link
 from hermes_exec.pty import Pty, link_pty
+
+if TYPE_CHECKING:
+    import asyncio
+    from pathlib import Path
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]

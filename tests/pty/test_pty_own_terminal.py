@@ -13,12 +13,15 @@ import sys
 import termios
 import textwrap
 import time
-from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.tty import Escape, Screen, size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 PROGRAM = """
 import asyncio, fcntl, sys, termios

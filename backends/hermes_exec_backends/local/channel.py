@@ -28,11 +28,16 @@ _BATCH = 64
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
+_left: set[subprocess.Popen[bytes]] = set()
+"""Processes that outlive their channel, as a guest does that keeps jobs; each is reaped when it has ended."""
+
+
 class ProcessChannel(Channel):
     """The streams of one child process, which leads a session of its own."""
 
     def __init__(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> None:
         """Start ``argv``; raises OSError when it cannot be started."""
+        _left.difference_update([process for process in _left if process.poll() is not None])
         self._loop = asyncio.get_running_loop()
         self._receiver = receiver
         self._process = subprocess.Popen(
@@ -80,6 +85,7 @@ class ProcessChannel(Channel):
 
     def _exited(self) -> None:
         self._process.wait()
+        _left.discard(self._process)
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._check_end()
@@ -200,6 +206,8 @@ class ProcessChannel(Channel):
 
     def abandon(self) -> None:
         """Close our ends at once; the process is reaped when it ends."""
+        if self._process.returncode is None:
+            _left.add(self._process)
         self._close_stdin()
         for fd in list(self._readers):
             self._close_reader(fd)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.values import LocalPath, Name, Seconds, Source, Words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SPELT = re.compile(r"//(?:(.*)@)?(?:\[([^@/\[\]]+)\]|([^@:/\[\]]+))(?::([0-9]{1,5}))?/?", re.ASCII)
 
