@@ -44,6 +44,7 @@ class Background:
                 os.close(fd)
 
         self._loop.on_read(fd, read)
+        read()  # where nobody has it open any more, no event would tell
 
 
 class Outputs:

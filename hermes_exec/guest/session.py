@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .shellcommand import ShellCommand
 
 _GRACE_S = 0.5
-
 KEPT, RESTORED, ROLLED_BACK = range(3)
 
 
@@ -271,11 +270,8 @@ class Session:
             self._note = UNREADABLE
             return
         self._stillborn = 0
-        how = "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
         while self._queue:
-            command = self._queue.popleft()
-            command.answer.update(error="os", message="its shell ends as soon as it starts ({})".format(how))
-            command.finish()
+            self._queue.popleft().refuse(status)
 
     def close(self, done: "Callable[[], None]") -> None:
         """End the shell and everything that its commands left; ``done`` is called when it is gone."""

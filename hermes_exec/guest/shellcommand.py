@@ -73,6 +73,12 @@ class ShellCommand(Command):
             os.close(self.stdin_keeper)
             self.stdin_keeper = -1
 
+    def refuse(self, status: int) -> None:
+        """Nothing ran, because each shell ended as soon as it started, the last one with this wait status."""
+        how = "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
+        self.answer.update(error="os", message="its shell ends as soon as it starts ({})".format(how))
+        self.finish()
+
     def connect(self, fds: "list[int]") -> None:
         """Send what comes out of these pipes as the output of this command."""
         channels = (wire.STDOUT,) if self.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
