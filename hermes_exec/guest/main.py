@@ -102,10 +102,15 @@ def clean_up(folders: "list[str]") -> None:
         remove_folder(folder)
 
 
+def _accepted(door: "_socket.socket") -> int:
+    """The descriptor of the next connection; what socket.accept is made of, which typeshed does not name."""
+    return door._accept()[0]  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001  see above
+
+
 def _accept(server: Server, door: "_socket.socket") -> None:
     """A bridge hands over the descriptors of a new connection, and waits until it is closed."""
     try:
-        number: int = door._accept()[0]  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
+        number = _accepted(door)
     except OSError:
         return  # it has hung up already
     bridge = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)

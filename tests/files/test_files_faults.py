@@ -146,6 +146,27 @@ def test_an_upload_of_another_content_begins_anew(rig: Rig) -> None:
     assert (rig.there / "out").read_bytes() == source.read_bytes()
 
 
+def test_a_tree_whose_upload_was_lost_has_whole_files_and_sync_goes_on(rig: Rig) -> None:
+    for number in range(60):
+        path = rig.here / f"top/{number:02}/inner"
+        path.mkdir(parents=True)
+        (path / "a").write_bytes(os.urandom(MIB // 2))
+        (path.parent / "b").write_bytes(os.urandom(1000))
+    kill = At(lambda: os.kill(guest(rig), signal.SIGKILL), every=16 * MIB)
+    with pytest.raises(OutcomeUnknown):
+        rig.run(rig.files.upload(rig.here, "out", progress=kill))
+    rig.link.detach()
+    rig.open()
+    arrived = {path: entry for path, entry in rig.tree(rig.there / "out").items() if ".hx-" not in path}
+    sent = rig.tree(rig.here)
+    files = [path for path, entry in arrived.items() if entry[0] == "file"]
+    assert len(files) >= 16
+    assert all(arrived[path] == sent[path] for path in files)
+    assert len(rig.unfinished) <= 2  # a file, or a folder and what is in it
+    rig.run(rig.files.sync(rig.here, "out", delete=True))
+    assert rig.tree(rig.there / "out") == sent
+
+
 def part_of(rig: Rig, source: Path) -> Path:
     """Where an upload of this name keeps its unfinished file."""
     upload_until_the_guest_is_killed(rig, source)
