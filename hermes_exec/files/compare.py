@@ -67,6 +67,11 @@ class Scan:
     folders: dict[bytes, Block] = field(default_factory=dict[bytes, Block])
     unreadable: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
+    @property
+    def is_missing(self) -> bool:
+        """True when there is not even the root."""
+        return not self.folders and not self.unreadable
+
     @classmethod
     def of(cls, data: bytes) -> Scan:
         """Parse what the scanner packed."""

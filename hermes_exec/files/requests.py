@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
+_WORTH_A_STEP = 512 << 10
+"""Bytes to hand to another thread at once; far below the window, so that the place never waits for it."""
+
 
 def encode(path: Path) -> bytes:
     """The bytes of a path; raises UsageError on one that no system takes."""
@@ -34,13 +37,17 @@ class Incoming:
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
+        self._size = 0
+        self._wanted = 1
         self._waiting: asyncio.Future[None] | None = None
         self._over = False
 
     def feed(self, _call: Running, _channel: int, data: bytes, /) -> None:
         """Bytes came; they count as consumed once whoever took them says so."""
         self._pieces.append(data)
-        self._wake()
+        self._size += len(data)
+        if self._size >= self._wanted:
+            self._wake()
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -51,12 +58,14 @@ class Incoming:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    async def take(self) -> list[bytes]:
-        """What came since the last time, at least something; an empty list at the end."""
-        while not self._pieces and not self._over:
+    async def take(self, least: int = 1) -> list[bytes]:
+        """What came since the last time, at least so many bytes; less, or an empty list, only at the end."""
+        self._wanted = least
+        while self._size < least and not self._over:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         pieces, self._pieces = self._pieces, []
+        self._size = 0
         return pieces
 
 
@@ -99,7 +108,7 @@ class Stream:
 
     async def each(self, use: Callable[[list[bytes]], Awaitable[object]]) -> None:
         """Hand the output to ``use`` as it comes; the place waits while that is not done."""
-        while pieces := await self._incoming.take():
+        while pieces := await self._incoming.take(_WORTH_A_STEP):
             await use(pieces)
             self.call.consumed(STDOUT, sum(map(len, pieces)))
 

@@ -64,7 +64,7 @@ class Sync:
         if self._wish.dry_run:
             return self._report(source, plan, len(plan.copy) - plan.folders, plan.size, len(plan.delete), ())
         removed = await self._prune(plan)
-        done = await self._copy(plan)
+        done = await self._copy(plan) if plan.copy or plan.touch or other.is_missing else TransferReport(0, 0)
         return self._report(source, plan, done.files, done.bytes, removed, done.skipped)
 
     def _scan_here(self, *, missing_ok: bool) -> Scan:
@@ -150,9 +150,6 @@ class Sync:
 
     async def _copy(self, plan: Plan) -> TransferReport:
         steps = plan.steps()
-        done = TransferReport(0, 0)
-        if not steps:
-            return done
         options = self._wish.options
         if self._wish.direction == "up":
             folder = await self._hand.do(os.open, self._local, FOLDER)
@@ -162,7 +159,8 @@ class Sync:
             blocks = sender.planned(steps)
             request = TreeRequest(self._requests, self._remote, options, meter)
             return await send_tree(request, self._hand, sender, blocks)
-        for portion in portions(steps):
+        done = TransferReport(0, 0)
+        for portion in portions(steps) if steps else [steps]:
             chosen = b"\0".join(portion)
             part = await download(self._requests, self._remote, self._local, options, chosen)
             skipped = done.skipped + part.skipped

@@ -57,8 +57,9 @@ def _send_file(task: "Task", fd: int) -> "Answer":
 def _send_tree(task: "Task", root: int) -> "Answer":
     sender = filetree.Sender(root, task.arguments["verify"])
     try:
-        plan = task.arguments.get("plan")
-        blocks = sender.walk(task.ignore()) if plan is None else sender.planned(plan.split(b"\0"))
+        plan: "bytes | None" = task.arguments.get("plan")
+        steps: "list[bytes]" = plan.split(b"\0") if plan else []
+        blocks = sender.walk(task.ignore()) if plan is None else sender.planned(steps)
         for block in blocks:
             write_all(task.fd_out, block)
     finally:

@@ -65,9 +65,13 @@ def prepare_folder(
 
     Raises OSError when the session's working directory does not exist.
     """
-    cwd: bytes = arguments.get("cwd") or client.cwd
+    cwd: bytes = os.path.join(client.cwd, arguments.get("cwd") or b"")
     os.stat(os.path.join(cwd, b"."))
-    os.makedirs(folder + "/s", 0o700)
+    for path in (os.path.dirname(folder), folder, folder + "/s"):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass  # the runtime folder, unless somebody has removed it
     env = dict(os.environb)
     env.update(client.env)
     env.update(arguments.get("env") or {})

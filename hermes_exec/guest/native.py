@@ -47,11 +47,15 @@ class Touched:
         self._errno = ctypes.get_errno
         self.fd: int = libc().inotify_init1(_IN_NONBLOCK_CLOEXEC)
         if self.fd < 0:
-            raise self._error("inotify_init1")
+            raise self._error("no inotify for a live shell (see fs.inotify.max_user_instances)")
 
     def _error(self, what: str) -> OSError:
         code = self._errno()
         return OSError(code, "{}: {}".format(what, os.strerror(code)))
+
+    def close(self) -> None:
+        """Stop watching anything."""
+        os.close(self.fd)
 
     def watch(self, path: str, reads: bool) -> int:
         """Watch a folder or a file, for ``reads`` too or no longer; gives the number that its events carry."""

@@ -32,15 +32,15 @@ def install(server: "Server") -> None:
 
     def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
-        if not watches:
-            native.become_subreaper()
-            runner.raise_descriptor_limit()
-            watches.append(Watches(server.loop))
         if client not in clients:
             clients.add(client)
             client.on_close.append(lambda: leave(client))
         key = (client, request.number)
         try:
+            if not watches:
+                native.become_subreaper()
+                runner.raise_descriptor_limit()
+                watches.append(Watches(server.loop))
             session = sessions[key] = Session(watches[0], request, arguments)
         except OSError as error:
             kind = "cwd" if error.filename else "os"

@@ -22,7 +22,11 @@ class Watches:
 
     def __init__(self, loop: "Loop") -> None:
         self._statuses = native.Touched()
-        self._begun = native.Touched()
+        try:
+            self._begun = native.Touched()
+        except OSError:
+            self._statuses.close()
+            raise
         self._seen: "dict[int, bool]" = {}
         self._calls: "dict[int, Callable[[bytes], None]]" = {}
         loop.on_read(self._statuses.fd, self._read)

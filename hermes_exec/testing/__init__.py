@@ -1,7 +1,7 @@
 """The conformance suite: what every backend has to do, as tests that any backend can join with five lines.
 
     class TestMine(Conformance):
-        @pytest.fixture(scope="class")
+        @pytest.fixture
         def backend(self) -> Backend:
             return MyBackend()
 
@@ -13,17 +13,9 @@ from __future__ import annotations
 import pytest
 
 _TOPICS = (
-    "running",
-    "output",
-    "input",
-    "sessions",
-    "state",
-    "killing",
-    "streams",
-    "isolation",
-    "machinery",
-    "connection",
-)
+    "running", "output", "input", "streams", "killing", "isolation", "sessions", "state", "machinery",
+    "connection", "jobs", "interactive", "files", "ports", "limiting",
+)  # fmt: skip
 pytest.register_assert_rewrite("hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS))
 
 from hermes_exec.testing.behaviours import Behaviours, needs  # noqa: E402  failures show values from here on

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing.behaviours import Behaviours
+from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import Place, link, marker
 
@@ -110,11 +110,13 @@ class Isolation(Behaviours):
             await terminal.run("sleep 60", timeout=0.1, grace_s=0.1)
         assert await _folders(await place.shared(), name) == []
 
+    @needs("guest")
     async def test_our_folder_is_for_its_owner_alone(self, terminal: Terminal) -> None:
         await terminal.run("true")
-        where = "/run/user /dev/shm /tmp /var/tmp -maxdepth 2 -name 'hx-*'"
-        look = f'find {where} -user "$(id -un)" -perm /077 2>/dev/null'
-        assert (await terminal.run(["sh", "-c", look])).stdout == b""
+        look = 'find "$0" -type d -perm /077 2>/dev/null'
+        folder = str(link(terminal).guest["folder"])
+        assert (await terminal.run(["sh", "-c", look, folder])).stdout == b""
+        assert (await terminal.run(["test", "-O", folder])).exit_code == 0
 
     async def test_a_search_through_all_folders_disturbs_no_session(self, session: Session) -> None:
         await session.run("kept=1")

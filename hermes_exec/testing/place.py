@@ -11,6 +11,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import HermesError, Unsupported
+from hermes_exec.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -29,7 +30,7 @@ class Place:
 
     def __init__(self, backend: Backend, carrier: str | None = None, shell: str | None = None) -> None:
         self.backend = backend
-        self._options: dict[str, Any] = {"audit": False}
+        self._options: dict[str, Any] = {"audit": False, "lease_s": 60.0}
         if carrier is not None:
             self._options["carrier"] = carrier
         self._shell = shell
@@ -104,11 +105,18 @@ class Place:
             self._runner.close()
 
 
-async def _ask_for_a_session(terminal: Terminal) -> None:
-    await terminal.session("by name")
+async def _ask_for_a_list(terminal: Terminal) -> object:
+    return await terminal.files.list("/")
 
 
-_REFUSED: dict[str, Callable[[Terminal], Awaitable[None]]] = {"sessions": _ask_for_a_session}
+_REFUSED: dict[str, Callable[[Terminal], Awaitable[object]]] = {
+    "sessions": lambda terminal: terminal.session("by name"),
+    "jobs": lambda terminal: terminal.start(["true"]),
+    "pty": lambda terminal: terminal.pty(["true"]),
+    "file_transfer": _ask_for_a_list,
+    "forward": lambda terminal: terminal.forward(0, 1),
+    "limits": lambda terminal: terminal.run(["true"], limits=Limits(open_files=9)),
+}
 """What a place without a capability has to refuse; the others have no request of their own."""
 
 

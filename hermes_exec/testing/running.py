@@ -13,6 +13,7 @@ from hermes_exec.testing.behaviours import Behaviours
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
+    from hermes_exec.testing.place import Place
 
 ODD_WORDS = [
     "",
@@ -110,6 +111,16 @@ class Running(Behaviours):
             await terminal.run(wanted, cwd=f"{folder}/missing")
         assert caught.value.state == "nothing ran"
         assert (await terminal.run(["test", "-e", proof])).exit_code == 1
+
+    async def test_a_relative_folder_is_below_the_terminals_own(self, place: Place, folder: str) -> None:
+        async with place.fresh(cwd=folder) as terminal:
+            await terminal.run(["mkdir", "sub"], check=True)
+            for command in ("pwd -P", ["pwd", "-P"]):
+                assert (await terminal.run(command)).stdout.decode() == f"{folder}\n"
+                assert (await terminal.run(command, cwd="sub")).stdout.decode() == f"{folder}/sub\n"
+            if terminal.capabilities.sessions:
+                async with await terminal.session(cwd="sub") as session:
+                    assert (await session.run("pwd -P")).stdout.decode() == f"{folder}/sub\n"
 
     async def test_variables_reach_a_program(self, terminal: Terminal) -> None:
         result = await terminal.run(["sh", "-c", 'printf "%s" "$A|$B"'], env={"A": "x y", "B": ""})

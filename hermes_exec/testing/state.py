@@ -34,6 +34,7 @@ SETTINGS = {
     "the folder": ("cd /usr", "pwd", "/usr\n"),
     "the umask": ("umask 027", "umask", "0027\n"),
     "an option": ("set -f", "echo /et*", "/et*\n"),
+    "a trap of any shell": ("trap 'echo caught' USR1", "kill -USR1 $$; :", "caught\n"),
 }
 BASH_SETTINGS = {
     "a function": ("f() { echo in f $1; }", "f x", "in f x\n"),

@@ -24,10 +24,12 @@ def ready(child: Child) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_the_whole_tree(cli: Cli, running: Running, nap: str, number: signal.Signals, code: int) -> None:
+def test_a_signal_ends_the_whole_tree(
+    cli: Cli, running: Running, until: Until, nap: str, number: signal.Signals, code: int
+) -> None:
     child = cli.start("run", "--grace", "0.1", TREE.format(nap))
     ready(child)
-    assert running(nap)
+    until(lambda: len(running(nap)) == 3)
     child.send_signal(number)
     assert child.wait(20) == code
     assert not running(nap)

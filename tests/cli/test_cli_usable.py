@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -100,8 +101,11 @@ def crashed_guest(in_shell: str, of_program: str) -> str:
     assert name is not None
     time.sleep(0.2)  # the commands start their children
     keeper, guest = guest_processes(child.pid)
-    for pid in (keeper, guest):
-        os.kill(pid, signal.SIGKILL)
+    watched = [os.pidfd_open(pid) for pid in (keeper, guest)]
+    for pidfd in watched:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        select.select([pidfd], [], [])  # until then its door still opens
+        os.close(pidfd)
     child.kill()
     child.wait()
     child.stdin.close()

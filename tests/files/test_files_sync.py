@@ -216,6 +216,13 @@ def test_a_missing_destination_is_made(rig: Rig, direction: Direction) -> None:
 
 
 @directions
+def test_a_missing_destination_of_an_empty_source_is_made_too(rig: Rig, direction: Direction) -> None:
+    here, there = (rig.here, "new") if direction == "up" else (rig.here / "new", ".")
+    rig.run(rig.files.sync(here, there, direction=direction))
+    assert (rig.there / "new" if direction == "up" else rig.here / "new").is_dir()
+
+
+@directions
 def test_a_missing_source_deletes_nothing(rig: Rig, direction: Direction) -> None:
     _, other = sides(rig, direction)
     (other / "a").touch()

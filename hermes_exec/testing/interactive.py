@@ -1,0 +1,98 @@
+"""Interactive programs: a terminal of their own, as wide as it is said to be."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.place import link, living, marker
+
+if TYPE_CHECKING:
+    from hermes_exec.pty import Pty
+    from hermes_exec.terminal import Terminal
+
+
+async def seen(pty: Pty, wanted: bytes) -> bytes:
+    """Read until ``wanted`` was shown."""
+    shown = b""
+    while wanted not in shown:
+        piece = await pty.read()
+        assert piece, f"it ended after {shown!r}"
+        shown += piece
+    return shown
+
+
+class Interactive(Behaviours):
+    """A program believes that somebody sits before it."""
+
+    @needs("pty")
+    async def test_a_program_has_a_terminal_of_the_given_size(self, terminal: Terminal) -> None:
+        async with await terminal.pty(["sh", "-c", "test -t 0 && stty size"], rows=33, cols=77) as pty:
+            await seen(pty, b"33 77")
+            assert (await pty.wait()).exit_code == 0
+
+    @needs("pty")
+    async def test_what_is_typed_is_echoed_and_read(self, terminal: Terminal) -> None:
+        async with await terminal.pty(["sh", "-c", "read line; echo got $line; exit 4"]) as pty:
+            await pty.write("typed\n")
+            assert (await seen(pty, b"got typed")).startswith(b"typed")
+            assert (await pty.wait()).exit_code == 4
+
+    @needs("pty")
+    async def test_another_size_is_told_to_the_program(self, terminal: Terminal) -> None:
+        async with await terminal.pty(
+            ["sh", "-c", "trap 'stty size' WINCH; echo in; while :; do sleep 0.05; done"]
+        ) as pty:
+            await seen(pty, b"in")
+            await pty.resize(50, 123)
+            await seen(pty, b"50 123")
+
+    @needs("pty")
+    async def test_control_c_interrupts_what_runs_in_the_foreground(self, terminal: Terminal) -> None:
+        async with await terminal.pty(
+            ["sh", "-c", "trap 'echo caught; exit 7' INT; echo in; while :; do sleep 0.05; done"]
+        ) as pty:
+            await seen(pty, b"in")
+            await pty.write(b"\x03")
+            await seen(pty, b"caught")
+            assert (await pty.wait()).exit_code == 7
+
+    @needs("pty")
+    async def test_every_byte_value_passes_a_raw_terminal(self, terminal: Terminal) -> None:
+        data = bytes(range(256))
+        async with await terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 256"]) as pty:
+            await seen(pty, b"in\n")
+            await pty.write(data)
+            shown = b""
+            while len(shown) < 256:
+                shown += await pty.read()
+            assert shown == data
+
+    @needs("pty")
+    async def test_closing_it_ends_all_that_runs_in_it(self, terminal: Terminal) -> None:
+        mark = marker()
+        async with await terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:
+            await seen(pty, b"in")
+        assert await living(terminal, mark) == 0
+
+    @needs("pty", "reconnect")
+    async def test_it_outlives_the_connection(self, terminal: Terminal) -> None:
+        async with await terminal.pty(["cat"]) as pty:
+            await pty.write("before\n")
+            await seen(pty, b"before\r\nbefore\r\n")
+            link(terminal).cut()
+            await pty.write("after\n")
+            await seen(pty, b"after\r\nafter\r\n")
+
+    @needs("pty")
+    async def test_two_at_once_are_two_terminals(self, terminal: Terminal) -> None:
+        async def one(word: str) -> bytes:
+            async with await terminal.pty(["sh", "-c", "tty; read x; echo $x done"]) as pty:
+                name = await seen(pty, b"\n")
+                await pty.write(f"{word}\n")
+                await seen(pty, f"{word} done".encode())
+                return name
+
+        names = await asyncio.gather(one("first"), one("second"))
+        assert names[0] != names[1]

@@ -1,0 +1,25 @@
+"""A place whose channels break."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.testing import Place
+from tests.faults.rig import CuttingBackend
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+
+@pytest.fixture
+def backend() -> CuttingBackend:
+    return CuttingBackend()
+
+
+@pytest.fixture
+def place(backend: CuttingBackend) -> Generator[Place]:
+    place = Place(backend, "guest")
+    yield place
+    place.close()
