@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from hermes_exec.errors import Unsupported
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -109,10 +111,27 @@ class Backend(ABC):
         """True when the first interpreter is this very one, so that it can be sent compiled code."""
         return False
 
+    @property
+    def reattaches(self) -> bool:
+        """Whether a second ``spawn`` finds what the first one left running there, as a reconnection has to."""
+        return True
+
     @classmethod
     @abstractmethod
     def from_profile(cls, profile: Profile) -> Backend:
         """Build the backend from a checked profile; touches nothing outside the process."""
+
+    @classmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:  # noqa: ARG003  for those that can
+        """Build the backend of a place that is inside of another one; see ``hermes_exec.wrapper``.
+
+        Raises:
+            Unsupported: this kind of place is inside of none.
+        """
+        raise Unsupported(
+            f"{cls.type}: such a place cannot be inside of another one",
+            remedy=f"without 'via', or {cls.type} as the outermost place",
+        )
 
     @classmethod
     @abstractmethod

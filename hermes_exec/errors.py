@@ -30,6 +30,8 @@ class HermesError(Exception):
     """The root: ``what`` failed and why, ``remedy`` to try, ``state`` that holds afterwards."""
 
     state = NOTHING_RAN
+    place = ""
+    """The target of the place that failed, where it is one of several inside of each other."""
 
     def __init__(self, what: str, *, remedy: str = "", state: str | None = None) -> None:
         self.what = what

@@ -157,7 +157,7 @@ async def _carrier(backend: Backend, plan: Plan) -> Carrier:
             why_no_guest = f"{error.what}; "
             _log.info("no guest, so it is tried without one", extra={"target": plan.target, "why": error.what})
         else:
-            return GuestCarrier(link, backend.features)
+            return GuestCarrier(link, backend.features, reconnect=backend.reattaches)
     from hermes_exec.plain import PlainCarrier
 
     try:

@@ -11,10 +11,9 @@ from hermes_exec import execute, registry
 from hermes_exec.backend import Backend
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.config import paths
-from hermes_exec.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
     from hermes_exec.config.secrets import Secret
@@ -64,8 +63,6 @@ class Plan:
             for warning in settings.warnings:
                 _log.warning("%s", warning)
         resolved = resolve(target, settings)
-        if len(resolved.chain) > 1:
-            raise Unsupported(f"{resolved}: this version opens no place inside another")
         self.target = str(resolved)
         self._take(resolved.profile)
         self.logs = settings.log != type(settings.log)()
@@ -74,15 +71,30 @@ class Plan:
         self.timeout_s = settings.limits.timeout_s
         if settings.limits.max_output is not None:
             self.max_output = settings.limits.max_output
-        self.backend = registry.backend_class(resolved.profile.type).from_profile(resolved.profile)
+        self.backend = self._chained(resolved.chain)
 
-    def _take(self, profile: Profile) -> None:
+    def _chained(self, chain: Sequence[Profile]) -> Backend:
+        """The backend of the innermost place, around those that it is inside of."""
+        from hermes_exec.wrapper import Prepared
+
+        outermost = chain[-1]
+        backend = registry.backend_class(outermost.type).from_profile(outermost)
+        for outside, profile in zip(chain[:0:-1], chain[-2::-1], strict=True):
+            prepared = Prepared.of(backend, outside, self._variables(outside))
+            backend = registry.backend_class(profile.type).inside(profile, prepared)
+        return backend
+
+    def _variables(self, profile: Profile) -> dict[str, str]:
+        """The variables of a profile, its secrets looked up and remembered."""
         from hermes_exec.config.secrets import resolve_secrets
 
         secrets = resolve_secrets(profile.secrets, os.environ)
-        self.secrets = list(secrets.values())
+        self.secrets += secrets.values()
+        return {**profile.env, **{name: secret.reveal() for name, secret in secrets.items()}}
+
+    def _take(self, profile: Profile) -> None:
         self.cwd = profile.cwd
-        self.env = {**profile.env, **{name: secret.reveal() for name, secret in secrets.items()}}
+        self.env = self._variables(profile)
         self.carrier = profile.carrier
         self.lease_s = profile.lease_s
         self.job_lease_s = profile.job_lease_s

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes_exec.backend import Check
+from hermes_exec.backend import Backend, Check
 from hermes_exec.cli import loop
 from hermes_exec.cli.options import Json, Place
 from hermes_exec.cli.say import CHECK_FAILED, note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.registry import backend_class, known_types
+from hermes_exec.wrapper import Wrapper
 
 _PATIENCE_S = 15.0
 _WORST = ("ok", "warning", "missing")
@@ -159,16 +160,38 @@ async def _place(text: str) -> list[Kind]:
     from hermes_exec.config.load import resolve
 
     target = resolve(text, settings())
-    kinds = [await one_kind(profile.type) for profile in target.chain]
+    kinds = [await one_kind(profile.type) for profile in target.chain[-1:]]  # the others are needed elsewhere
     began = time.perf_counter()
+    plan = planned(text)
+    chain = targets_of(plan.backend)
     try:
-        async with opened(planned(text)) as terminal:
+        async with opened(plan) as terminal:
             took_ms = (time.perf_counter() - began) * 1e3
             checks = [Check("open", "ok", f"within {took_ms:.0f} ms, {terminal.capabilities.carrier} carrier")]
             checks += await _look(terminal)
     except HermesError as error:
-        checks = [Check("open", "missing", error.what, error.remedy)]
-    return [*kinds, Kind(text, checks)]
+        return [*kinds, *walked(text, chain, error)]
+    reached = [Kind(each, [Check("open", "ok", "it opens")]) for each in reversed(chain[1:])]
+    return [*kinds, *reached, Kind(text, checks)]
+
+
+def targets_of(backend: Backend) -> list[str]:
+    """The target of a place, then of each that it is inside of."""
+    found = [backend.target]
+    while isinstance(backend, Wrapper):
+        backend = backend.outer
+        if backend.target != found[-1]:
+            found.append(backend.target)
+    return found
+
+
+def walked(text: str, chain: list[str], error: HermesError) -> list[Kind]:
+    """How far the opening of ``text`` came that ended with ``error``: the places of ``chain``, outermost first."""
+    broken = chain.index(error.place) if error.place in chain else 0
+    said = [Check("open", "warning", "not tried") for _ in chain[:broken]]
+    said += [Check("open", "missing", error.what, error.remedy)]
+    said += [Check("open", "ok", "it opens") for _ in chain[broken + 1 :]]
+    return [Kind(place, [check]) for place, check in zip(reversed([text, *chain[1:]]), reversed(said), strict=True)]
 
 
 async def _look(terminal: Any) -> list[Check]:

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 class GuestCarrier:
     """Commands as requests of a link."""
 
-    def __init__(self, link: Link, features: frozenset[str]) -> None:
+    def __init__(self, link: Link, features: frozenset[str], *, reconnect: bool = True) -> None:
         self.link: Link | None = link
         self.start = link.call
         self.close = link.close
         self._features = features
+        self._reconnect = reconnect
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything."""
+        """Everything, but a new channel where the place lets none find the guest again."""
         return Capabilities(
             carrier="guest",
             sessions=True,
@@ -29,7 +30,7 @@ class GuestCarrier:
             pty=True,
             file_transfer=True,
             forward=True,
-            reconnect=True,
+            reconnect=self._reconnect,
             kill_tree=True,
             limits=True,
             features=self._features,

@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_dev import apptainer
 from hermes_dev.place import DevError, environment, say
 
 if TYPE_CHECKING:
@@ -28,12 +30,19 @@ class Part:
     why: str
 
 
+FUSE = Path("/dev/fuse")
+"""What ordinary users mount images through."""
+
 PARTS = (
     Part("bash", "bash", "the shell of sessions"),
     Part("busybox", "busybox", "the shell and tools of small images"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
+    Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("procps", "ps", "looks for survivors from outside"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),
+    Part("slurm-client", "srun", "the commands of Slurm"),
+    Part("slurmctld", "slurmctld", "the controller of the Slurm cluster that the tests start"),
+    Part("slurmd", "slurmd", "the nodes of that cluster"),
     Part("zsh", "zsh", "a login shell that is not POSIX by default"),
 )
 
@@ -45,13 +54,25 @@ def provision() -> None:
         DevError: this machine has no apt-get, or no right to use it; nothing was installed.
     """
     missing = [part for part in PARTS if not shutil.which(part.program, path=search_path())]
-    if not missing:
+    if missing:
+        say("provision: will install these Debian packages:")
+        for part in missing:
+            say(f"  {part.package}: {part.why}")
+        apt_install([part.package for part in missing])
+    else:
         say(f"provision: nothing to install ({', '.join(part.package for part in PARTS)} are here)")
-        return
-    say("provision: will install these Debian packages:")
-    for part in missing:
-        say(f"  {part.package}: {part.why}")
-    apt_install([part.package for part in missing])
+    if not any(shutil.which(name, path=search_path()) for name in ("apptainer", "singularity")):
+        install_apptainer()
+
+
+def install_apptainer() -> None:
+    """Install Apptainer, made to fit where this Debian has none of its own, after saying so."""
+    say(f"provision: will install apptainer (from {apptainer.DONOR}, fitted) and {', '.join(apptainer.DEPENDENCIES)}")
+    apt_install([str(apptainer.finished_package()), *apptainer.DEPENDENCIES])
+    root = as_root()
+    if root is not None and FUSE.is_char_device() and FUSE.stat().st_mode & 0o006 != 0o006:
+        # Without a device manager it stays root's, and nobody else can mount an image.
+        subprocess.run([*root, "chmod", "0666", str(FUSE)], check=True)
 
 
 def install_venv_support() -> None:
@@ -100,7 +121,8 @@ def as_root() -> list[str] | None:
 
 def apt_get(root: Sequence[str], *words: str) -> None:
     """Run apt-get to its end."""
-    argv = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet", *words]
+    # In run level 1 packages start no service of theirs: the tests start their own.
+    argv = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1", "apt-get", "--quiet", *words]
     done = subprocess.run(
         argv,
         check=False,

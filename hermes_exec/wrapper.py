@@ -1,0 +1,168 @@
+"""A place inside another: what is started here becomes other words there.
+
+Apptainer on a login node, a Slurm step behind SSH, a sandbox inside a container: each is a ``Wrapper`` around
+the ``spawn`` of the place outside, whatever that is, so places compose to any depth. Every channel goes down
+the whole chain, and nothing of ours runs in the places between.
+"""
+
+from __future__ import annotations
+
+import shlex
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.errors import HermesError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+
+Words = tuple["Sequence[str | bytes]", "Mapping[str, str]"]
+"""An argv, and the variables to start it with."""
+
+
+class Wrapper(Backend):
+    """A backend whose places are inside of another backend's; this machine's when none is given."""
+
+    def __init__(self, outer: Backend | None = None) -> None:
+        if outer is None:
+            from hermes_exec import registry
+
+            outer = registry.backend_class("local")()
+        self.outer = outer
+
+    @property
+    @abstractmethod
+    def own_target(self) -> str:
+        """The target of this place alone, as a part of a chain."""
+
+    @property
+    def target(self) -> str:
+        """Ours, and that of the place outside unless it is this machine."""
+        outside = self.outer.target
+        return self.own_target if outside == "local" else f"{self.own_target}+{outside}"
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> Backend:
+        """Inside of this machine."""
+        from hermes_exec import registry
+
+        return cls.inside(profile, registry.backend_class("local")())
+
+    @classmethod
+    @abstractmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+        """See ``Backend.inside``."""
+
+    @abstractmethod
+    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+        """What to start outside, so that ``argv`` is started inside with ``env`` added.
+
+        No value of ``env`` may become a word of the argv: it may be a secret.
+        """
+
+    async def enter(self) -> None:
+        """Make the place ready; the one outside is open. On an error nothing may be left behind."""
+
+    async def leave(self, *, keep: bool) -> None:
+        """Let go of the place; the one outside is still open. Must do no harm when called twice."""
+
+    async def open(self) -> None:
+        """Open the place outside, then this one; an error names the one that failed as its ``place``."""
+        try:
+            await self.outer.open()
+        except HermesError as error:
+            error.place = error.place or self.outer.target
+            raise
+        try:
+            await self.enter()
+        except BaseException as error:
+            if isinstance(error, HermesError):
+                error.place = error.place or self.target
+            await self.outer.close()
+            raise
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start our words for ``argv`` outside."""
+        words, variables = self.words(argv, env or {})
+        return await self.outer.spawn(words, receiver, env=variables)
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Let go of this place, then of the one outside."""
+        try:
+            await self.leave(keep=keep)
+        finally:
+            await self.outer.close(keep=keep)
+
+
+class Prepared(Wrapper):
+    """A place as its profile wants it for what runs inside: its folder, variables and set-up lines."""
+
+    type: ClassVar[str] = "prepared"
+
+    def __init__(
+        self,
+        outer: Backend,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        setup: Sequence[str] = (),
+        login: bool = False,
+    ) -> None:
+        super().__init__(outer)
+        self._env = dict(env or {})
+        self._login = login
+        # What set-up lines print is nobody's output, and what they read would be the command's input.
+        lines = [f"cd -- {shlex.quote(cwd)} || exit"] if cwd else []
+        if setup:
+            lines += ["{", *setup, "} </dev/null >/dev/null"]
+        self._text = "\n".join([*lines, 'exec "$@"'])
+        self._shell = bool(lines) or login
+
+    @classmethod
+    def of(cls, outer: Backend, profile: Profile, env: Mapping[str, str]) -> Backend:
+        """``outer`` itself where its profile asks for nothing; ``env`` is the profile's, with its secrets."""
+        if not (env or profile.cwd or profile.setup or profile.login):
+            return outer
+        return cls(outer, cwd=profile.cwd, env=env, setup=profile.setup, login=profile.login)
+
+    @classmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+        """See ``of``."""
+        return cls.of(outer, profile, profile.env)
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Nothing is needed."""
+        return []
+
+    @property
+    def own_target(self) -> str:
+        """That of the place itself."""
+        return self.outer.target
+
+    @property
+    def target(self) -> str:
+        """That of the place itself."""
+        return self.outer.target
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """Those of the place itself."""
+        return self.outer.pythons
+
+    @property
+    def same_python(self) -> bool:
+        """As in the place itself."""
+        return self.outer.same_python
+
+    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+        """The same words, after the set-up."""
+        variables = {**self._env, **env}
+        if not self._shell:
+            return argv, variables
+        return ["/bin/sh", "-lc" if self._login else "-c", self._text, "sh", *argv], variables

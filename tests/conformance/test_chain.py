@@ -1,0 +1,19 @@
+"""A place in a place on this machine: composition takes no promise away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.testing import Conformance
+from tests.rigs.boxes import Box
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+
+
+class TestChain(Conformance):
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return Box("inner", Box("outer"))
