@@ -12,7 +12,11 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # children inherit what a nohup above us ignores
+# Children inherit what was ignored above us, by a nohup or by a shell that put us into the background.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 IN_CI = os.environ.get("CI") == "true"
 
 

@@ -137,8 +137,8 @@ class Loop:
             self._poll.modify(fd, mask)
 
     def call_later(self, delay_s: float, call: "Callable[[], None]") -> "Timer":
-        """Call back once, after ``delay_s`` seconds."""
-        timer = Timer(now() + delay_s, call)
+        """Call back once, after ``delay_s`` seconds; at once if that is no number, which the wire can carry."""
+        timer = Timer(now() + max(0.0, delay_s), call)
         if len(self._timers) > self._prune_at:
             self._timers = [other for other in self._timers if other.call is not None]
             heapify(self._timers)

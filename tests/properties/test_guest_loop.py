@@ -1,0 +1,30 @@
+"""The guest's loop, with what a peer may send as a time."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from hermes_exec.guest.loop import Loop
+loop = Loop()
+called = []
+loop.call_later(float({delay!r}), lambda: called.append("odd"))
+loop.call_later(0.05, loop.stop)
+loop.run()
+print(called)
+"""
+
+
+@pytest.mark.parametrize(("delay", "called"), [(math.nan, "['odd']"), (-1.0, "['odd']"), (math.inf, "[]")])
+def test_a_time_that_is_no_number_stops_no_other_timer(delay: float, called: str) -> None:
+    program = PROGRAM.format(root=str(ROOT), delay=str(delay))
+    done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=20, check=True)
+    assert done.stdout.strip() == called
