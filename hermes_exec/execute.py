@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from hermes_exec import account
+from hermes_exec.account import shown
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector, Spools
 from hermes_exec.errors import (
     Closed,
@@ -155,13 +156,6 @@ def arguments_of(context: Context, options: Options) -> dict[str, Any]:
     return fields
 
 
-def shown(command: Words | Sequence[Words]) -> str:
-    """A command as people read it."""
-    if isinstance(command, str | bytes):
-        return os.fsdecode(command)
-    return shlex.join(os.fsdecode(word) for word in command)
-
-
 def input_of(options: Options) -> bytes | None:
     """A command's standard input as bytes, or None."""
     if not isinstance(options.stdin, str):
@@ -202,8 +196,7 @@ async def run(
     collector = Collector(most, context.spools)
     stdin = input_of(options)
     call = context.carrier.start(operation, fields, collector)
-    if context.audit is not None:
-        begun(context, call, command, options, session)
+    told = account.begin(context, call, command, options, session)
     feeding: asyncio.Task[None] | None = None
     if stdin is not None and len(stdin) >= WINDOW // 2:
         feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
@@ -211,32 +204,19 @@ async def run(
         if stdin is not None and feeding is None:
             await feed_or_end(call, stdin)
         answer = await call.result()
+        result = result_of(answer, command, collector)
+    except BaseException as error:
+        if told is not None:
+            told.failed(error, collector.stdout.total, collector.stderr.total)
+        raise
     finally:
         if feeding is not None:
             feeding.cancel()
-    result = result_of(answer, command, collector)
-    if context.audit is not None:
-        asyncio.get_running_loop().call_soon(ended, context, call, result, collector)
+    if told is not None:
+        asyncio.get_running_loop().call_soon(told.ended, result, collector.stdout.total, collector.stderr.total)
     if options.check and not result.ok:
         raise CommandFailed(shown(command), result)
     return result
-
-
-def begun(context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str) -> None:
-    """Record the start, right after the request was sent, so that nobody waits for the disk."""
-    if context.audit is not None:
-        kind = "shell" if isinstance(command, str | bytes) else "argv"
-        cwd = "" if options.cwd is None else os.fspath(options.cwd)
-        context.audit.started(str(call.number), context.target, session, kind, shown(command), cwd)
-
-
-def ended(context: Context, call: Running, result: Result, collector: Collector | None) -> None:
-    """Record the end."""
-    if context.audit is not None:
-        out, err = (collector.stdout.total, collector.stderr.total) if collector else (0, 0)
-        context.audit.ended(
-            str(call.number), result.exit_code, result.signal, result.timed_out, result.duration_s, out, err
-        )
 
 
 def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:

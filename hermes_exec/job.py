@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from hermes_exec import execute, joblog, records
+from hermes_exec.account import shown
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
 from hermes_exec.jobstatus import JobState, JobStatus, raise_error
@@ -173,7 +174,7 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
     answer = await link.call("start", fields).result()
     if "error" in answer:
         await list_jobs(link)
-        raise_error(answer, execute.shown(command)[:80])
+        raise_error(answer, shown(command)[:80])
     if records.read_record(guest.id) is None:  # another process has just pruned its last job
         await asyncio.to_thread(records.write_record, guest)
     return Job(link, fields["job"])

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec import execute
+from hermes_exec.account import shown
 from hermes_exec.errors import (
     Closed,
     HermesError,
@@ -68,7 +69,7 @@ class JobStatus:
             return cls(
                 id=_a(str, fields["job"]),
                 name=_a(str, fields["name"]),
-                command=execute.shown(_words(fields["command"])),
+                command=shown(_words(fields["command"])),
                 state=state,
                 pid=_a(int, fields["pid"]),
                 started=_a(float, fields["started"]),

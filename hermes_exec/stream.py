@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_exec import execute
+from hermes_exec import account, execute
 from hermes_exec.errors import Closed, UsageError
 from hermes_exec.guest.wire import STDOUT, WINDOW
 from hermes_exec.result import Event, Result
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
+    from hermes_exec.account import Account
     from hermes_exec.carrier import Running
     from hermes_exec.execute import Context, Options, Words
 
@@ -49,6 +50,7 @@ class Stream:
         self._result: Result | None = None
         self._error: BaseException | None = None
         self._over = False
+        self._told: Account | None = None
         self._totals = [0, 0, 0]
 
     async def start(self) -> None:
@@ -59,7 +61,7 @@ class Stream:
             raise Closed("the terminal is closed")
         stdin = execute.input_of(self._options)
         self._call = self._context.carrier.start(self._operation, self._fields, self)
-        execute.begun(self._context, self._call, self._command, self._options, self._session)
+        self._told = account.begin(self._context, self._call, self._command, self._options, self._session)
         self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
         if stdin is not None:  # beside the reading, or each would wait for the other
             self._feeding = asyncio.get_running_loop().create_task(execute.feed_input(self._call, stdin))
@@ -68,9 +70,14 @@ class Stream:
         try:
             answer = await call.result()
             self._result = execute.result_of(answer, self._command, None)
-            execute.ended(self._context, call, self._result, None)
-        except Exception as error:  # noqa: BLE001  handed to whoever iterates or asks for the result
-            self._error = error
+            if self._told is not None:
+                self._told.ended(self._result, *self._totals[STDOUT:])
+        except BaseException as error:
+            self._error = error  # for whoever iterates or asks for the result
+            if self._told is not None:
+                self._told.failed(error, *self._totals[STDOUT:])
+            if not isinstance(error, Exception):
+                raise
         finally:
             if self._feeding is not None:
                 self._feeding.cancel()

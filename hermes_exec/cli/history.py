@@ -18,6 +18,7 @@ from hermes_exec.observe.history import Record
 
 _SHOWN = 120
 """Characters of a command in the table; JSON has it all."""
+_REASON = 40
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -101,7 +102,7 @@ def _row(record: Record) -> list[str]:
         _end(record),
         f"{record.duration_s:.3f} s" if record.finished else "",
         f"{record.stdout_bytes + record.stderr_bytes:,} B" if record.finished else "",
-        text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…",
+        _cut(text, _SHOWN),
     ]
 
 
@@ -114,4 +115,10 @@ def _end(record: Record) -> str:
         return "time limit"
     if record.signal is not None:
         return signal_name(record.signal)
-    return "unknown" if record.exit_code is None else f"exit code {record.exit_code}"
+    if record.exit_code is None:
+        return _cut(record.error or "unknown", _REASON)
+    return f"exit code {record.exit_code}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -26,6 +26,7 @@ COMMAND = 2048
 """Bytes that a command may take of it, as JSON; likewise the others."""
 CWD = 768
 TARGET = 384
+ERROR = 512
 WORD = 128
 """An id, a session, a kind."""
 MAX_BYTES = 16 << 20
@@ -88,13 +89,15 @@ class Audit:
         duration_s: float,
         stdout_bytes: int,
         stderr_bytes: int,
+        error: str = "",
     ) -> None:
-        """Record how it ended; neither exit code nor signal means that nobody knows."""
+        """Record how it ended. ``error`` says why there is neither exit code nor signal, where that is known."""
+        why = f',"error":{_cut(self._redactor.text(error), ERROR)}' if error else ""
         self._sink.append(
             f'{{"event":"end","at":{time.time():.3f},"run":"{self._run}","id":{_cut(id, WORD)}'
             f',"exit_code":{"null" if exit_code is None else exit_code}'
             f',"signal":{"null" if signal is None else signal},"timed_out":{"true" if timed_out else "false"}'
-            f',"duration_s":{duration_s:.6f},"stdout_bytes":{stdout_bytes},"stderr_bytes":{stderr_bytes}}}\n'
+            f',"duration_s":{duration_s:.6f},"stdout_bytes":{stdout_bytes},"stderr_bytes":{stderr_bytes}{why}}}\n'
         )
 
     def close(self) -> None:

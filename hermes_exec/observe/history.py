@@ -37,6 +37,8 @@ class Record:
     duration_s: float = 0.0
     stdout_bytes: int = 0
     stderr_bytes: int = 0
+    error: str = ""
+    """Why it has neither exit code nor signal: refused, cancelled, or lost."""
 
     @property
     def failed(self) -> bool:
@@ -116,6 +118,7 @@ def _ended(begun: Record, table: dict[str, object]) -> Record:
         duration_s=_number(table, "duration_s") or 0.0,
         stdout_bytes=_whole(table, "stdout_bytes") or 0,
         stderr_bytes=_whole(table, "stderr_bytes") or 0,
+        error=_text(table, "error"),
     )
 
 
