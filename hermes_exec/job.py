@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -28,6 +29,7 @@ CAP_S = 86400.0
 LOG_CAP = 1 << 30
 """Bytes of log that a job may write unless it was started with another cap."""
 _LONGEST_NAME = 256
+_log = logging.getLogger("hermes_exec.job")
 _PART = "jobs"
 
 
@@ -177,6 +179,8 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         raise_error(answer, shown(command)[:80])
     if records.read_record(guest.id) is None:  # another process has just pruned its last job
         await asyncio.to_thread(records.write_record, guest)
+    _log.info("job %s started", fields["job"], extra={"target": target, "lease_s": fields["cap_s"]})
+    _log.debug("job %s was asked for", fields["job"], extra={"command": shown(command)})
     return Job(link, fields["job"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import PlaceUnavailable
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Carrier
     from hermes_exec.observe.audit import Audit
+
+_log = logging.getLogger("hermes_exec.place")
 
 
 class Opening:
@@ -106,12 +110,16 @@ async def open_terminal(
 
 async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
     """Open what was planned; see ``open``."""
+    _log.info("opening", extra={"target": plan.target, "type": plan.backend.type})
+    since = time.monotonic()
     await plan.backend.open()
     try:
         carrier = await _carrier(plan.backend, plan)
     except BaseException:
         await plan.backend.close()
         raise
+    if _log.isEnabledFor(logging.INFO):
+        _log.info("opened", extra={**_facts(carrier, plan), "took_s": round(time.monotonic() - since, 3)})
     return Terminal(
         plan.backend,
         carrier,
@@ -122,6 +130,16 @@ async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
         job_lease_s=plan.job_lease_s,
         audit=audit,
     )
+
+
+def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
+    """What people ask about a place that was opened."""
+    facts: dict[str, object] = {"target": plan.target, "carrier": carrier.capabilities.carrier}
+    if carrier.link is not None:
+        identity = carrier.link.identity
+        facts.update((name, identity.get(name)) for name in ("interpreter", "python", "host", "folder"))
+        facts["lease_s"] = plan.lease_s
+    return facts
 
 
 async def _carrier(backend: Backend, plan: Plan) -> Carrier:
@@ -137,6 +155,7 @@ async def _carrier(backend: Backend, plan: Plan) -> Carrier:
             if plan.carrier == "guest":
                 raise
             why_no_guest = f"{error.what}; "
+            _log.info("no guest, so it is tried without one", extra={"target": plan.target, "why": error.what})
         else:
             return GuestCarrier(link, backend.features)
     from hermes_exec.plain import PlainCarrier

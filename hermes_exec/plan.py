@@ -44,6 +44,8 @@ class Plan:
         self.session: dict[str, Any] = {}
         self.python: str | None = None
         self.secrets: list[Secret] = []
+        self.logs = False
+        """Whether a file asks for another log than the usual one."""
         self._audit_limits: dict[str, int] = {}
         self._audits = True
         if isinstance(target, Backend):
@@ -66,6 +68,7 @@ class Plan:
             raise Unsupported(f"{resolved}: this version opens no place inside another")
         self.target = str(resolved)
         self._take(resolved.profile)
+        self.logs = settings.log != type(settings.log)()
         self._audits = settings.audit.enabled
         self._audit_limits = {"max_bytes": settings.audit.max_bytes, "keep": settings.audit.keep}
         self.timeout_s = settings.limits.timeout_s

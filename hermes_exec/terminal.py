@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from hermes_exec.execute import RunOptions, StreamOptions, Words
     from hermes_exec.observe.audit import Audit
     from hermes_exec.result import Result
+
+_log = logging.getLogger("hermes_exec.place")
 
 
 class Terminal(Access):
@@ -145,7 +148,9 @@ class Terminal(Access):
         if login is not None:
             fields["login"] = login
         self._sessions += 1
-        return Session(self._context, fields, name or f"session-{self._sessions}")
+        session = Session(self._context, fields, name or f"session-{self._sessions}")
+        _log.debug("session opened", extra={"target": self.target, "session": session.name})
+        return session
 
     def _default_session(self) -> Session:
         self._context.check_open()
@@ -166,6 +171,7 @@ class Terminal(Access):
         finally:
             self._context.spools.close()
             await self._backend.close(keep=keep)
+            _log.info("closed", extra={"target": self.target, "kept": keep})
 
     async def __aenter__(self) -> Self:
         """The terminal itself."""

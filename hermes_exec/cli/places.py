@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
 
 _PR_SET_DUMPABLE = 4
+_LOG_VARIABLES = ("HERMES_EXEC_LOG", "HERMES_EXEC_LOG_FORMAT")
 _UNLIMITED_S = 10 * 365 * 86400.0
 
 
@@ -29,13 +31,18 @@ class _Notes(logging.Handler):
 
 
 def tell_warnings() -> None:
-    """Show what hermes_exec logs: warnings, or more with ``--verbose``."""
-    if flags.verbose:
+    """Show what hermes_exec logs: warnings, or what ``--verbose`` or a variable asks for."""
+    if _log_is_asked_for():
         show_log()
     else:
         logger = logging.getLogger("hermes_exec")
         logger.addHandler(_Notes(logging.WARNING))
         logger.propagate = False
+
+
+def _log_is_asked_for() -> bool:
+    """Whether flags, which set the variables, or variables say so; a file is not looked into for it yet."""
+    return any(name in os.environ for name in _LOG_VARIABLES)
 
 
 def show_log() -> None:
@@ -45,6 +52,9 @@ def show_log() -> None:
     from hermes_exec.observe.redact import Redactor
 
     wanted = load_settings().log
+    logger = logging.getLogger("hermes_exec")
+    for notes in [each for each in logger.handlers if isinstance(each, _Notes)]:
+        logger.removeHandler(notes)
     setup_logging(wanted.level, wanted.format, redactor=flags.redactor or Redactor())
 
 
@@ -74,6 +84,8 @@ def planned(on: str | None) -> Plan:
     plan = Plan(on)
     if plan.secrets:
         _keep_secrets(plan)
+    if plan.logs or (plan.secrets and _log_is_asked_for()):
+        show_log()
     return plan
 
 
@@ -102,8 +114,6 @@ def _keep_secrets(plan: Plan) -> None:
     from hermes_exec.observe.redact import Redactor
 
     flags.redactor = Redactor(plan.secrets)
-    if flags.verbose:
-        show_log()
     if sys.platform == "linux":
         import ctypes
 

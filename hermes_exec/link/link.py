@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
         self._backend = backend
+        self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self._client = os.urandom(16)
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         self._cwd = None if cwd is None else os.fsencode(cwd)
@@ -79,6 +81,7 @@ class Link:
                 await self._connect(attempt, argv, [payload, self._attach(known=False)])
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
+                self._log.info("no guest by %s", reasons[-1])
                 continue
             return
         raise PlaceUnavailable(
@@ -180,7 +183,9 @@ class Link:
             if attempt is not None and not attempt.welcome.done():
                 attempt.welcome.set_result(Welcome.read(payload))
         elif kind == wire.BYE:
-            if not wire.unpack(payload)["ends"]:
+            ends = wire.unpack(payload)["ends"]
+            self._log.info("the guest %s", "ends" if ends else "stays: it has jobs, or other clients")
+            if not ends:
                 self._drop_channel()
                 self._gone.set()
         elif kind == wire.EVENT:
@@ -208,6 +213,7 @@ class Link:
         self._channel = None
         self._gone.set()
         if self._lost is None:
+            self._log.info("the connection broke; its lease runs, %g s", self._lease_s)
             self._reconnecting = self.loop.create_task(self._reconnect())
 
     async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> Welcome:
@@ -260,6 +266,7 @@ class Link:
                 if code in {_GONE, _ELSEWHERE} or self.loop.time() > give_up:
                     self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
                     return
+                self._log.info("no new connection yet: %s", error.what)
             except Exception as error:  # noqa: BLE001  whatever it is, nobody may wait for ever
                 self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error})"))
                 return
@@ -268,6 +275,7 @@ class Link:
                 return
 
     def _resume(self, welcome: Welcome) -> None:
+        self._log.info("connected again; %d requests go on", len(self._calls))
         for part in sorted(self._needed):  # one may have been lost on its way
             self.need(part)
         for call in list(self._calls.values()):
@@ -275,6 +283,7 @@ class Link:
                 self.send(frame)
 
     def _lose(self, error: HermesError) -> None:
+        self._log.info("the guest is given up: %s", error.what)
         self._lost = error
         self._fail_all(error)
 
