@@ -38,6 +38,7 @@ _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellSt
 NO_SHELL = _STATES.index(ShellState.NONE)
 DEFAULT_JOB_LEASE_S = 86400.0
 NEEDS_PYTHON = "install Python 3.6 or later there"
+ASK_WHAT = "Terminal.capabilities and Terminal.limits() tell what this place can do"
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
@@ -269,5 +270,5 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> Hermes
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":
-        return Unsupported(message)
+        return Unsupported(f"{shown(command)[:80]}: {message}", remedy=ASK_WHAT)
     return PlaceError(f"{shown(command)[:80]}: {message}", state="nothing ran")

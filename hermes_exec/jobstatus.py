@@ -20,7 +20,6 @@ from hermes_exec.errors import (
 if TYPE_CHECKING:
     from hermes_exec.result import Result
 
-_EOPNOTSUPP = 95  # Linux's number, whatever system this is
 _T = TypeVar("_T")
 
 
@@ -107,8 +106,8 @@ def _error(answer: dict[str, Any], what: str) -> HermesError:
     kind, message = str(answer["error"]), str(answer.get("message", "no reason given"))
     if kind == "closed":
         return Closed(message)
-    if kind == "unsupported" or answer.get("errno") == _EOPNOTSUPP:
-        return Unsupported(message, remedy="Terminal.limits() tells what can be limited here")
+    if kind == "unsupported":
+        return Unsupported(f"{what}: {message}", remedy=execute.ASK_WHAT)
     if kind in ("exists", "missing", "running", "program", "cwd"):
         remedy = {"running": "kill it first", "cwd": "create the folder, or omit cwd"}.get(kind, "")
         return UsageError(f"{what}: {message}", remedy=remedy)

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .server import Server
 
 
+class Unsupported(Exception):
+    """This place cannot do what a request asks for; raised before anything has run."""
+
+
 class Request:
     """One thing that a client asked for. It ends by ``finish`` or ``fail``, exactly once."""
 

@@ -169,7 +169,8 @@ class Exec(Command):
             message = "{}: {}".format(os.fsdecode(self._cwd), os.strerror(value))
             self.answer.update(error="cwd", errno=value, message=message)
         elif kind == runner.NO_LIMITS:
-            self.answer.update(error="os", errno=value, message="its limits could not be set: " + os.strerror(value))
+            message = "its limits could not be set: " + os.strerror(value)
+            self.answer.update(error="unsupported", errno=value, message=message)
         else:
             self.ended(value)
         if not self._killing:

@@ -133,7 +133,7 @@ class Confinement:
         """The command has ended: say in its answer which limit did that, and let go of the groups."""
         if self._refusal and os.path.exists(self._refusal):
             os.unlink(self._refusal)
-            answer.update(error="os", errno=1, message="its limits could not be set, so it was not started")
+            answer.update(error="unsupported", errno=1, message="its limits could not be set, so it was not started")
         elif "error" not in answer:
             limit = self._verdict(answer)
             if limit:

@@ -132,8 +132,8 @@ class Job:
             self._end(GRACE_S)
             return
         self._close()
-        error = {runner.NO_FOLDER: "cwd", runner.NO_PROGRAM: "program", runner.NO_LIMITS: "os"}[kind]
-        message = ("its limits could not be set: " if error == "os" else "") + os.strerror(value)
+        error = {runner.NO_FOLDER: "cwd", runner.NO_PROGRAM: "program", runner.NO_LIMITS: "unsupported"}[kind]
+        message = ("its limits could not be set: " if error == "unsupported" else "") + os.strerror(value)
         self._request.fail(error, message, value)
         self._on_end(self)
 

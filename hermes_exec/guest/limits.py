@@ -3,13 +3,14 @@
 What neither can bound here is refused rather than ignored.
 """
 
-import errno
 import os
 
 from . import cgroups, rlimits
 from .cgroups import CPU, MEMORY, PROCESSES
+from .client import Unsupported
 from .command import Command
 from .confine import FILE_SIZE, OPEN_FILES, Confinement
+from .folders import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,12 +50,18 @@ class Limiter:
         return "none" if name == PROCESSES and not self._bounds_processes else "rlimit"
 
     def confine(self, loop: "Loop", limits: "dict[str, Any]") -> Confinement:
-        """Prepare the limits of one command; raises OSError where one of them cannot be had."""
+        """Prepare the limits of one command; raises Unsupported where one of them cannot be had."""
         for name, value in limits.items():
             if name not in _NAMES or not (isinstance(value, int) or name == CPU) or value <= 0:
                 raise ValueError("no limit {}={}".format(name, value))
             if self._enforcer(name) == "none":
-                raise OSError(errno.EOPNOTSUPP, "nothing here can limit {}".format(name))
+                raise Unsupported("nothing here can limit {}".format(name))
+        try:
+            return self._prepare(loop, limits)
+        except OSError as error:
+            raise Unsupported("its limits could not be set: {}".format(describe(error))) from error
+
+    def _prepare(self, loop: "Loop", limits: "dict[str, Any]") -> Confinement:
         folders: "dict[str, str]" = {}
         groups: "dict[str, tuple[cgroups.Home, str]]" = {}
         for name in limits:

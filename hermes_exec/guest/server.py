@@ -3,7 +3,7 @@
 import os
 
 from . import wire
-from .client import Client
+from .client import Client, Unsupported
 from .loop import report
 from .tree import TreeKill
 
@@ -54,6 +54,8 @@ class Server:
             return
         try:
             call(request, arguments)
+        except Unsupported as reason:
+            request.fail("unsupported", str(reason))
         except OSError as error:
             request.fail("os", error.strerror or str(error), error.errno or 0)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import Unsupported
 from hermes_exec.limits import Enforcer, Limits, enforcement
 from hermes_exec.link.link import Link
 from hermes_exec.result import Result
@@ -176,7 +176,7 @@ def test_without_a_group_the_users_processes_are_bounded(
 def test_a_limit_that_nothing_enforces_is_refused(in_place: InPlace, way: str, run: Run, link: LinkOf) -> None:
     async def scenario(terminal: Terminal) -> None:
         assert (await enforcement(link(terminal))).processes is Enforcer.NONE
-        with pytest.raises(HermesError, match="nothing here can limit processes"):
+        with pytest.raises(Unsupported, match="nothing here can limit processes"):
             await run(way, terminal, "echo ran", Limits(processes=5))
         assert (await terminal.run("echo next")).stdout == b"next\n"
 

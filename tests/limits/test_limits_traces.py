@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, Unsupported
 from hermes_exec.limits import Enforcer, Limits, enforcement
 from hermes_exec.link.link import Link
 from hermes_exec.result import Result, ShellState
@@ -182,7 +182,7 @@ def test_names_that_the_user_redefined_do_not_undo_a_limit(in_place: InPlace, tm
 def test_a_command_whose_limits_cannot_be_set_does_not_run(in_place: InPlace) -> None:
     async def scenario(terminal: Terminal) -> None:
         await terminal.run("ulimit -n 100")
-        with pytest.raises(HermesError, match="its limits could not be set"):
+        with pytest.raises(Unsupported, match="its limits could not be set"):
             await terminal.run("echo ran >&2; touch /tmp/$$", limits=Limits(open_files=200))
         after = await terminal.run("echo next; ulimit -n; [ -e /tmp/$$ ] || echo not there")
         assert (after.stdout, after.stderr) == (b"next\n100\nnot there\n", b"")
