@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from . import command, native, sessions, tree
+from . import command, leftovers, native, sessions, tree
 from .connection import Connection
 from .folders import remove_folder
 from .loop import Loop, report
@@ -24,30 +24,19 @@ if TYPE_CHECKING:
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path) as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
-def boot_id() -> str:
-    """Tells this start of this machine from every other one; empty where the kernel does not say."""
-    return _read("/proc/sys/kernel/random/boot_id")
+_SWEEP_S = 1.0
+"""When a keeper looks for what others have left: no earlier, because the first commands are not to wait for it."""
 
 
 def make_folder(name: str) -> str:
     """A private folder on this very machine, in memory where possible: never a shared home."""
-    runtime = "/run/user/{}".format(os.getuid())
-    for base in (runtime, "/dev/shm", "/tmp", "/var/tmp", os.environ.get("TMPDIR", "")):
-        if base and os.path.isdir(base):
-            path = "{}/hx-{}".format(base, name)
-            try:
-                os.mkdir(path, 0o700)
-            except OSError:
-                continue
-            return path
+    for base in leftovers.bases():
+        path = "{}/hx-{}".format(base, name)
+        try:
+            os.mkdir(path, 0o700)
+        except OSError:
+            continue
+        return path
     raise OSError("no folder to work in: tried /run/user, /dev/shm, /tmp, /var/tmp")
 
 
@@ -58,6 +47,7 @@ def listen(folder: str) -> "_socket.socket":
     os.chmod(folder + "/door", 0o600)
     door.listen(16)
     door.setblocking(False)
+    leftovers.sign(folder)
     return door
 
 
@@ -74,7 +64,9 @@ def keep(guest: int, folders: "list[str]") -> None:
         os.kill(guest, _signal.SIGKILL)
 
     _signal.signal(_signal.SIGTERM, end_guest)
+    _signal.signal(_signal.SIGALRM, lambda _, __: sweep())
     native.become_subreaper()
+    _signal.setitimer(_signal.ITIMER_REAL, _SWEEP_S)
     status = 0
     while True:
         try:
@@ -84,8 +76,28 @@ def keep(guest: int, folders: "list[str]") -> None:
         if pid == guest:
             status = ended
             break
+    early = _signal.setitimer(_signal.ITIMER_REAL, 0)[0] > 0
     clean_up(folders)
+    if early:
+        sweep()
     os._exit(0 if status == 0 else 1)
+
+
+def sweep() -> None:
+    """Remove what killed guests left, in a process of its own, because the keeper must not have to wait."""
+    try:
+        if not leftovers.certain() or os.fork():
+            return
+    except Exception:  # noqa: BLE001  whatever it is, the guest that is kept comes first
+        return
+    try:
+        os.setsid()
+        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        os.nice(10)
+        leftovers.sweep(leftovers.certain())
+        leftovers.sweep_runners()
+    finally:
+        os._exit(0)
 
 
 def clean_up(folders: "list[str]") -> None:
@@ -146,7 +158,7 @@ def main(load_part: "Any", nonce: str) -> None:
         "id": name,
         "folder": folder,
         "host": os.uname().nodename,
-        "boot": boot_id(),
+        "boot": leftovers.boot_id(),
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
         "uid": os.getuid(),
     }

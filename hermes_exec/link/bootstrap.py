@@ -18,7 +18,7 @@ _GUEST = "hermes_exec.guest"
 CORE = (
     "wire", "loop", "spool", "outlet", "inlet", "native", "tree", "runner", "client", "connection", "server",
     "process", "command", "shelltext", "folders", "orphans", "shell", "shellcommand", "outputs",
-    "lookout", "session", "sessions", "main",
+    "lookout", "session", "sessions", "leftovers", "main",
 )  # fmt: skip
 """In the order of their imports of each other; the last one is run."""
 
