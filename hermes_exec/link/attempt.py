@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _PREAMBLE = 64 << 10
 """Bytes that login scripts may print before the guest's first word."""
 _STDERR = 4096
+_GONE, _ELSEWHERE = 3, 4
+"""Exit codes of guest/bridge.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class Attempt:
         self.stderr = b""
         self.over = False
         self._failed = False
-        self.exit_code: int | None = None
+        self.guest_is_gone = False
+        """Whether a bridge has said so: nothing answers there, and never will."""
         self.channel: Channel | None = None
         self._link = link
         self._before: bytes | None = b""
@@ -90,7 +93,7 @@ class Attempt:
     def closed(self, exit: Exit, /) -> None:
         """The channel is gone."""
         self.over = True
-        self.exit_code = exit.code
+        self.guest_is_gone = exit.code in {_GONE, _ELSEWHERE}
         if not self.welcome.done():
             self.welcome.set_exception(PlaceUnavailable(self._reason(exit)))
             self.welcome.exception()

@@ -20,6 +20,7 @@ from hermes_exec.guest.heap import keep_freed_memory
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome
 from hermes_exec.link.call import Call, Discard, Receipts
+from hermes_exec.link.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 _WELCOME_S = 60.0
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _CLOSE_S = 15.0
-_GONE, _ELSEWHERE = 3, 4
-"""Exit codes of guest/bridge.py."""
 
 
 _prepare = cache(keep_freed_memory)
@@ -65,8 +64,7 @@ class Link:
         self._calls: dict[int, Call] = {}
         self._attempt: Attempt | None = None
         self._channel: Channel | None = None
-        self._parts: set[str] = set()
-        self._needed: set[str] = set()
+        self._parts = Parts(self.send, same_python=self._same)
         self._receipts = Receipts(self)
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
@@ -130,10 +128,7 @@ class Link:
 
     def need(self, part: str) -> None:
         """Send a part of the guest that the next request uses, unless it is there."""
-        self._needed.add(part)
-        if part not in self._parts:
-            self._parts.add(part)
-            self.send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._same)))
+        self._parts.need(part)
 
     def send(self, *parts: bytes) -> None:
         """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
@@ -239,7 +234,7 @@ class Link:
         if attempt.over:
             raise PlaceUnavailable("the channel broke as soon as the guest had answered")
         self.guest = welcome.guest
-        self._parts = set(welcome.parts)
+        self._parts.told(welcome.parts)
         self._channel = channel
         self._gone.clear()
         return welcome
@@ -268,8 +263,7 @@ class Link:
             try:
                 welcome = await self._bridge(known=True)
             except PlaceUnavailable as error:
-                code = self._attempt.exit_code if self._attempt is not None else None
-                if code in {_GONE, _ELSEWHERE} or self.loop.time() > give_up:
+                if (self._attempt is not None and self._attempt.guest_is_gone) or self.loop.time() > give_up:
                     self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
                     return
                 self._log.info("no new connection yet: %s", error.what)
@@ -282,8 +276,7 @@ class Link:
 
     def _resume(self, welcome: Welcome) -> None:
         self._log.info("connected again; %d requests go on", len(self._calls))
-        for part in sorted(self._needed):  # one may have been lost on its way
-            self.need(part)
+        self._parts.resume()
         for call in list(self._calls.values()):
             for frame in call.resend(welcome.inlets.get(call.number, 0), known=call.number <= welcome.highest):
                 self.send(frame)

@@ -87,7 +87,7 @@ class Taken:
     def _frame(self, kind: int, channel: int, request: int, payload: bytes) -> None:
         self.frames.append((kind, channel, request, bytes(payload)))
 
-    def _data(self, channel: int, request: int, data: bytes) -> None:
+    def _data(self, channel: int, request: int, data: bytes | memoryview) -> None:
         self.frames.append((wire.DATA, channel, request, bytes(data)))
 
     def joined(self) -> list[tuple[int, int, int, bytes]]:

@@ -1,0 +1,37 @@
+"""The parts of the guest that are sent on first use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_exec.guest import wire
+from hermes_exec.link import bootstrap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class Parts:
+    """Which parts the guest has, and which of them we rely on."""
+
+    def __init__(self, send: Callable[[bytes], None], *, same_python: bool) -> None:
+        self._send = send
+        self._same_python = same_python
+        self._there: set[str] = set()
+        self._needed: set[str] = set()
+
+    def need(self, part: str) -> None:
+        """Send a part, unless it is there."""
+        self._needed.add(part)
+        if part not in self._there:
+            self._there.add(part)
+            self._send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._same_python)))
+
+    def told(self, parts: Iterable[str]) -> None:
+        """The guest says what it has."""
+        self._there = set(parts)
+
+    def resume(self) -> None:
+        """A new connection: one may have been lost on its way."""
+        for part in sorted(self._needed):
+            self.need(part)
