@@ -1,0 +1,142 @@
+"""Root file systems for containers, as tar files, without any registry: from Debian's packages, and from busybox.
+
+Each is made once and kept in ``.cache/images``. Packages are resolved against an empty list of what is installed,
+downloaded into a folder of ours and unpacked, so nothing on the machine changes, and no root is needed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "images"
+PACKAGES = (
+    "bash", "coreutils", "dash", "sed", "grep", "findutils", "tar", "gzip", "mawk", "diffutils", "hostname",
+    "procps", "util-linux", "ncurses-bin", "python3-minimal", "libpython3-stdlib", "ca-certificates", "netbase",
+    "tzdata",
+)  # fmt: skip
+# What their dependencies add for installing packages, which an unpacked tree never does.
+_UNUSED = (
+    "dpkg_", "debconf_", "perl", "libperl", "usrmerge_", "adduser_", "init-system-helpers_", "gcc-", "libdb5",
+    "openssl_", "libdebconf", "cdebconf",
+)  # fmt: skip
+_LEFT_OUT = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/lintian")
+_FOLDERS = (
+    "usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "etc", "root", "tmp", "var/tmp", "proc", "sys", "dev", "run",
+    "home/sandbox", "app/skills", "app/data",
+)  # fmt: skip
+_FILES = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+    "sandbox:x:1000:1000::/home/sandbox:/bin/bash\n",
+    "etc/group": "root:x:0:\nnogroup:x:65534:\nsandbox:x:1000:\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/resolv.conf": "",
+}
+
+
+def debian() -> Path:
+    """A small Debian with bash, the usual tools and Python 3."""
+    return _made("debian.tar", _debian)
+
+
+def busybox() -> Path:
+    """Busybox alone: a POSIX shell and no Python."""
+    return _made("busybox.tar", _busybox)
+
+
+def unpacked(image: Path, folder: Path) -> Path:
+    """The tree of a tar file in a new folder."""
+    folder.mkdir(parents=True)
+    _run(["tar", "-C", str(folder), "-xf", str(image)])
+    return folder
+
+
+def _made(name: str, fill: Callable[[Path, Path], None]) -> Path:
+    finished = CACHE / name
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+        if not finished.exists():
+            with tempfile.TemporaryDirectory() as work:
+                root = Path(work) / "root"
+                _skeleton(root)
+                fill(root, Path(work))
+                made = CACHE / f"{name}.part"
+                with tarfile.open(made, "w") as archive:
+                    archive.add(root, ".", filter=_roots)
+                made.rename(finished)
+    return finished
+
+
+def _roots(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 1000 if entry.name.startswith("./home/sandbox") else 0
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _skeleton(root: Path) -> None:
+    for name in _FOLDERS:
+        (root / name).mkdir(parents=True)
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    for name in ("tmp", "var/tmp"):
+        (root / name).chmod(0o1777)
+    for name, text in _FILES.items():
+        (root / name).write_text(text)
+
+
+def _debian(root: Path, work: Path) -> None:
+    downloads = work / "downloads"
+    (downloads / "partial").mkdir(parents=True)
+    (work / "status").touch()
+    settings = {
+        "Dir::State::status": str(work / "status"),
+        "Dir::Cache::archives": str(downloads),
+        "Dir::Cache::pkgcache": "",
+        "Dir::Cache::srcpkgcache": "",
+        "Debug::NoLocking": "1",
+        "APT::Sandbox::User": "root",
+    }
+    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    _run(["apt-get", *options, "-y", "-qq", "--no-install-recommends", "--download-only", "install", *PACKAGES])
+    for package in sorted(downloads.glob("*.deb")):
+        if package.name.startswith(_UNUSED):
+            continue
+        tree = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], check=True, capture_output=True).stdout
+        leave = [f"--exclude=./{name}/*" for name in _LEFT_OUT]
+        _run(["tar", "-x", "-C", str(root), "--keep-directory-symlink", "--no-same-owner", *leave], tree)
+    for name, to in (("sh", "dash"), ("awk", "mawk")):
+        (root / "usr/bin" / name).unlink(missing_ok=True)
+        (root / "usr/bin" / name).symlink_to(to)
+    certificates = sorted((root / "usr/share/ca-certificates/mozilla").glob("*.crt"))
+    (root / "etc/ssl/certs").mkdir(parents=True, exist_ok=True)
+    (root / "etc/ssl/certs/ca-certificates.crt").write_bytes(b"".join(path.read_bytes() for path in certificates))
+    _run([shutil.which("ldconfig") or "/sbin/ldconfig", "-r", str(root)])
+
+
+def _busybox(root: Path, _: Path) -> None:
+    program = shutil.which("busybox")
+    if program is None:
+        raise FileNotFoundError("busybox")
+    shutil.copy(program, root / "usr/bin/busybox")
+    names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    for name in names:
+        if name != "busybox":
+            (root / "usr/bin" / name).symlink_to("busybox")
+
+
+def _run(argv: Sequence[str], data: bytes | None = None) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    done = subprocess.run(argv, check=False, input=data, capture_output=True, env=environment)
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv[0]} failed: {done.stderr.decode(errors='replace').strip()[-400:]}")
