@@ -1,0 +1,158 @@
+"""Run commands in a container: one that is created for that and removed at the end, or one that runs already.
+
+Every command is an exec with a connection of its own (``channel``). The container's first process is ours
+(``lease``): it ends, and with it the container, when the orchestrator has vanished and the lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec_backends.docker import lease
+from hermes_exec_backends.docker.container import Container
+from hermes_exec_backends.docker.creating import create, reusable
+from hermes_exec_backends.docker.engine import Engine
+from hermes_exec_backends.docker.failures import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.profiles.docker import DockerProfile
+
+_STOP_S = 5
+_RENEWALS = 3
+"""In the time of one lease."""
+_NOT_FOUND = 404
+
+
+class DockerBackend(Backend):
+    """A container of the engine that the profile names."""
+
+    type: ClassVar[str] = "docker"
+    features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "suspend", "gpu"})
+
+    def __init__(self, profile: DockerProfile, engine: Engine | None = None) -> None:
+        self.lease_s = profile.lease_s
+        self._profile = profile
+        self._engine = engine or Engine(profile.engine)
+        self._container: Container | None = None
+        self._name = ""
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def target(self) -> str:
+        """``docker:@NAME`` while the container is there, so that it is found again; else ``docker:IMAGE``."""
+        return f"docker:@{self._name}" if self._name else self._profile.target_text()
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """The image's own Python, which is first on its PATH, then the system's."""
+        return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> DockerBackend:
+        """A backend with the options of a ``DockerProfile``."""
+        return cls(cast("DockerProfile", profile))
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for the SDK, an engine, and what it can enforce."""
+        from hermes_exec_backends.docker.doctor import checks
+
+        return await checks(Engine())
+
+    async def open(self) -> None:
+        """Create the container, or find the one to work in.
+
+        Raises:
+            ConfigError, Unsupported: an option is wrong, or this engine cannot do it; nothing was created.
+            PlaceUnavailable: no engine, no image, no such container, or a name that is taken.
+        """
+        try:
+            await self._engine.open()
+            await (self._attach(self._profile.container) if self._profile.container else self._create())
+        except BaseException:
+            await self._engine.close()
+            raise
+
+    async def _attach(self, name: str) -> None:
+        container = Container(self._engine, name, self._profile.user)
+        try:
+            found = await container.inspect()
+        except Refused as error:
+            if error.status != _NOT_FOUND:
+                raise
+            raise PlaceUnavailable(f"docker: there is no container {name!r}", remedy="docker ps") from error
+        death = await container.death()
+        if death:
+            remedy = "docker unpause" if found["State"].get("Paused") else "docker start"
+            raise PlaceUnavailable(f"docker: {name}: {death}", remedy=f"{remedy} {name}")
+        self._container, self._name = Container(self._engine, str(found["Id"]), self._profile.user), name
+
+    async def _create(self) -> None:
+        profile = self._profile
+        if profile.reuse and profile.name:
+            self._container = await reusable(self._engine, profile)
+        if self._container is None:
+            name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
+            self._container = await create(self._engine, profile, name, self.lease_s)
+            self._name = name
+        else:
+            self._name = str(profile.name)
+        self._renewing = asyncio.get_running_loop().create_task(self._renew(self._container))
+
+    async def _renew(self, container: Container) -> None:
+        """Tell the container again and again that we are here, until we are not."""
+        while True:
+            await asyncio.sleep(max(self.lease_s / _RENEWALS, 0.2))
+            with contextlib.suppress(HermesError):  # out of reach, or paused: the next time, then
+                await container.signal(lease.RENEW)
+
+    def _opened(self) -> Container:
+        if self._container is None:
+            raise PlaceUnavailable("docker: the place is not open")
+        return self._container
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start an exec."""
+        return await self._opened().spawn(argv, receiver, env or {})
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Remove the container that ``open`` created; one that ran already is left as it is.
+
+        With ``keep`` it stays: a ``reuse`` container is stopped, to be started by the next ``open``; any other
+        goes on, idle and without a lease, under the name that ``target`` tells.
+        """
+        container, self._container = self._container, None
+        if container is None:
+            await self._engine.close()
+            return
+        try:
+            if self._renewing is not None:
+                self._renewing.cancel()
+                self._renewing = None
+                await self._dismiss(container, keep=keep)
+        finally:
+            self._name = ""
+            await self._engine.close()
+
+    async def _dismiss(self, container: Container, *, keep: bool) -> None:
+        what = f"docker: container {self._name}"
+        try:
+            if not keep:
+                await self._engine.call(what, lambda client: client.remove_container(container.id, v=True, force=True))
+            elif self._profile.reuse:
+                await self._engine.call(what, lambda client: client.stop(container.id, timeout=_STOP_S))
+            else:
+                await container.signal(lease.KEEP)
+        except Refused as error:
+            if error.status not in {_NOT_FOUND, 409}:  # it is gone, or somebody is removing it
+                raise

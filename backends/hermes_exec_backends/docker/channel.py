@@ -1,0 +1,227 @@
+"""One exec of the engine as a channel: its connection, taken over from HTTP, on the event loop.
+
+How a command ended is asked of the engine, never concluded from what came through the stream: the engine
+writes its own failures to the command's standard output, and a stream also ends when the connection does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from hermes_exec.backend import Channel, Exit, Receiver
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.docker.demux import ENGINE, STDERR, Demux
+from hermes_exec_backends.docker.failures import Refused
+from hermes_exec_backends.docker.sending import WAIT, Sender
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.docker.container import Exec
+
+_READ = 256 << 10
+"""More than a unix socket holds."""
+_SMALL = 16 << 10
+"""A large buffer for a small read costs more than the read."""
+_LONGEST_HEADER = 64 << 10
+_BEGUN = (101, 200)
+
+
+class ExecChannel(Channel):
+    """The streams of one exec. ``start`` asks the engine to begin it."""
+
+    def __init__(self, connection: socket.socket, command: Exec, receiver: Receiver) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = connection
+        self._sender = Sender(connection)
+        self._exec = command
+        self._receiver = receiver
+        self._demux = Demux(self._deliver)
+        self._header: bytes | None = b""  # None once it is behind us
+        self._started: asyncio.Future[None] = self._loop.create_future()
+        self._size = _SMALL
+        self._reading = False
+        self._paused = False
+        self._over = False
+        self._told = False
+        self._fresh = True
+        self._doubt = b""  # a first frame that may be the engine's complaint instead of the command's output
+        self._complaint = b""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, version: str) -> None:
+        """Begin the exec, and take the connection over.
+
+        Raises:
+            PlaceUnavailable: the engine refused, so nothing ran.
+        """
+        body = b'{"Detach": false, "Tty": false}'
+        head = (
+            f"POST /v{version}/exec/{self._exec.id}/start HTTP/1.1\r\nHost: docker\r\n"
+            "Content-Type: application/json\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        self._read(on=True)
+        self._sender.write(head.encode() + body)
+        try:
+            await self._started
+        except BaseException:
+            self._told = True
+            self._let_go()
+            raise
+
+    def _readable(self) -> None:
+        try:
+            data = self._socket.recv(self._size)
+            while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+                data += self._socket.recv(_READ)
+        except WAIT:
+            return
+        except OSError as error:
+            self._ended(error.strerror or str(error))
+            return
+        if not data:
+            self._ended("")
+            return
+        self._size = _READ if len(data) >= _SMALL else _SMALL
+        if self._header is not None:
+            data = self._take_header(data)
+        if data:
+            self._demux.feed(data)
+
+    def _take_header(self, data: bytes) -> bytes:
+        """The answer to our request; gives the bytes behind it, which are the stream's."""
+        header, end, rest = ((self._header or b"") + data).partition(b"\r\n\r\n")
+        status = header.split(b"\r\n", 1)[0].split(b" ")
+        code = int(status[1]) if len(status) > 1 and status[1].isdigit() else 0
+        if not end:
+            self._header = header
+            if len(header) > _LONGEST_HEADER:
+                self._refuse(0, "what answers is no engine")
+        elif code not in _BEGUN:
+            self._refuse(code, _message(rest))
+        else:
+            self._header = None
+            self._started.set_result(None)
+            return rest
+        return b""
+
+    def _refuse(self, code: int, said: str) -> None:
+        self._read(on=False)
+        self._started.set_exception(Refused("docker: the engine did not start the command", code, said))
+
+    def _deliver(self, kind: int, data: bytes, whole: bool) -> None:  # noqa: FBT001  Demux's own word
+        if kind == ENGINE:
+            self._complaint += data
+            return
+        self._settle()
+        if self._fresh:
+            self._fresh = False
+            if whole and kind != STDERR and data.endswith(b"\r\n"):
+                self._doubt = data
+                self._task = self._loop.create_task(self._look())
+                return
+        if not self._told:
+            (self._receiver.stderr_received if kind == STDERR else self._receiver.received)(data)
+
+    async def _look(self) -> None:
+        """Hand on what was held back, as soon as the engine says that the command was started."""
+        if await self._exec.began():
+            self._settle()
+
+    def _settle(self) -> None:
+        data, self._doubt = self._doubt, b""
+        if data and not self._told:
+            self._receiver.received(data)
+
+    def _ended(self, broken: str) -> None:
+        self._over = True
+        self._read(on=False)
+        self._sender.stop()
+        if self._started.done():
+            self._task = self._loop.create_task(self._conclude(self._task, broken))
+        else:
+            self._started.set_exception(PlaceUnavailable("docker: the engine closed the connection"))
+
+    async def _conclude(self, before: asyncio.Task[None] | None, broken: str) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        exit = await self._exec.outcome(broken)
+        if self._exec.began_never:
+            said = (self._complaint + self._doubt).decode("utf-8", "replace").strip()
+            exit = Exit(lost=f"the engine could not start it: {said}")
+        else:
+            self._settle()
+        self._tell(exit)
+
+    def _tell(self, exit: Exit) -> None:
+        if not self._told:
+            self._told = True
+            self._let_go()
+            self._receiver.closed(exit)
+
+    def _let_go(self) -> None:
+        self._over = True
+        self._read(on=False)
+        self._sender.stop()
+        self._socket.close()
+
+    def _read(self, *, on: bool) -> None:
+        if on and not self._reading:
+            self._loop.add_reader(self._socket, self._readable)
+        elif self._reading and not on:
+            self._loop.remove_reader(self._socket)
+        self._reading = on
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Queue bytes for standard input, and send what the engine takes at once."""
+        self._sender.write(*parts)
+
+    def write_eof(self) -> None:
+        """Close standard input after what is queued."""
+        self._sender.write_eof()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the engine has not taken."""
+        return self._sender.unsent
+
+    async def drained(self) -> None:
+        """Return when at most 1 MiB is queued, or the engine takes no more."""
+        await self._sender.drained()
+
+    def pause(self) -> None:
+        """Stop reading; the engine, and then the command's pipe, hold the producer."""
+        self._paused = True
+        self._demux.hold()
+        self._read(on=False)
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._paused:
+            self._paused = False
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._paused:
+            self._demux.release()
+        if not (self._paused or self._over):  # what was kept may have filled the reader again
+            self._read(on=True)
+
+    def abandon(self) -> None:
+        """Close the connection at once. The engine then closes the command's input, and ends nothing."""
+        self._tell(Exit(lost="the channel was closed here"))
+
+    def kill(self) -> None:
+        """The same, for engines cannot end an exec: what it was ends with its input, or with the container."""
+        self.abandon()
+
+
+def _message(body: bytes) -> str:
+    """What the engine says in the answer by which it refused."""
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, TypeError, LookupError):
+        return body[:300].decode("utf-8", "replace").strip()

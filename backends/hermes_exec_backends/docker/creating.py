@@ -1,0 +1,110 @@
+"""Create a container, or take the one that is there under the same name with the same configuration."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec_backends.docker import images, labels, lease, options
+from hermes_exec_backends.docker.container import Container
+from hermes_exec_backends.docker.failures import Refused
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.docker.engine import Engine
+    from hermes_exec_backends.profiles.docker import DockerProfile
+
+_NOT_FOUND, _CONFLICT = 404, 409
+_NO_PROGRAM = (126, 127)
+
+
+async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: float) -> Container:
+    """Create and start a container.
+
+    Raises:
+        ConfigError, Unsupported: see ``options``.
+        PlaceUnavailable: it could not be; nothing is left behind.
+    """
+    security = options.security_options(profile)
+    container, host = options.arguments(profile, security)
+    if options.needs_enforcement(profile):
+        info = await engine.call("docker: the engine's abilities", lambda client: client.info())
+        options.check_enforced(profile, info)
+    image = await images.image_id(engine, profile)
+    marks = labels.labels(options.fixed(profile, image, security), lease_s)
+    fields: dict[str, Any] = {"image": image, "name": name, "labels": {**profile.labels, **marks}, **container}
+    for command in lease.commands(lease_s, profile.job_lease_s):
+        made = Container(
+            engine, await _made(engine, {**fields, "entrypoint": command[:1], "command": command[1:]}, host)
+        )
+        if await _started(engine, made, name):
+            return made
+    raise PlaceUnavailable(
+        f"docker: the image {profile.image} has neither a sh nor a python3 to start",
+        remedy="use an image that has one of them",
+    )
+
+
+async def _started(engine: Engine, made: Container, name: str) -> bool:
+    """Start a new container; False, and it is removed again, when its image lacks the program."""
+    try:
+        await engine.call(f"docker: container {name} could not be started", lambda client: client.start(made.id))
+    except BaseException as error:
+        lacking = isinstance(error, Refused) and (await made.inspect())["State"].get("ExitCode") in _NO_PROGRAM
+        with contextlib.suppress(HermesError):
+            await engine.call("docker", lambda client: client.remove_container(made.id, v=True, force=True))
+        if not lacking:
+            raise
+        return False
+    return True
+
+
+async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any]) -> str:
+    def make(client: Any) -> str:
+        made = client.create_container(**fields, host_config=client.create_host_config(**host))
+        return str(made["Id"])
+
+    try:
+        return await engine.call(f"docker: container {fields['name']} could not be created", make)
+    except Refused as error:
+        if error.status != _CONFLICT:
+            raise
+        raise PlaceUnavailable(
+            f"docker: the name {fields['name']!r} is taken by another container",
+            remedy=f"reuse = true, another name, or docker rm {fields['name']}",
+        ) from error
+
+
+async def reusable(engine: Engine, profile: DockerProfile) -> Container | None:
+    """The running container of the profile's name; None when there is none of that name.
+
+    Raises:
+        PlaceUnavailable: there is one, of somebody else's or with another configuration, and it is left alone.
+    """
+    name = str(profile.name)
+    container = Container(engine, name)
+    try:
+        found = await container.inspect()
+    except Refused as error:
+        if error.status == _NOT_FOUND:
+            return None
+        raise
+    theirs: dict[str, str] = found["Config"].get("Labels") or {}
+    remedy = f"another name, or docker rm -f {name}"
+    if labels.LEASE not in theirs:
+        raise PlaceUnavailable(f"docker: the container {name!r} was not created by hermes_exec", remedy=remedy)
+    image = await images.image_id(engine, profile)
+    names = labels.differing(options.fixed(profile, image, options.security_options(profile)), theirs)
+    if names:
+        raise PlaceUnavailable(
+            f"docker: the container {name!r} was created with another configuration: {', '.join(names)}", remedy=remedy
+        )
+    id = str(found["Id"])
+    state = found["State"]
+    if state.get("Paused"):
+        await engine.call(f"docker: container {name}", lambda client: client.unpause(id))
+    elif not state.get("Running"):
+        await engine.call(f"docker: container {name} could not be started", lambda client: client.start(id))
+    else:
+        await Container(engine, id).signal(lease.RENEW)
+    return Container(engine, id)

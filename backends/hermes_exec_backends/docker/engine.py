@@ -1,0 +1,158 @@
+"""The way to an engine: an SDK client for requests, and raw sockets for streams.
+
+Both come from here alone, so that a way through something else (a tunnel) has one thing to replace. The
+SDK blocks; its calls run in a few threads that belong to the backend. Streams need none: their sockets are
+on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.docker import address as addresses
+from hermes_exec_backends.docker.failures import sdk_errors, unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hermes_exec_backends.docker.address import Address
+
+T = TypeVar("T")
+_THREADS = 4
+_CONNECT_S = 20.0
+REQUEST_S = 120.0
+"""Seconds that one request may take; pulls and builds tell of their progress all the time."""
+
+
+class Engine:
+    """One engine, reached directly. Use it on one event loop."""
+
+    def __init__(self, wanted: str | None = None, environ: Mapping[str, str] | None = None) -> None:
+        self._wanted = wanted
+        self._environ = os.environ if environ is None else environ
+        self._address: Address | None = None
+        self._client: Any = None  # the SDK's own types are full of holes
+        self._threads: ThreadPoolExecutor | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens.
+
+        Raises:
+            ConfigError: the address that was asked for is none.
+            PlaceUnavailable: nothing was asked for, and no usual socket answers.
+        """
+        if self._address is None:
+            self._address = addresses.find(self._wanted, self._environ)
+        return self._address
+
+    @property
+    def version(self) -> str:
+        """The version of the API that both sides speak; known once it is open."""
+        return str(self._client.api_version) if self._client is not None else ""
+
+    async def open(self) -> None:
+        """Connect, and agree on a version of the API. Safe to call twice.
+
+        Raises:
+            PlaceUnavailable: there is no SDK, no engine, or no permission.
+        """
+        if self._client is None:
+            self._client = await self._run(self.connect_client)
+
+    def connect_client(self) -> Any:
+        """A new SDK client; blocks."""
+        with sdk_errors("docker: the engine cannot be used", self.address):
+            from docker import APIClient
+            from docker.tls import TLSConfig
+
+            tls: Any = None
+            folder = self.address.certificates
+            if folder is not None:
+                tls = TLSConfig(
+                    client_cert=(str(folder / "cert.pem"), str(folder / "key.pem")),
+                    ca_cert=str(folder / "ca.pem"),
+                    verify=self.address.verify,
+                )
+            return APIClient(base_url=str(self.address), version="auto", timeout=int(REQUEST_S), tls=tls or False)
+
+    async def call(self, what: str, request: Callable[[Any], T]) -> T:
+        """Make a request; ``what`` begins the error's text.
+
+        Raises:
+            PlaceUnavailable: the engine refused, or could not be reached.
+        """
+        client = self._client
+        if client is None:
+            raise PlaceUnavailable(f"{what}: the engine's connection is closed")
+
+        def work() -> T:
+            with sdk_errors(what, self.address):
+                return request(client)
+
+        return await self._run(work)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, "hermes-exec-docker")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def connect(self) -> socket.socket:
+        """A new connected socket for a stream; it does not block.
+
+        Raises:
+            PlaceUnavailable: nobody answers.
+        """
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                return await self._socket()
+        except (OSError, ssl.SSLError) as error:  # also the time-out
+            raise unreachable("docker: the engine cannot be reached", self.address, error) from error
+
+    async def _socket(self) -> socket.socket:
+        where = self.address
+        loop = asyncio.get_running_loop()
+        if where.path:
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            target: Any = where.path
+        else:
+            ((family, kind, protocol, _, target), *_) = await loop.getaddrinfo(
+                where.host, where.port, type=socket.SOCK_STREAM
+            )
+            made = socket.socket(family, kind, protocol)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            made.setblocking(False)
+            await loop.sock_connect(made, target)
+            if where.certificates is not None:
+                return await self._run(lambda: self._with_tls(made))
+        except BaseException:
+            made.close()
+            raise
+        return made
+
+    def _with_tls(self, made: socket.socket) -> socket.socket:
+        folder = self.address.certificates
+        context = ssl.create_default_context(cafile=f"{folder}/ca.pem" if self.address.verify else None)
+        if not self.address.verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(f"{folder}/cert.pem", f"{folder}/key.pem")
+        made.settimeout(_CONNECT_S)
+        secured = context.wrap_socket(made, server_hostname=self.address.host)
+        secured.setblocking(False)
+        return secured
+
+    async def close(self) -> None:
+        """Let go of every connection. Safe to call twice; ``open`` opens it again."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown(wait=False)

@@ -1,0 +1,102 @@
+"""The first process of a container of ours: it ends when nobody needs the container any more.
+
+It needs nobody's help: when the orchestrator has vanished, its signals stay out, the lease runs out, this
+process ends, and the engine removes the container. A guest that still has work (a job) holds it for as long
+as the guest's door is there, up to the longest that a job may take.
+
+Signals: USR1 renews the lease, USR2 keeps the container without one, HUP ends the lease now, TERM ends all.
+Time is that of /proc/uptime, which goes on while the machine sleeps; after a sleep or a pause the
+orchestrator gets a moment to renew the lease.
+"""
+
+from __future__ import annotations
+
+SHELL = r"""
+now() { read -r now rest </proc/uptime; now=${now%%.*}; }
+renew() { now; end=$((now + lease)); last=$((end + jobs)); }
+busy() {
+  for door in /run/user/*/hx-*/door /dev/shm/hx-*/door "${TMPDIR:-/tmp}"/hx-*/door /tmp/hx-*/door /var/tmp/hx-*/door
+  do [ -S "$door" ] && return; done; return 1
+}
+lease=$1 jobs=$2 grace=$3 nap=
+trap 'renew; kill $nap 2>/dev/null' USR1
+trap 'end=9000000000; kill $nap 2>/dev/null' USR2
+trap 'now; end=$now; last=$((now + jobs)); kill $nap 2>/dev/null' HUP
+trap 'exit 64' TERM INT
+renew
+while :; do
+  now
+  before=$now seen=$end left=$((end - now))
+  if [ $left -le 0 ]; then
+    { [ $now -lt $last ] && busy; } || exit 0
+    left=2
+  fi
+  [ $left -gt 30 ] && left=30
+  sleep $left & nap=$!
+  [ $end = $seen ] && wait $nap 2>/dev/null
+  now
+  [ $((now - before - left)) -gt 5 ] && [ $((end - now)) -lt $grace ] && end=$((now + grace))
+done
+"""
+"""For images with a ``sh`` and a ``sleep``."""
+
+PYTHON = r"""
+import glob, os, signal, sys
+lease, jobs, grace = map(int, sys.argv[1:4])
+NEVER = 9000000000
+def now():
+    with open("/proc/uptime") as file:
+        return int(float(file.read().split()[0]))
+def busy():
+    bases = "/run/user/*", "/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"
+    return any(glob.glob(base + "/hx-*/door") for base in bases)
+signals = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+signal.signal(signal.SIGCHLD, lambda *_: None)
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+end = now() + lease
+last = end + jobs
+while True:
+    before = now()
+    left = end - before
+    if left <= 0:
+        if before >= last or not busy():
+            sys.exit(0)
+        left = 2
+    left = min(left, 30)
+    got = signal.sigtimedwait(signals, left)
+    number = got.si_signo if got else 0
+    if number == signal.SIGUSR1:
+        end = now() + lease
+        last = end + jobs
+    elif number == signal.SIGUSR2:
+        end = NEVER
+    elif number == signal.SIGHUP:
+        end = now()
+        last = end + jobs
+    elif number in (signal.SIGTERM, signal.SIGINT):
+        sys.exit(64)
+    elif number == signal.SIGCHLD:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except OSError:
+            pass
+    if now() - before - left > 5 and end - now() < grace:
+        end = now() + grace
+"""
+"""For images with a Python and no shell."""
+
+GRACE_S = 60
+"""Seconds that an orchestrator has, after a sleep of the machine, to renew the lease."""
+KEPT = 64
+"""The exit code of a container that was stopped on purpose, to be started again."""
+RENEW, KEEP, FINISH = "SIGUSR1", "SIGUSR2", "SIGHUP"
+
+
+def commands(lease_s: float, jobs_s: float) -> list[list[str]]:
+    """What to start as the first process, the best first; the image decides which can be."""
+    numbers = [str(max(1, round(lease_s))), str(max(1, round(jobs_s))), str(GRACE_S)]
+    return [
+        ["sh", "-c", SHELL, "hermes-exec", *numbers],
+        ["python3", "-ISc", PYTHON, *numbers],
+    ]

@@ -1,0 +1,155 @@
+"""A Docker engine of our own for the tests: a dockerd with its data, its socket and its state in one folder.
+
+It needs root and nothing of the machine's: no bridge, no packet filter, no service manager, no registry. Where
+we are not root, an engine that runs already is used as it is, and images are added to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from docker import APIClient
+from docker.errors import DockerException, ImageNotFound
+
+from hermes_exec_backends.profiles.docker import DockerProfile
+from tests.conftest import require_part
+from tests.rigs import images
+
+DEBIAN = "hermes-exec-test-debian:1"
+"""bash, the usual tools and a Python 3, from Debian's packages."""
+BUSYBOX = "hermes-exec-test-busybox:1"
+"""A shell and no Python."""
+_START_S = 60.0
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+class Engine:
+    """An engine at ``address``, and a client of its own for looks from outside."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.client: Any = APIClient(address, version="auto", timeout=60)
+
+    def image(self, name: str) -> str:
+        """Have an image of the tests there; gives its name."""
+        try:
+            self.client.inspect_image(name)
+        except ImageNotFound:
+            file = images.debian() if name == DEBIAN else images.busybox()
+            repository, _, tag = name.partition(":")
+            self.client.import_image_from_file(str(file), repository, tag)
+        return name
+
+    def profile(self, image: str = DEBIAN, **options: Any) -> DockerProfile:
+        """The profile of a container here."""
+        given: dict[str, Any] = {"engine": self.address, "pull": "never", **options}
+        if "container" not in options:
+            given["image"] = self.image(image)
+        return DockerProfile(**given)
+
+    def containers(self) -> list[dict[str, Any]]:
+        """All containers of hermes_exec, running or not."""
+        found: list[dict[str, Any]] = self.client.containers(all=True, filters={"label": "hermes_exec.lease_s"})
+        return found
+
+    def inspect(self, name: str) -> dict[str, Any]:
+        """What the engine knows of a container."""
+        found: dict[str, Any] = self.client.inspect_container(name)
+        return found
+
+
+class Dockerd(Engine):
+    """A dockerd that was started for the tests."""
+
+    def __init__(self) -> None:
+        self._program = shutil.which("dockerd", path=_PATH) or ""
+        self.folder = Path(tempfile.mkdtemp(prefix="hx-dockerd-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+        super().__init__(f"unix://{self.folder}/sock")
+
+    def start(self) -> None:
+        """Start it, and return once it answers."""
+        folder = self.folder
+        words = [
+            self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
+            "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
+            "--bridge=none", "--iptables=false", "--ip6tables=false",
+        ]  # fmt: skip
+        if tied := shutil.which("setpriv"):
+            words = [tied, "--pdeathsig", "TERM", *words]  # it ends with us, however we end
+        with (folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": _PATH}
+            )
+        give_up = time.monotonic() + _START_S
+        while True:
+            with contextlib.suppress(DockerException), contextlib.closing(APIClient(f"unix://{folder}/sock")) as client:
+                client.ping()
+                return
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                said = (folder / "log").read_text(errors="replace")[-600:]
+                self.remove()
+                raise RuntimeError(f"dockerd does not start here: {said}")
+            time.sleep(0.05)
+
+    def stop(self, how: int = signal.SIGTERM) -> None:
+        """End it by a signal; with TERM its containers end too."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(60)
+            self._process = None
+
+    def remove(self) -> None:
+        """End it, with all that it has."""
+        self.stop()
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
+            subprocess.run(["umount", "-l", mount], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@cache
+def _shared() -> Engine | str:
+    """The engine of this test process, or why there is none."""
+    if os.geteuid() == 0 and shutil.which("dockerd", path=_PATH):
+        try:
+            made = Dockerd()
+        except (RuntimeError, OSError) as error:
+            return str(error)
+        atexit.register(made.remove)
+        return made
+    try:
+        found = Engine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    except DockerException:
+        return "no dockerd to start as root, and no engine that runs"
+    atexit.register(found.client.close)
+    return found
+
+
+def engine() -> Engine:
+    """The engine for tests; the calling test is skipped, with the reason, where there can be none."""
+    shared = _shared()
+    if isinstance(shared, Engine):
+        return shared
+    require_part("a Docker engine", shared, usable=False)
+    raise AssertionError
+
+
+def own_engine() -> Dockerd:
+    """The same, if it is one that a test may stop and start."""
+    found = engine()
+    if isinstance(found, Dockerd):
+        return found
+    require_part("a Docker engine of our own", "dockerd and root", usable=False)
+    raise AssertionError
