@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 
@@ -20,11 +20,21 @@ def _time(value: str) -> str:
     return value
 
 
+def _job(value: str) -> str:
+    if not re.fullmatch("[0-9]+(_[0-9]+)?", value, re.ASCII):
+        raise ValueError("should be the number of a job, such as '1234'")
+    return value
+
+
 class SlurmProfile(Profile, frozen=True):
     """Nodes of a cluster, held from open to close; asked for where `via` says, such as a login node."""
 
+    attach_field: ClassVar[str | None] = "job"
+
     type: Literal["slurm"] = "slurm"
     """`slurm`."""
+    job: Annotated[str, AfterValidator(_job)] | None = None
+    """A running job to work in instead of a new allocation; it is left running at the end."""
     partition: Name | None = None
     """The partition."""
     account: Name | None = None
@@ -48,4 +58,4 @@ class SlurmProfile(Profile, frozen=True):
     constraint: Name | None = None
     """Features that the nodes must have."""
     flags: Words = ()
-    """More options of salloc, each a word such as `--exclusive`."""
+    """More options of sbatch, each a word such as `--exclusive`."""

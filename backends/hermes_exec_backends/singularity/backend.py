@@ -1,0 +1,157 @@
+"""Run commands in a Singularity or Apptainer container, started by the program of that name in the place outside.
+
+An instance is kept for the life of the terminal, so that no command pays for the start of a container, and all of
+them share processes, /tmp and what is written. The container ends with its last guest, or when the lease after a
+crash of ours is over: a small process in the place outside sees to it (``scripts.py``).
+
+The runtime says what it does on standard error, which would end up in a command's output, so it is always told to
+be silent; what it says of a failed start is read from a file.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from typing import TYPE_CHECKING, ClassVar
+
+from hermes_exec.backend import Backend, Check
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.plain.place import ask
+from hermes_exec.wrapper import Words, Wrapper
+from hermes_exec_backends.holding import Holder
+from hermes_exec_backends.singularity import scripts
+from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits_asked, start_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.profiles.singularity import SingularityProfile
+
+PROGRAMS = ("apptainer", "singularity")
+_START_S = 1800.0
+"""An image may have to be fetched and converted first."""
+_FIND = 'for name; do command -v "$name" && exit; done; exit 1'
+
+
+class SingularityBackend(Wrapper):
+    """A container of an image, or an instance that runs already."""
+
+    type: ClassVar[str] = "singularity"
+    features: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, profile: SingularityProfile, outer: Backend | None = None) -> None:
+        super().__init__(outer)
+        self._profile = profile
+        self._program = ""
+        self._name = ""
+        self._holder: Holder | None = None
+        self._exec: list[str] = []
+
+    @property
+    def own_target(self) -> str:
+        """By its image, or by its name."""
+        from hermes_exec.config.targets import target_of
+
+        return target_of(self._profile)
+
+    @classmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+        """The container of a profile, in whatever place."""
+        from hermes_exec_backends.profiles.singularity import SingularityProfile
+
+        assert isinstance(profile, SingularityProfile)  # noqa: S101  the registry pairs them
+        return cls(profile, outer)
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for the program here."""
+        from hermes_exec_backends.singularity.health import examine
+
+        return await examine()
+
+    async def enter(self) -> None:
+        """Find the program, and start an instance.
+
+        Raises:
+            PlaceUnavailable: it is not there, or does not start the image; says what it said.
+        """
+        self._program = await self._find()
+        if self._profile.instance:
+            await self._attach(self._profile.instance)
+            return
+        image = self._profile.image or ""
+        self._name = f"hx-{secrets.token_hex(6)}"
+        warm = self._profile.warm
+        userns = {None: "auto", True: "yes", False: "no"}[self._profile.userns]
+        options = start_options(self._profile)
+        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", self._name, self._program, f"{self._profile.lease_s:.0f}"]
+        argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
+        try:
+            self._holder = await Holder.start(self.outer, argv, patience_s=_START_S)
+        except PlaceUnavailable as error:
+            raise self._refused(error.what) from error
+        _, uid, work, home, *flags = self._holder.words
+        if warm:
+            self._exec = [*flags, f"{INSTANCE}{self._name}"]
+        else:
+            homes = {"private": ["--home", f"{work}/home:{home}"], "shared": ["--home", home]}
+            options += homes.get(home_mode(self._profile), [])
+            # A guest keeps its door where every container of ours has it, so that a later one finds it.
+            options += ["--bind", f"{work}/run:/run/user/{0 if self._profile.fakeroot else uid}"]
+            self._exec = [*flags, "--workdir", f"{work}/work", *options, image]
+
+    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+        """One more process in the instance; its variables travel under the names that the runtime passes on."""
+        prefix = "SINGULARITYENV_" if self._program.endswith("singularity") else "APPTAINERENV_"
+        clean = ["--cleanenv"] if self._profile.clean_env else []
+        variables = {prefix + name: value for name, value in env.items()}
+        return [self._program, "--silent", "exec", *clean, *self._exec, *argv], variables
+
+    async def leave(self, *, keep: bool) -> None:
+        """End the container, unless jobs go on in it; it then ends with them."""
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        try:
+            if not keep:
+                await ask(self.outer, ["/bin/sh", "-c", scripts.END, "sh", self._name, self._program])
+        finally:
+            holder.let_go()
+
+    async def _find(self) -> str:
+        wanted = [self._profile.program] if self._profile.program else PROGRAMS
+        reply = await ask(self.outer, ["/bin/sh", "-c", _FIND, "sh", *wanted])
+        lines = reply.stdout.decode("utf-8", "replace").splitlines()
+        if reply.exit.code != 0 or not lines:
+            raise PlaceUnavailable(
+                f"singularity: no {' or '.join(wanted)} at {self.outer.target}",
+                remedy="install Apptainer there, name it as `program`, or load it: setup = ['module load apptainer']",
+            )
+        return lines[-1]
+
+    async def _attach(self, name: str) -> None:
+        said = ""
+        for flags in ([], ["--userns"]):
+            argv = [self._program, "--silent", "exec", *flags, f"{INSTANCE}{name}", "/bin/sh", "-c", ":"]
+            reply = await ask(self.outer, argv)
+            if reply.exit.code == 0:
+                self._exec = [*flags, f"{INSTANCE}{name}"]
+                return
+            said = reply.complaint
+        raise PlaceUnavailable(f"singularity: the instance {name!r} cannot be entered: {said}")
+
+    def _refused(self, said: str) -> PlaceUnavailable:
+        place = f"singularity: {self._profile.image} does not start at {self.outer.target}"
+        limits = limits_asked(self._profile)
+        if limits and any(word in said for word in ("cgroup", "systemd")):
+            return PlaceUnavailable(
+                f"{place}: its limits ({', '.join(limits)}) cannot be enforced there: {said}",
+                remedy="leave them out, and limit from outside: a Slurm allocation, or `limits` of a command",
+            )
+        return PlaceUnavailable(f"{place}: {said}")
+
+
+def local_program() -> str | None:
+    """The program on this machine, if any."""
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)

@@ -1,0 +1,43 @@
+"""What ``doctor`` says of Singularity and Apptainer on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+from hermes_exec.backend import Check
+from hermes_exec_backends.singularity.backend import PROGRAMS
+
+_MOUNTERS = ("squashfuse_ll", "squashfuse")
+
+
+async def examine() -> list[Check]:
+    """Look for the program, for what mounts image files, and for what this user may do."""
+    path = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    if path is None:
+        remedy = "install Apptainer, or use it elsewhere: via = 'ssh://HOST'"
+        return [Check("program", "missing", "neither apptainer nor singularity is on the PATH", remedy)]
+    process = await asyncio.create_subprocess_exec(
+        path, "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    said = out.decode("utf-8", "replace").strip()
+    if process.returncode != 0:
+        return [Check("program", "missing", f"{path} does not run: {said}", "install it again")]
+    checks = [Check("program", "ok", f"{said} at {path}")]
+    if any(map(shutil.which, _MOUNTERS)):
+        checks.append(Check("images", "ok", "image files are mounted by squashfuse"))
+    else:
+        checks.append(Check("images", "warning", "image files have to be unpacked at each start", "install squashfuse"))
+    limits = Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
+    checks.append(
+        Check("limits", "ok", "by systemd")
+        if limits
+        else Check("limits", "warning", "cpus, memory and pids of a container cannot be enforced", "limit each command")
+    )
+    if os.geteuid() != 0:
+        text = "in a user namespace no system call is filtered"
+        checks.append(Check("seccomp", "warning", text, "security = ['seccomp:FILE']"))
+    return checks

@@ -1,0 +1,56 @@
+"""From a profile to the words that start its container."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.profiles.singularity import SingularityProfile
+
+INSTANCE = "instance://"
+
+
+def start_options(profile: SingularityProfile) -> list[str]:
+    """The options of ``exec`` and ``instance start``, but for user namespace and home, which depend on the place."""
+    words: list[str] = []
+    flags = {
+        "--containall": profile.contain,
+        "--cleanenv": profile.clean_env,
+        "--writable-tmpfs": profile.writable_tmpfs and not profile.overlay,  # the two exclude each other
+        "--fakeroot": profile.fakeroot,
+        "--nv": profile.nv,
+        "--rocm": profile.rocm,
+    }
+    words += [flag for flag, wanted in flags.items() if wanted]
+    if profile.network == "none":
+        words += ["--net", "--network", "none"]
+    for bind in profile.binds:
+        words += ["--mount", _mount(bind.source, bind.target, writable=bind.writable)]
+    for overlay in profile.overlay:
+        words += ["--overlay", overlay]
+    for option in profile.security:
+        words += ["--security", option]
+    limits = {"--cpus": profile.cpus, "--memory": profile.memory, "--pids-limit": profile.pids}
+    for option, value in limits.items():
+        if value is not None:
+            words += [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    return words
+
+
+def home_mode(profile: SingularityProfile) -> str:
+    """How the holder script arranges the home folder: contained ones have an empty one of their own already."""
+    if profile.home:
+        return "shared"
+    return "" if profile.contain else "private"
+
+
+def limits_asked(profile: SingularityProfile) -> list[str]:
+    """The names of the limits that the profile sets."""
+    return [name for name in ("cpus", "memory", "pids") if getattr(profile, name) is not None]
+
+
+def _mount(source: str, target: str, *, writable: bool) -> str:
+    # Fields are separated as in a CSV file, so that any path can be said; --bind splits at every colon.
+    fields = ["type=bind", f"source={source}", f"destination={target}"]
+    fields += [] if writable else ["ro"]
+    return ",".join('"' + field.replace('"', '""') + '"' if set(field) & set(',"\n') else field for field in fields)

@@ -1,0 +1,89 @@
+"""The two texts that run with ``sh`` in the place outside of a container: one holds it, the other ends it.
+
+The holder makes a folder for the container's /tmp and home, starts an instance, says what it did, and waits. When
+nobody is there any more it stays while a guest lives in the container (which knows its own lease and its jobs), and
+for the lease in any case; then it ends the instance and removes the folder. A guest is known by its arguments, and
+belongs to this container when our folder is among its mounts.
+"""
+
+from __future__ import annotations
+
+_COMMON = r"""
+name=$1 program=$2; shift 2
+work=${TMPDIR:-/tmp}/$name
+guests() {
+    for file in $(grep -las '<[h]x ' /proc/[0-9]*/cmdline); do
+        grep -qs "/$name/" "${file%cmdline}mountinfo" && return
+    done
+    return 1
+}
+first() { "$program" -s instance list -j "$name" 2>/dev/null | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'; }
+finish() {
+    pid=$(cat "$work/pid" 2>/dev/null) && [ -n "$pid" ] && [ "$(first)" = "$pid" ] && kill -9 "$pid"
+    for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$work" && break; sleep 0.1; done
+}
+"""
+
+HOLD = (
+    _COMMON
+    + r"""
+lease=$1 warm=$2 userns=$3 home=$4 image=$5; shift 5
+trap '' HUP
+cd / || exit
+umask 077
+mkdir "$work" "$work/work" "$work/home" "$work/run" "$work/actions" || exit
+# An unpacked tree that was never built has no start action, which is all that an instance lacks there.
+printf '#!/bin/sh\nwhile :; do sleep 86400; done\n' >"$work/actions/start"
+chmod 755 "$work/actions/start"
+flags=
+privileged() {
+    [ "$(id -u)" = 0 ] || return 0
+    while read -r key value; do [ "$key" = CapEff: ] && mine=$((0x$value)); done </proc/self/status
+    read -r last </proc/sys/kernel/cap_last_cap
+    [ "$mine" = $(((1 << (last + 1)) - 1)) ]
+}
+[ "$userns" = auto ] && { privileged || userns=yes; }
+[ "$userns" = yes ] && flags=--userns
+if [ "$home" = private ]; then set -- "$@" --home "$work/home:$HOME"
+elif [ "$home" = shared ]; then set -- "$@" --home "$HOME"
+fi
+if [ "$warm" = yes ]; then
+    if [ -d "$image" ] && [ ! -e "$image/.singularity.d/actions/start" ]; then
+        set -- "$@" --bind "$work/actions:/.singularity.d/actions"
+    fi
+    start() { "$program" -s instance start $flags --workdir "$work/work" "$@" "$image" "$name"; }
+else
+    start() { "$program" -s exec $flags --workdir "$work/work" "$@" "$image" /bin/sh -c :; }
+fi
+if ! start "$@" </dev/null >"$work/said" 2>&1; then
+    if [ "$userns" = auto ]; then
+        flags=--userns
+        start "$@" </dev/null >"$work/said" 2>&1
+    else
+        false
+    fi
+fi || { cat "$work/said" >&2; finish; exit 1; }
+[ "$warm" = yes ] && first >"$work/pid"
+echo "hx ready $(id -u) $work $HOME $flags"
+cat >/dev/null
+gone=$(date +%s)
+while [ -d "$work" ]; do
+    guests || [ $(($(date +%s) - gone)) -lt "$lease" ] || break
+    sleep 2
+done
+finish
+"""
+)
+"""Parameters: name, program, lease in seconds, yes or no to an instance, auto or yes or no to a user namespace,
+private or shared or empty for the home folder, the image, and the options to start it with."""
+
+END = (
+    _COMMON
+    + r"""
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    guests || { finish; exit; }
+    sleep 0.1
+done
+"""
+)
+"""Parameters: name and program. A guest that does not go has jobs, and keeps its container until they are done."""

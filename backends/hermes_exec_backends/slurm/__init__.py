@@ -1,0 +1,5 @@
+"""Slurm: nodes of a cluster, held from open to close."""
+
+from hermes_exec_backends.slurm.backend import SlurmBackend
+
+__all__ = ["SlurmBackend"]

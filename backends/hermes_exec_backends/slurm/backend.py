@@ -1,0 +1,194 @@
+"""Run commands on the nodes of a Slurm allocation, asked for at the place outside (a login node, or this machine).
+
+The allocation is a batch job that does nothing but wait (``scripts.py``), so it needs nobody at the place outside:
+it outlives a broken connection by the lease, and ends by itself. Every channel is a step of its own on the first
+node, sharing all that the job has (``srun --overlap``). One more step is our presence there: by its end the job
+learns that we are gone, and we learn that the job is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, ClassVar
+
+from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.errors import HermesError, PlaceError, PlaceUnavailable
+from hermes_exec.plain.place import ask
+from hermes_exec.wrapper import Words, Wrapper
+from hermes_exec_backends.holding import Holder
+from hermes_exec_backends.slurm import scripts
+from hermes_exec_backends.slurm.options import submit_options
+from hermes_exec_backends.slurm.queue import Standing, standing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.profiles.slurm import SlurmProfile
+
+_log = logging.getLogger("hermes_exec.slurm")
+progress = logging.getLogger("hermes_exec.progress")
+"""What takes long, told as it goes on."""
+
+_STEP_S = 120.0
+_POLL_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_WARN_S = 300.0
+"""Seconds before the time limit at which it is told, or a fifth of what is left at the start if that is less."""
+
+
+class SlurmBackend(Wrapper):
+    """An allocation of our own, or a job that runs already."""
+
+    type: ClassVar[str] = "slurm"
+
+    def __init__(self, profile: SlurmProfile, outer: Backend | None = None) -> None:
+        super().__init__(outer)
+        self._profile = profile
+        self._job = ""
+        self._node = ""
+        self._presence: Holder | None = None
+        self._warning: asyncio.TimerHandle | None = None
+
+    @property
+    def own_target(self) -> str:
+        """``slurm``, or by the number of the job that is attached to."""
+        from hermes_exec.config.targets import target_of
+
+        return target_of(self._profile)
+
+    @property
+    def job(self) -> str:
+        """The number of the allocation while it is open."""
+        return self._job
+
+    @classmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+        """An allocation asked for in whatever place."""
+        from hermes_exec_backends.profiles.slurm import SlurmProfile
+
+        assert isinstance(profile, SlurmProfile)  # noqa: S101  the registry pairs them
+        return cls(profile, outer)
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for Slurm's commands here, and for a controller that answers."""
+        from hermes_exec_backends.slurm.health import examine
+
+        return await examine()
+
+    async def enter(self) -> None:
+        """Ask for the allocation, and wait in the queue for as long as it takes.
+
+        Raises:
+            PlaceUnavailable: Slurm refuses it, or it ended before it began; nothing is left in the queue.
+        """
+        self._job = self._profile.job or await self._submit()
+        try:
+            now = await self._begun()
+            self._node = now.node
+            self._presence = await self._be_present()
+        except BaseException:
+            if not self._profile.job:
+                await asyncio.shield(self._cancel())
+            raise
+        if now.left_s is not None:
+            delay = now.left_s - min(_WARN_S, now.left_s / 5)
+            self._warning = asyncio.get_running_loop().call_later(delay, self._warn, now.left_s - delay)
+
+    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+        """A step that shares what the job has. Doubly quiet, or it comments on a command that fails."""
+        return [*self._step(), "--quiet", *argv], env
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start a step, unless the allocation is gone.
+
+        Raises:
+            PlaceError: the allocation has ended, and why; nobody needs to try again.
+        """
+        if self._presence is not None and self._presence.ended:
+            await self._return()
+        return await super().spawn(argv, receiver, env=env)
+
+    async def leave(self, *, keep: bool) -> None:
+        """Give the allocation back, unless jobs go on in it: it then ends with them, or with its time."""
+        presence, self._presence = self._presence, None
+        if self._warning is not None:
+            self._warning.cancel()
+        if presence is None:
+            return
+        try:
+            if not (keep or self._profile.job) and await self._idle():
+                await self._cancel()
+        finally:
+            presence.let_go()
+
+    async def _submit(self) -> str:
+        script = scripts.placeholder(self._profile.lease_s)
+        reply = await ask(self.outer, ["sbatch", "--parsable", *submit_options(self._profile)], script)
+        job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
+        if reply.exit.code != 0 or not job.isdigit():
+            raise PlaceUnavailable(
+                f"slurm: no allocation at {self.outer.target}: {reply.complaint}",
+                remedy="sinfo, at the place where Slurm's commands are",
+            )
+        return job
+
+    async def _begun(self) -> Standing:
+        told = ""
+        for pause in (*_POLL_S, *([_POLL_S[-1]] * 1_000_000)):
+            now = await standing(self.outer, self._job)
+            if now.running:
+                return now
+            if not now.waiting:
+                raise PlaceUnavailable(f"slurm: the allocation {self._job} ended before it began: {now.why_ended}")
+            expected = f", expected to begin at {now.start}" if now.start not in {"", "N/A"} else ""
+            text = f"slurm: allocation {self._job} waits in the queue: {now.reason}{expected}"
+            if text != told:
+                progress.info("%s", text)
+                told = text
+            await asyncio.sleep(pause)
+        raise PlaceUnavailable("slurm: waited for a lifetime")
+
+    async def _be_present(self) -> Holder:
+        argv = [*self._step(), "/bin/sh", "-c", scripts.PRESENCE, scripts.PRESENCE_NAME]
+        try:
+            return await Holder.start(self.outer, argv, patience_s=_STEP_S, on_end=self._presence_ended)
+        except PlaceUnavailable as error:
+            raise PlaceUnavailable(f"slurm: no step starts in allocation {self._job}: {error.what}") from error
+
+    async def _return(self) -> None:
+        now = await standing(self.outer, self._job)
+        if not now.running:
+            raise PlaceError(
+                f"slurm: the allocation {self._job} is gone: {now.why_ended}",
+                remedy="open the place again",
+                state="what ran there was stopped",
+            )
+        self._presence = await self._be_present()
+
+    def _presence_ended(self, how: str) -> None:
+        _log.warning("slurm: allocation %s: %s", self._job, how.rpartition("\n")[2])
+
+    def _warn(self, left_s: float) -> None:
+        _log.warning(
+            "slurm: allocation %s ends in %.0f s, at its time limit. Try: save what is needed, or ask for more `time`",
+            self._job,
+            left_s,
+        )
+
+    async def _idle(self) -> bool:
+        try:
+            reply = await ask(self.outer, [*self._step(), "/bin/sh", "-c", scripts.FAREWELL])
+        except HermesError:
+            return True  # there is no way to it, so nothing of ours can be asked to end
+        return b"hx kept" not in reply.stdout
+
+    async def _cancel(self) -> None:
+        await ask(self.outer, ["scancel", "--quiet", self._job])
+
+    def _step(self) -> list[str]:
+        where = [f"--nodelist={self._node}"] if self._node else []
+        return ["srun", f"--jobid={self._job}", "--overlap", "--nodes=1", "--ntasks=1", *where, "--unbuffered", "--quiet"]

@@ -1,0 +1,91 @@
+"""What Slurm says of a job, and what that means for whoever works in it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.plain.place import ask
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+
+_FORMAT = "hx|%T|%r|%B|%L|%S"
+WAITING = frozenset({"PENDING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
+_ENDS = {
+    "TIMEOUT": "its time limit was reached",
+    "DEADLINE": "its deadline was reached",
+    "NODE_FAIL": "one of its nodes failed",
+    "BOOT_FAIL": "one of its nodes did not start",
+    "PREEMPTED": "other work took its nodes (preemption)",
+    "REVOKED": "it was moved to another cluster",
+    "CANCELLED": "it was cancelled",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "SUSPENDED": "it is suspended",
+    "STOPPED": "it is stopped",
+    "COMPLETED": "it had ended: nobody was there for longer than its lease",
+}
+# days-hours:minutes:seconds, of which the first ones may be missing
+_LEFT = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job is."""
+
+    state: str
+    """Slurm's own word, such as ``RUNNING``; ``UNKNOWN`` when Slurm has forgotten it."""
+    reason: str = ""
+    node: str = ""
+    """Its first node."""
+    left_s: float | None = None
+    """Seconds until its time limit; None when it has none."""
+    start: str = ""
+    """When it began, or is expected to begin."""
+
+    @property
+    def running(self) -> bool:
+        """Whether one can work in it."""
+        return self.state == "RUNNING"
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it is in the queue."""
+        return self.state in WAITING
+
+    @property
+    def why_ended(self) -> str:
+        """Why it is not there any more, in words."""
+        if self.state in WAITING:
+            return "Slurm has put it back into the queue, and what ran in it is lost"
+        if self.state == "UNKNOWN":
+            return "Slurm does not know it any more"
+        why = _ENDS.get(self.state, f"its state is {self.state}")
+        return f"{why} ({self.reason})" if self.reason not in {"", "None"} else why
+
+
+async def standing(outer: Backend, job: str) -> Standing:
+    """Ask Slurm about a job.
+
+    Raises:
+        PlaceUnavailable: Slurm does not answer; says what it said.
+    """
+    reply = await ask(outer, ["squeue", "--noheader", f"--jobs={job}", "--states=all", f"--format={_FORMAT}"])
+    for line in reply.stdout.decode("utf-8", "replace").splitlines():
+        fields = line.strip().split("|")
+        if fields[0] == "hx" and len(fields) == 6:
+            _, state, reason, node, left, start = fields
+            return Standing(state, reason, "" if node == "n/a" else node, _seconds(left), start)
+    if reply.exit.code == 0 or b"Invalid job id" in reply.stderr:
+        return Standing("UNKNOWN")
+    raise PlaceUnavailable(f"slurm: {reply.complaint}", remedy="sinfo, at the place where Slurm's commands are")
+
+
+def _seconds(text: str) -> float | None:
+    match = _LEFT.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24.0 + hours) * 60 + minutes) * 60 + seconds

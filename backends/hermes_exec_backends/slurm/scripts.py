@@ -1,0 +1,52 @@
+"""The texts that run with ``sh`` on the first node of an allocation.
+
+The placeholder is the batch job itself: the allocation lasts as long as it does. While our presence (a step whose
+standard input we hold) is there, it waits. Once that is gone, it waits for the lease, and longer only while a guest
+or the holder of a container is there, which have leases of their own. It looks at the node's processes and never
+asks the controller.
+"""
+
+from __future__ import annotations
+
+_COMMON = r"""
+ours() {
+    for file in $(grep -las -e "$1" /proc/[0-9]*/cmdline); do
+        tr '\0' '\n' <"${file%cmdline}environ" 2>/dev/null | grep -qx "SLURM_JOB_ID=$SLURM_JOB_ID" && return
+    done
+    return 1
+}
+busy() { ours '<[h]x ' || ours '[h]x ready \$(id'; }
+"""
+
+_LOOP = r"""
+trap 'exit 0' TERM
+seen=$(date +%s)
+while sleep "$pause"; do
+    now=$(date +%s)
+    if ours '[h]x-presence'; then seen=$now
+    elif [ $((now - seen)) -ge "$lease" ] && ! busy; then exit 0
+    fi
+done
+"""
+
+PRESENCE = "echo hx ready; cat >/dev/null; exit"
+"""Started with the name ``hx-presence``, under which the placeholder finds it."""
+PRESENCE_NAME = "hx-presence"
+
+FAREWELL = (
+    _COMMON
+    + r"""
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    busy || { echo "hx gone"; exit; }
+    sleep 0.1
+done
+echo "hx kept"
+"""
+)
+"""Says whether the allocation may go: guests that do not end have jobs."""
+
+
+def placeholder(lease_s: float) -> bytes:
+    """The batch script."""
+    pause = max(1, min(5, int(lease_s / 4)))
+    return f"#!/bin/sh\nlease={int(lease_s)} pause={pause}\n{_COMMON}{_LOOP}".encode()
