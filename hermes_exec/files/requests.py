@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
-_WORTH_A_STEP = 512 << 10
+_WORTH_A_STEP = 1 << 20
 """Bytes to hand to another thread at once; far below the window, so that the place never waits for it."""
 
 

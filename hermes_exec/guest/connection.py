@@ -37,7 +37,7 @@ class Connection:
         self._control: "Deque[bytes]" = deque()
         self._ready: "Deque[Outlet]" = deque()
         self._answers: "Deque[Request]" = deque()
-        self._partial: "list[bytes]" = []
+        self._partial: "list[bytes | memoryview]" = []
         self._flush_soon = False
         self._blocked = False
         self._read_size = _SMALL
@@ -139,7 +139,7 @@ class Connection:
         else:
             raise ValueError("frame kind {}".format(kind))
 
-    def _data(self, _: int, number: int, data: bytes) -> None:
+    def _data(self, _: int, number: int, data: "bytes | memoryview") -> None:
         request = self._client.requests.get(number) if self._client is not None else None
         if request is not None and request.inlet is not None:
             request.inlet.feed(data)
@@ -167,7 +167,7 @@ class Connection:
             self._flush_soon = True
             self._loop.call_soon(self.flush)
 
-    def _gather(self) -> "list[bytes]":
+    def _gather(self) -> "list[bytes | memoryview]":
         """The next buffers to write: what was cut, control frames, data in turns, answers."""
         parts = self._partial
         self._partial = []
@@ -214,10 +214,10 @@ class Connection:
             self._blocked = False
             self._loop.ignore_write(self._out)
 
-    def _keep_rest(self, parts: "list[bytes]", done: int) -> bool:
+    def _keep_rest(self, parts: "list[bytes | memoryview]", done: int) -> bool:
         for index, part in enumerate(parts):
             if done < len(part):
-                self._partial = [part[done:], *parts[index + 1 :]]
+                self._partial = [memoryview(part)[done:], *parts[index + 1 :]]
                 return True
             done -= len(part)
         return False

@@ -26,7 +26,7 @@ class Inlet:
         self._credit = credit
         self._written = 0
         self._told = 0
-        self._queue: "Deque[bytes]" = deque()
+        self._queue: "Deque[bytes | memoryview]" = deque()
         self._ended = False
 
     def write_to(self, fd: int) -> None:
@@ -37,7 +37,7 @@ class Inlet:
         self._fd = fd
         self._write()
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: "bytes | memoryview") -> None:
         """Take bytes that came over the link."""
         self.received += len(data)
         if self.closed:
@@ -76,7 +76,7 @@ class Inlet:
                 return
             self._written += done
             if done < len(data):
-                self._queue[0] = data[done:]
+                self._queue[0] = memoryview(data)[done:]
             else:
                 self._queue.popleft()
         self._loop.ignore_write(self._fd)

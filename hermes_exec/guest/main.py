@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from . import command, native, sessions, tree
+from . import command, heap, native, sessions, tree
 from .connection import Connection
 from .folders import remove_folder
 from .loop import Loop, report
@@ -160,6 +160,7 @@ def main(load_part: "Any", nonce: str) -> None:
         os.setsid()
         for number in (_signal.SIGHUP, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_IGN)
+        heap.keep_freed_memory()
         loop = Loop()
         server = Server(loop, identity, folder)
         server.load_part = load_part

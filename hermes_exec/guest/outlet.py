@@ -57,6 +57,7 @@ class Outlet:
         self._spool: "Spool | None" = None
         self._spool_folder: "Callable[[], str] | None" = None
         self._watched = False
+        self._bulk = False
         self._on_end: "Callable[[], None] | None" = None
         self._drain_left = -1
         self._on_drained: "Callable[[], None] | None" = None
@@ -219,7 +220,8 @@ class Outlet:
             if self._on_end is not None:
                 self._on_end()
             return
-        if len(data) >= 65536:
+        if len(data) >= 65536 and not self._bulk:
+            self._bulk = True
             enlarge(self._fd)
         if self._drain_left > 0:
             self._drain_left = max(0, self._drain_left - len(data))

@@ -42,12 +42,12 @@ def frame(kind: int, channel: int, request: int, payload: bytes = b"") -> bytes:
 
 
 class Parser:
-    """Cuts a byte stream into frames; DATA is handed on as it comes, in pieces."""
+    """Cuts a byte stream into frames; DATA is handed on as it comes, in pieces, without being copied."""
 
     def __init__(
         self,
         on_frame: "Callable[[int, int, int, bytes], None]",
-        on_data: "Callable[[int, int, bytes], None]",
+        on_data: "Callable[[int, int, bytes | memoryview], None]",
         limit: int,
     ) -> None:
         self._on_frame = on_frame
@@ -72,7 +72,7 @@ class Parser:
         if self._left:
             at = min(self._left, end)
             self._left -= at
-            self._on_data(self._channel, self._request, chunk if at == end else chunk[:at])
+            self._on_data(self._channel, self._request, chunk if at == end else memoryview(chunk)[:at])
         while end - at >= 14:
             size, kind, channel, request = HEADER.unpack_from(chunk, at)
             start = at + 14
@@ -82,7 +82,7 @@ class Parser:
                 self._channel = channel
                 self._request = request
                 if at > start:
-                    self._on_data(channel, request, chunk[start:at])
+                    self._on_data(channel, request, memoryview(chunk)[start:at])
                 continue
             if size > self._limit:
                 raise WireError("a frame of {} bytes".format(size))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 _GUEST = "hermes_exec.guest"
 CORE = (
-    "wire", "loop", "spool", "outlet", "inlet", "native", "tree", "runner", "client", "connection", "server",
+    "wire", "heap", "loop", "spool", "outlet", "inlet", "native", "tree", "runner", "client", "connection", "server",
     "process", "command", "shelltext", "folders", "orphans", "shell", "shellcommand", "outputs",
     "lookout", "session", "sessions", "main",
 )  # fmt: skip

@@ -41,7 +41,8 @@ class Receipts:
 
     def _send(self) -> None:
         self._due = False
-        self._link.send(self.take())
+        if self._numbers:
+            self._link.send(self.take())
 
 
 _OUT_OF_REACH_S = 5.0
@@ -125,10 +126,10 @@ class Call:
                 await asyncio.shield(self._drained)  # which other writers may wait for too
             if self.answer.done():
                 return
-            piece = bytes(view[start : start + wire.CHUNK])
+            piece = data if len(data) <= wire.CHUNK else bytes(view[start : start + wire.CHUNK])
             self._queue.append(piece)
             self._sent += len(piece)
-            self._link.send(wire.frame(wire.DATA, wire.STDIN, self.number, piece))
+            self._link.send(wire.HEADER.pack(len(piece), wire.DATA, wire.STDIN, self.number), piece)
             await self._link.drained()
 
     def write_eof(self) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
+from hermes_exec.guest.heap import keep_freed_memory
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome
 from hermes_exec.link.call import Call, Discard, Receipts
@@ -31,6 +33,9 @@ _GONE, _ELSEWHERE = 3, 4
 """Exit codes of guest/bridge.py."""
 
 
+_prepare = cache(keep_freed_memory)
+
+
 class Link:
     """Requests to a guest, over channels that may break. Use it on one event loop only."""
 
@@ -43,6 +48,7 @@ class Link:
         lease_s: float = 900.0,
         python: str | None = None,
     ) -> None:
+        _prepare()
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
         self._backend = backend
@@ -126,10 +132,10 @@ class Link:
             self._parts.add(part)
             self.send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._same)))
 
-    def send(self, frame: bytes) -> None:
+    def send(self, *parts: bytes) -> None:
         """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
-        if self._channel is not None and frame:
-            self._channel.write(frame)
+        if self._channel is not None:
+            self._channel.write(*parts)
 
     async def drained(self) -> None:
         """Return when more may be written."""
@@ -191,11 +197,11 @@ class Link:
         else:
             raise wire.WireError(f"frame kind {kind}")
 
-    def on_data(self, channel: int, number: int, data: bytes) -> None:
+    def on_data(self, channel: int, number: int, data: bytes | memoryview) -> None:
         """Bytes of a stream came."""
         call = self._calls.get(number)
         if call is not None and channel < 3:
-            call.feed(channel, data)
+            call.feed(channel, bytes(data))
 
     def on_broken(self, error: HermesError) -> None:
         """The guest broke the protocol: nothing that it says is believed any more."""

@@ -20,7 +20,8 @@ from hermes_exec.backend import Channel, Exit, Receiver
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_READ = 1 << 20
+_READ = 256 << 10
+_PIPE = 1 << 20
 _SMALL = 64 << 10
 """A large buffer for a small read costs more than the read."""
 _LOW = 1 << 20
@@ -69,7 +70,7 @@ class ProcessChannel(Channel):
         for fd in (self._in, *self._readers):
             os.set_blocking(fd, False)
             with contextlib.suppress(OSError):  # over the user's pipe limit: it stays as it is
-                fcntl.fcntl(fd, _F_SETPIPE_SZ, _READ)
+                fcntl.fcntl(fd, _F_SETPIPE_SZ, _PIPE)
         self.resume()
         self._watch_exit()
 
