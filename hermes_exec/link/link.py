@@ -36,6 +36,9 @@ _CLOSE_S = 15.0
 _prepare = cache(keep_freed_memory)
 
 
+_prepare = cache(keep_freed_memory)
+
+
 class Link:
     """Requests to a guest, over channels that may break. Use it on one event loop only."""
 
