@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.limits import Enforcement, Limits
     from hermes_exec.pty import Pty
+    from hermes_exec.ptystatus import PtyStatus
 
 
 class TransferOptions(TypedDict, total=False):
@@ -211,16 +212,21 @@ class Access:
             env: variables for it; ``TERM`` says what kind of terminal will show it.
             cwd: its folder.
             name: what others attach by; a random one if left out.
-            keep_s: seconds that it lives on with nobody attached; 0 ends it with this terminal.
+            keep_s: seconds that it lives on with nobody attached, for ``attach`` from this or from another
+                process; 0 ends it with this terminal.
 
         Raises:
             UsageError: no such folder, or an impossible size; nothing ran.
             PlaceError: there is a PTY of that name, or the place cannot make one; nothing ran.
         """
         from hermes_exec.pty import link_pty
+        from hermes_exec.records import record_guest
 
+        link = self._context.link("run interactive programs")
+        if keep_s:
+            await record_guest(link, self._context.target)
         return await link_pty(
-            self._context.link("run interactive programs"),
+            link,
             command,
             rows=rows,
             cols=cols,
@@ -229,6 +235,12 @@ class Access:
             name=name,
             keep_s=keep_s,
         )
+
+    async def ptys(self) -> list[PtyStatus]:
+        """The interactive programs of this terminal's guest, whoever started them, in the order of their starts."""
+        from hermes_exec.ptystatus import list_ptys
+
+        return await list_ptys(self._context.link("run interactive programs"))
 
     async def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
         """Look at an interactive program that was started under ``name``, after what it showed of late.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -129,7 +128,7 @@ class Job:
         answer = await self._link.call("job_prune", {"job": self.id}).result()
         if answer.get("error") != "missing":
             raise_error(answer, f"job {self.id}")
-            await records.forget_guest(self._link, answer["left"])
+            await records.forget_guest(self._link)
 
 
 class JobOptions(TypedDict, total=False):
@@ -167,7 +166,7 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         OutcomeUnknown: the place was lost; the job runs once at most.
     """
     limits = options.get("limits")
-    fields = {**_words(command), **_options(options), "job": _new_id()}
+    fields = {**_words(command), **_options(options), "job": records.new_id()}
     if limits is not None:
         link.need("limits")
         fields["limits"] = limits.as_fields()
@@ -211,19 +210,14 @@ def _options(options: JobOptions) -> dict[str, Any]:
     }
 
 
-def _new_id() -> str:
-    """Short, and easy to say and to type: four syllables, of 40 million such words."""
-    word = "".join(secrets.choice("bdfghjklmnprstvz") + secrets.choice("aeiou") for _ in range(4))
-    return f"{word[:4]}-{word[4:]}"
-
-
 async def list_jobs(link: Link) -> list[JobStatus]:
     """The jobs of a guest, in the order of their starts; a guest without any is no longer recorded."""
     link.need(_PART)
     answer = await link.call("jobs", {}).result()
     raise_error(answer, "jobs")
     jobs = [JobStatus.from_answer(fields) for fields in answer["jobs"]]
-    await records.forget_guest(link, len(jobs))
+    if not jobs:
+        await records.forget_guest(link)
     return jobs
 
 
@@ -232,5 +226,5 @@ async def prune_jobs(link: Link) -> list[str]:
     link.need(_PART)
     answer = await link.call("job_prune", {}).result()
     raise_error(answer, "jobs")
-    await records.forget_guest(link, answer["left"])
+    await records.forget_guest(link)
     return [str(id) for id in answer["pruned"]]

@@ -8,7 +8,7 @@ import signal as signals
 from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
-from hermes_exec import execute
+from hermes_exec import execute, records
 from hermes_exec.errors import Closed, HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class Pty:
         answer = await asyncio.shield(self._call.answer)
         if answer.get("detached"):
             raise Closed(f"{self.name} was detached", remedy="attach to it again", state="it goes on")
+        await records.forget_guest(self._link)
         return execute.result_of(answer, self._command, None)
 
     async def detach(self) -> None:
@@ -135,6 +136,7 @@ class Pty:
         if not self._call.answer.done():
             await self._link.request("pty.close", {"name": self.name})
             await asyncio.shield(self._call.answer)
+            await records.forget_guest(self._link)
 
     def _drop(self) -> None:
         self._dropping = True
@@ -192,7 +194,7 @@ async def link_pty(
     """
     check_size(rows, cols)
     link.need("pty")
-    name = name or f"pty-{os.urandom(4).hex()}"
+    name = name or (records.new_id() if keep_s else f"pty-{os.urandom(4).hex()}")
     fields: dict[str, Any] = {"name": name, "rows": rows, "cols": cols, "keep_s": float(keep_s)}
     if argv is not None:
         if not argv:
@@ -212,6 +214,7 @@ async def link_pty(
         raise
     if answer.get("error", "program") != "program":
         await pty.detach()  # it may have found another one of that name
+        await records.forget_guest(link)
         raise execute.error_of(answer, command)
     return pty
 
@@ -228,6 +231,18 @@ async def attach_pty(link: Link, name: str, *, rows: int = 0, cols: int = 0) -> 
     pty = Pty(link, name, (name,), (rows, cols))
     await pty.answered()
     return pty
+
+
+async def close_pty(link: Link, name: str) -> None:
+    """Hang up a PTY that somebody else has started, and end all that runs in it.
+
+    Raises:
+        Closed: there is no PTY of that name.
+    """
+    answer = await link.request("pty.close", {"name": name})
+    if "error" in answer:
+        raise execute.error_of(answer, (name,))
+    await records.forget_guest(link)
 
 
 def check_size(rows: int, cols: int) -> None:

@@ -1,7 +1,7 @@
-"""Which guests have jobs: one small file for each, so that a new process finds the jobs of an old one.
+"""Which guests have jobs or kept PTYs: one small file for each, so that a new process finds those of an old one.
 
 A record is written before a guest's first job is started and removed when the guest has none left, so a
-crash at any moment leaves a record too many rather than a job that nobody can find.
+crash at any moment leaves a record too many rather than a job that nobody can find. Likewise with PTYs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import time
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,12 @@ class GuestRecord:
         return {name: value for name, value in asdict(self).items() if name not in ("target", "created")}
 
 
+def new_id() -> str:
+    """A name for a job or a PTY: short, and easy to say and to type: four syllables, of 40 million such words."""
+    word = "".join(secrets.choice("bdfghjklmnprstvz") + secrets.choice("aeiou") for _ in range(4))
+    return f"{word[:4]}-{word[4:]}"
+
+
 def _folder(environ: Mapping[str, str] | None) -> Path:
     return state_folder(os.environ if environ is None else environ) / "guests"
 
@@ -126,10 +133,14 @@ async def record_guest(link: Link, target: str) -> GuestRecord:
     return guest
 
 
-async def forget_guest(link: Link, left: int) -> None:
-    """Remove the record of a guest without jobs; put it back if one was started at that very moment."""
-    record = read_record(str(link.guest["id"])) if left == 0 else None
-    if record is not None:
+async def forget_guest(link: Link) -> None:
+    """Remove the record of a guest that has nothing left; put it back if it got something at that very moment."""
+    record = read_record(str(link.guest["id"]))
+    if record is not None and not await _stays(link):
         remove_record(record.id)
-        if (await link.call("jobs", {}).result()).get("jobs"):
+        if await _stays(link):
             await asyncio.to_thread(write_record, record)
+
+
+async def _stays(link: Link) -> bool:
+    return bool((await link.call("stays", {}).result()).get("stays", True))

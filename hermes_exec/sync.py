@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.limits import Enforcement
     from hermes_exec.pty import Pty as AsyncPty
+    from hermes_exec.ptystatus import PtyStatus
     from hermes_exec.session import Session as AsyncSession
     from hermes_exec.stream import Stream as AsyncStream
     from hermes_exec.terminal import Terminal as AsyncTerminal
@@ -335,7 +336,8 @@ class Terminal(Face):
             env: variables for it; ``TERM`` says what kind of terminal will show it.
             cwd: its folder.
             name: what others attach by; a random one if left out.
-            keep_s: seconds that it lives on with nobody attached; 0 ends it with this terminal.
+            keep_s: seconds that it lives on with nobody attached, for ``attach`` from this or from another
+                process; 0 ends it with this terminal.
 
         Raises:
             UsageError: no such folder, or an impossible size; nothing ran.
@@ -347,6 +349,10 @@ class Terminal(Face):
                 self._core.pty(command, rows=rows, cols=cols, env=env, cwd=cwd, name=name, keep_s=keep_s)
             ),
         )
+
+    def ptys(self) -> list[PtyStatus]:
+        """The interactive programs of this terminal's guest, whoever started them, in the order of their starts."""
+        return self._portal.call(self._core.ptys())
 
     def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
         """Look at an interactive program that was started under ``name``, after what it showed of late.

@@ -1,4 +1,4 @@
-"""The guests that have jobs, found again by a process that did not start them."""
+"""The guests that have jobs or kept PTYs, found again by a process that did not start them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hermes_exec.cli.say import note
 from hermes_exec.errors import HermesError, PlaceUnavailable, UsageError
 from hermes_exec.job import Job, list_jobs
 from hermes_exec.link.link import Link
+from hermes_exec.ptystatus import PtyStatus, list_ptys
 from hermes_exec.records import read_records, remove_record
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ _PATIENCE_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A guest that answered, and its jobs."""
+    """A guest that answered, its jobs, and its PTYs that can be left and attached to."""
 
     record: GuestRecord
     link: Link
     jobs: list[JobStatus]
+    ptys: list[PtyStatus]
 
 
 @asynccontextmanager
@@ -54,7 +56,8 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
             link = Link(plan.backend, env={}, cwd=None)
             await link.attach(record.identity, record.interpreter)
             stack.push_async_callback(link.close)
-            return Guest(record, link, await list_jobs(link))
+            ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
+            return Guest(record, link, await list_jobs(link), ptys)
     except TimeoutError:
         note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:
@@ -68,21 +71,37 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
 
 
 @asynccontextmanager
-async def job_called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Job, JobStatus]]:
-    """The one job with that id, or else that name.
+async def called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Link, Job | PtyStatus]]:
+    """The one job with that id, or else the PTY or the job of that name, and the way to it.
 
     Raises:
         UsageError: there is none, or several have the name.
     """
     async with guests_with_jobs(on) as guests:
-        everything = [(guest, status) for guest in guests for status in guest.jobs]
-        found = [each for each in everything if each[1].id == word] or [
-            each for each in everything if word and each[1].name == word
-        ]
-        if not found:
+        jobs = [(guest.link, status) for guest in guests for status in guest.jobs]
+        ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == word]
+        exact = [each for each in jobs if each[1].id == word]
+        chosen = exact or [each for each in jobs if word and each[1].name == word]
+        if len(chosen) + len(ptys) > 1:
+            ids = ", ".join([status.id for _, status in chosen] + [status.name for _, status in ptys])
+            raise UsageError(f"{len(chosen) + len(ptys)} jobs are called {word!r}", remedy=f"one of {ids}")
+        if ptys:
+            yield ptys[0]
+        elif chosen:
+            link, status = chosen[0]
+            yield link, Job(link, status.id)
+        else:
             raise UsageError(f"there is no job {word!r}", remedy="hermes-exec jobs")
-        if len(found) > 1:
-            ids = ", ".join(status.id for _, status in found)
-            raise UsageError(f"{len(found)} jobs are called {word!r}", remedy=f"one of {ids}")
-        guest, status = found[0]
-        yield Job(guest.link, status.id), status
+
+
+@asynccontextmanager
+async def job_called(word: str, on: str | None = None) -> AsyncGenerator[Job]:
+    """The one job with that id, or else that name.
+
+    Raises:
+        UsageError: there is none, or several have the name, or it is a PTY.
+    """
+    async with called(word, on) as (_, found):
+        if not isinstance(found, Job):
+            raise UsageError(f"{word!r} has a terminal of its own", remedy=f"hermes-exec attach {word}")
+        yield found

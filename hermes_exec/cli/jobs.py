@@ -1,10 +1,11 @@
-"""``jobs``, ``logs``, ``attach`` and ``kill``: what was started with ``run --detach``, by whomever."""
+"""``jobs``, ``logs``, ``attach`` and ``kill``: what ``run --detach`` and ``shell --keep`` started, by whomever."""
 
 import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -17,6 +18,7 @@ from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.cli.words import seconds
 from hermes_exec.job import Job
 from hermes_exec.jobstatus import JobStatus
+from hermes_exec.ptystatus import PtyStatus
 from hermes_exec.result import Event, Result
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def jobs(
     prune: Annotated[bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")] = False,
     json: Json = False,
 ) -> int:
-    """List the jobs of all places, or of one. A job is started with: run --detach."""
+    """List the jobs of all places, or of one: what was started with run --detach or shell --keep."""
     return loop.run(_jobs(on, prune=prune, json=json))
 
 
@@ -66,6 +68,7 @@ def attach(job: JobName, on: On = None) -> int:
     """Show what a job writes from its beginning on, send it our input, and end with its exit code.
 
     Its input is there if it was started with: run --detach --stdin. Ctrl-C leaves it to itself.
+    One that was started with shell --keep gets this terminal; after Enter, ~d leaves it to itself.
     """
     return loop.run(_attach(job, on))
 
@@ -84,21 +87,28 @@ def kill(
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
     from hermes_exec.cli.guests import guests_with_jobs
     from hermes_exec.job import prune_jobs
+    from hermes_exec.pty import close_pty
 
     async with guests_with_jobs(on) as guests:
         if prune:
             pruned = [id for guest in guests for id in await prune_jobs(guest.link)]
+            for link, name in [(guest.link, pty.name) for guest in guests for pty in guest.ptys if pty.ended]:
+                await close_pty(link, name)
+                pruned.append(name)
             if json:
                 show_json({"pruned": pruned})
             else:
                 note(f"{len(pruned)} forgotten" if pruned else "none has ended")
             return 0
         found = [(guest.record.target, status) for guest in guests for status in guest.jobs]
+        ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
     if json:
-        show_json([_facts(target, status) for target, status in found])
-    elif found:
+        shells = [{"kind": "pty", "job": pty.name, "target": target, **asdict(pty)} for target, pty in ptys]
+        show_json([_facts(target, status) for target, status in found] + shells)
+    elif found or ptys:
         heads = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "PLACE", "COMMAND")
-        show_table(heads, [_row(target, status) for target, status in found])
+        rows = [_row(target, status) for target, status in found]
+        show_table(heads, rows + [_pty_row(target, status) for target, status in ptys])
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
     return 0
@@ -108,6 +118,7 @@ def _facts(target: str, status: JobStatus) -> dict[str, Any]:
     from hermes_exec.cli.running import facts_of
 
     return {
+        "kind": "job",
         "job": status.id,
         "name": status.name,
         "target": target,
@@ -130,12 +141,22 @@ def _row(target: str, status: JobStatus) -> list[str]:
         status.id,
         status.name,
         f"{state}: {status.note}" if status.note and status.result is None else state,
-        time.strftime("%Y-%m-%d %H:%M", time.localtime(status.started)),
+        _at(status.started),
         took(status.duration_s),
         f"{status.stdout_bytes + status.stderr_bytes:,} B",
         target,
         " ".join(status.command.split())[:60],
     ]
+
+
+def _pty_row(target: str, status: PtyStatus) -> list[str]:
+    state = "ended" if status.ended else f"{status.views} attached"
+    since = took(time.time() - status.started)
+    return [status.name, "", state, _at(status.started), since, "", target, status.command[:60]]
+
+
+def _at(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def took(seconds: float) -> str:
@@ -150,7 +171,7 @@ def took(seconds: float) -> str:
 async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool) -> int:
     from hermes_exec.cli.guests import job_called
 
-    async with job_called(word, on) as (job, _):
+    async with job_called(word, on) as job:
         events = job.logs(-tail if tail else 0, cast("LogStream", stream), follow=follow)
         if json:
             async with aclosing(events):
@@ -178,10 +199,17 @@ async def _show(events: AsyncGenerator[Event]) -> None:
 
 
 async def _attach(word: str, on: str | None) -> int:
-    from hermes_exec.cli.guests import job_called
+    from hermes_exec.cli.guests import called
     from hermes_exec.cli.running import tell_end
 
-    async with job_called(word, on) as (job, _):
+    async with called(word, on) as (link, job):
+        if not isinstance(job, Job):
+            from hermes_exec.cli.shells import look_at
+            from hermes_exec.pty import attach_pty
+            from hermes_exec.tty import size_of
+
+            rows, cols = size_of(1)
+            return await look_at(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
         typing = asyncio.create_task(_type(job))
         try:
             await _show(job.logs(follow=True))
@@ -206,12 +234,19 @@ async def _type(job: Job) -> None:
 
 
 async def _kill(words: list[str], on: str | None, grace_s: float, *, json: bool) -> int:
-    from hermes_exec.cli.guests import job_called
+    from hermes_exec.cli.guests import called
     from hermes_exec.cli.running import facts_of
+    from hermes_exec.pty import close_pty
 
     ended: list[dict[str, Any]] = []
     for word in words:
-        async with job_called(word, on) as (job, _):
+        async with called(word, on) as (link, job):
+            if not isinstance(job, Job):
+                await close_pty(link, job.name)
+                ended.append({"job": job.name})
+                if not json:
+                    print(f"{job.name}  ended")
+                continue
             result = await job.kill(grace_s, max_output=0)
             ended.append({"job": job.id, **facts_of(result)})
             if not json:

@@ -163,7 +163,7 @@ def main(load_part: "Any", nonce: str) -> None:
         "uid": os.getuid(),
     }
     os.chdir("/")
-    folders = [folder, "/var/tmp/hx-" + name, "/tmp/hx-" + name]
+    folders = ["/var/tmp/hx-" + name, "/tmp/hx-" + name, folder]  # the one that others look for goes last
     keeper = os.getpid()
     guest = os.fork()
     if guest:

@@ -66,9 +66,17 @@ class Ptys:
         self._server.operations["pty." + operation] = named
 
     def list(self, request: "Request", _: "dict[str, Any]") -> None:
-        """Every PTY: its name and its terminal, how many look at it, and whether its program has ended."""
+        """Every PTY: its name and terminal, its program and start, how many look at it, and what it is kept for."""
         ptys = [
-            {"name": pty.name, "tty": pty.tty, "views": len(pty.views), "ended": pty.ended}
+            {
+                "name": pty.name,
+                "tty": pty.tty,
+                "views": len(pty.views),
+                "ended": pty.ended,
+                "keep_s": pty.keep_s,
+                "started": pty.started,
+                "argv": pty.argv,
+            }
             for pty in self._ptys.values()
         ]
         request.finish({"ptys": ptys})

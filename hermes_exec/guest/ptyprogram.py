@@ -5,6 +5,7 @@ import errno
 import fcntl
 import os
 import struct
+import time
 
 from . import runner
 from .loop import now
@@ -46,7 +47,9 @@ class Pty:
         self._seen = False
         self._reading = False
         self._lease: "Timer | None" = None
-        self._started = now()
+        self._began = now()
+        self.started = time.time()
+        self.argv: "list[bytes]" = arguments["argv"]
         # The guest holds the program's side too, so that the program may close it and open it again.
         self._master, self._slave = os.openpty()
         try:
@@ -167,7 +170,7 @@ class Pty:
             return
         self._over = True
         answer = self._answer
-        answer["duration"] = now() - self._started
+        answer["duration"] = now() - self._began
         if kind == runner.NO_PROGRAM:
             code = 127 if value in (errno.ENOENT, errno.ENOTDIR) else 126
             answer.update(error="program", errno=value, message=os.strerror(value), code=code)

@@ -23,7 +23,7 @@ class Server:
         self.loop = loop
         self.identity = identity
         self.folder = folder
-        self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {}
+        self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {"stays": self._tell_stays}
         self.parts: "set[str]" = set()
         self.load_part: "Callable[[bytes], Any]"
         self.clients: "dict[bytes, Client]" = {}
@@ -93,11 +93,18 @@ class Server:
             client.connection = None
         self.check_idle()
 
+    def _stays(self) -> bool:
+        """Whether something goes on here when no client is left."""
+        return any(keeps() for keeps in self.keeps_alive)
+
+    def _tell_stays(self, request: "Request", _: "dict[str, Any]") -> None:
+        request.finish({"stays": self._stays()})
+
     def check_idle(self) -> None:
         """Say farewell to those who left, and end when nobody needs this guest."""
         if TreeKill.active:
             return
-        ends = not self.clients and not any(keeps() for keeps in self.keeps_alive)
+        ends = not self.clients and not self._stays()
         for connection in self._farewells:
             connection.control(wire.frame(wire.BYE, 0, 0, wire.pack({"ends": ends})), b"")
             connection.flush()

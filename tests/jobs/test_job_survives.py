@@ -288,7 +288,7 @@ def test_a_record_that_is_removed_too_late_comes_back(backend: LocalBackend, bou
         link = await new_link(backend)
         job = await start_job(link, "local", "true")
         (record,) = read_records()
-        await forget_guest(link, 0)  # what the last prune of another process does, a moment after our start
+        await forget_guest(link)  # what the last prune of another process does, a moment after our start
         assert read_records() == [record]
         await job.wait()
         await job.prune()
