@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import logging
 import os
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
@@ -33,12 +32,6 @@ _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _CLOSE_S = 15.0
 
 
-_prepare = cache(keep_freed_memory)
-
-
-_prepare = cache(keep_freed_memory)
-
-
 class Link:
     """Requests to a guest, over channels that may break. Use it on one event loop only."""
 
@@ -51,7 +44,7 @@ class Link:
         lease_s: float = 900.0,
         python: str | None = None,
     ) -> None:
-        _prepare()
+        keep_freed_memory()
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
         self._backend = backend

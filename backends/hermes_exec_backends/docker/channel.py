@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import ssl
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,8 @@ from hermes_exec_backends.docker.failures import Refused
 from hermes_exec_backends.docker.sending import WAIT, Sender
 
 if TYPE_CHECKING:
+    import socket
+
     from hermes_exec_backends.docker.container import Exec
 
 _READ = 256 << 10

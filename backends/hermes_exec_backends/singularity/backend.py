@@ -14,7 +14,6 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.backend import Backend, Check
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
@@ -25,6 +24,7 @@ from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hermes_exec.backend import Backend, Check
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 

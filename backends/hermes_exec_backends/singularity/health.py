@@ -31,13 +31,16 @@ async def examine() -> list[Check]:
         checks.append(Check("images", "ok", "image files are mounted by squashfuse"))
     else:
         checks.append(Check("images", "warning", "image files have to be unpacked at each start", "install squashfuse"))
-    limits = Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
     checks.append(
         Check("limits", "ok", "by systemd")
-        if limits
+        if _systemd_limits()
         else Check("limits", "warning", "cpus, memory and pids of a container cannot be enforced", "limit each command")
     )
     if os.geteuid() != 0:
         text = "in a user namespace no system call is filtered"
         checks.append(Check("seccomp", "warning", text, "security = ['seccomp:FILE']"))
     return checks
+
+
+def _systemd_limits() -> bool:
+    return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()

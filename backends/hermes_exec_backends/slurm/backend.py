@@ -12,7 +12,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.backend import Backend, Channel, Check, Receiver
 from hermes_exec.errors import HermesError, PlaceError, PlaceUnavailable
 from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
@@ -24,6 +23,7 @@ from hermes_exec_backends.slurm.queue import Standing, standing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hermes_exec.backend import Backend, Channel, Check, Receiver
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.slurm import SlurmProfile
 
@@ -191,4 +191,13 @@ class SlurmBackend(Wrapper):
 
     def _step(self) -> list[str]:
         where = [f"--nodelist={self._node}"] if self._node else []
-        return ["srun", f"--jobid={self._job}", "--overlap", "--nodes=1", "--ntasks=1", *where, "--unbuffered", "--quiet"]
+        return [
+            "srun",
+            f"--jobid={self._job}",
+            "--overlap",
+            "--nodes=1",
+            "--ntasks=1",
+            *where,
+            "--unbuffered",
+            "--quiet",
+        ]
