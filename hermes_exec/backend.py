@@ -96,6 +96,9 @@ class Backend(ABC):
     features: ClassVar[frozenset[str]] = frozenset()
     """Optional capabilities that this kind of place adds, such as ``snapshot``, ``suspend``, ``gpu``."""
 
+    lease_s: float = 900.0
+    """Seconds that what ``open`` creates outlives an orchestrator that vanished; set before ``open``."""
+
     @property
     @abstractmethod
     def target(self) -> str:
@@ -161,3 +164,34 @@ class Backend(ABC):
     @abstractmethod
     async def close(self, *, keep: bool = False) -> None:
         """Let go of the place, removing what ``open`` created unless ``keep``. Safe to call twice."""
+
+    async def release(self) -> None:
+        """Let go of the place instead of ``close``, while jobs go on in it: what ``open`` created ends after them."""
+        await self.close(keep=True)
+
+    async def snapshot(self, name: str | None = None) -> str:  # noqa: ARG002  for those that can
+        """Keep the place's files as they are now, as ``name``; gives the target that opens a copy of them.
+
+        Raises:
+            Unsupported: ``features`` has no ``snapshot``.
+        """
+        raise self._cannot("be kept as a snapshot")
+
+    async def suspend(self) -> None:
+        """Stop every process in the place where it is, until ``resume``; their memory is kept.
+
+        Raises:
+            Unsupported: ``features`` has no ``suspend``.
+        """
+        raise self._cannot("be suspended")
+
+    async def resume(self) -> None:
+        """Let everything go on that ``suspend`` stopped.
+
+        Raises:
+            Unsupported: ``features`` has no ``suspend``.
+        """
+        raise self._cannot("be resumed")
+
+    def _cannot(self, what: str) -> Unsupported:
+        return Unsupported(f"{self.target}: such a place cannot {what}", remedy="see Terminal.capabilities.features")

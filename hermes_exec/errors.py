@@ -6,6 +6,7 @@ HermesError
 │   └── Unsupported          this place cannot do that, and says why; nothing ran
 ├── PlaceError               the place, or the way to it, failed us
 │   ├── PlaceUnavailable     it could not be reached or opened; nothing ran (also ConnectionError)
+│   │   └── PlaceGone        and it never will be again, so there is no use in trying; nothing ran
 │   ├── OutcomeUnknown       it was lost while this ran: nobody knows how it ended (also ConnectionError)
 │   └── ProtocolError        the other side broke the protocol; the connection was dropped
 ├── CommandFailed            ``check=True`` and the command did not succeed; carries its Result
@@ -59,6 +60,10 @@ class PlaceError(HermesError):
 
 class PlaceUnavailable(PlaceError, ConnectionError):
     """The place could not be opened or reached, so nothing was executed."""
+
+
+class PlaceGone(PlaceUnavailable):
+    """The place has ended for good (a container that died, a job's allocation that is over); nothing was executed."""
 
 
 class OutcomeUnknown(PlaceError, ConnectionError):

@@ -112,6 +112,7 @@ async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
     """Open what was planned; see ``open``."""
     _log.info("opening", extra={"target": plan.target, "type": plan.backend.type})
     since = time.monotonic()
+    plan.backend.lease_s = plan.lease_s
     await plan.backend.open()
     try:
         carrier = await _carrier(plan.backend, plan)

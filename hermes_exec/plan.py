@@ -49,6 +49,7 @@ class Plan:
         self._audits = True
         if isinstance(target, Backend):
             self.backend = target
+            self.lease_s = target.lease_s
         elif target in {None, "local"} and settings is None and _nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:

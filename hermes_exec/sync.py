@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         Limits,
         OutcomeUnknown,
         PlaceError,
+        PlaceGone,
         PlaceUnavailable,
         ProtocolError,
         Receiver,
@@ -91,6 +92,7 @@ __all__ = [
     "Limits",
     "OutcomeUnknown",
     "PlaceError",
+    "PlaceGone",
     "PlaceUnavailable",
     "ProtocolError",
     "Pty",
@@ -184,10 +186,39 @@ class Terminal(Face):
             self._portal, self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login))
         )
 
+    def snapshot(self, name: str | None = None) -> str:
+        """Keep the place's files as they are now; gives the target that opens a copy of them.
+
+        Args:
+            name: what to call it, in the place's own way; one is made up when left out.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``snapshot``.
+            PlaceUnavailable: it could not be made; nothing is left of it.
+        """
+        return self._portal.call(self._core.snapshot(name))
+
+    def suspend(self) -> None:
+        """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``suspend``.
+        """
+        self._portal.call(self._core.suspend())
+
+    def resume(self) -> None:
+        """Let everything go on that ``suspend`` stopped.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``suspend``.
+        """
+        self._portal.call(self._core.resume())
+
     def close(self, *, keep: bool = False) -> None:
         """End everything but jobs, and let go of the place. Safe to call twice.
 
-        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``).
+        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
+        in which jobs go on stays for as long as they do.
         """
         self._portal.leftovers.drop(self._core)
         self._end(self._core.close(keep=keep))

@@ -158,10 +158,42 @@ class Terminal(Access):
             self._default = self._new_session(None)
         return self._default
 
+    async def snapshot(self, name: str | None = None) -> str:
+        """Keep the place's files as they are now; gives the target that opens a copy of them.
+
+        Args:
+            name: what to call it, in the place's own way; one is made up when left out.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``snapshot``.
+            PlaceUnavailable: it could not be made; nothing is left of it.
+        """
+        self._context.check_open()
+        return await self._backend.snapshot(name)
+
+    async def suspend(self) -> None:
+        """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``suspend``.
+        """
+        self._context.check_open()
+        await self._backend.suspend()
+
+    async def resume(self) -> None:
+        """Let everything go on that ``suspend`` stopped.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``suspend``.
+        """
+        self._context.check_open()
+        await self._backend.resume()
+
     async def close(self, *, keep: bool = False) -> None:
         """End everything but jobs, and let go of the place. Safe to call twice.
 
-        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``).
+        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
+        in which jobs go on stays for as long as they do.
         """
         if self._context.closed:
             return
@@ -170,7 +202,10 @@ class Terminal(Access):
             await self._carrier.close()
         finally:
             self._context.spools.close()
-            await self._backend.close(keep=keep)
+            if not keep and self._carrier.link is not None and self._carrier.link.stays:
+                await self._backend.release()
+            else:
+                await self._backend.close(keep=keep)
             _log.info("closed", extra={"target": self.target, "kept": keep})
 
     async def __aenter__(self) -> Self:

@@ -13,7 +13,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
+from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.guest.heap import keep_freed_memory
 from hermes_exec.link import bootstrap
@@ -47,6 +47,8 @@ class Link:
         keep_freed_memory()
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
+        self.stays = False
+        """Once closed: whether the guest goes on, for its jobs or for others."""
         self._backend = backend
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self._client = os.urandom(16)
@@ -183,6 +185,7 @@ class Link:
             ends = wire.unpack(payload)["ends"]
             self._log.info("the guest %s", "ends" if ends else "stays: it has jobs, or other clients")
             if not ends:
+                self.stays = True
                 self._drop_channel()
                 self._gone.set()
         elif kind == wire.EVENT:
@@ -259,7 +262,8 @@ class Link:
             try:
                 welcome = await self._bridge(known=True)
             except PlaceUnavailable as error:
-                if (self._attempt is not None and self._attempt.guest_is_gone) or self.loop.time() > give_up:
+                gone = self._attempt is not None and self._attempt.guest_is_gone
+                if gone or isinstance(error, PlaceGone) or self.loop.time() > give_up:
                     self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
                     return
                 self._log.info("no new connection yet: %s", error.what)

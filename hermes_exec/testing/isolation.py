@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,6 +71,8 @@ class Isolation(Behaviours):
     async def test_no_signal_is_ignored_or_blocked(self, terminal: Terminal, way: str) -> None:
         result = await terminal.run(as_command(way, "sh -c 'grep -E \"^Sig(Ign|Blk)\" /proc/self/status'"))
         ours = 0x7FFFFFFF  # above are those that the C library uses for itself
+        if b"busybox" in (await terminal.run(["sh", "-c", "readlink /proc/$$/exe"])).stdout:
+            ours &= ~(1 << signal.SIGQUIT - 1)  # whatever a shell of busybox starts ignores it
         assert [int(line.split()[1], 16) & ours for line in result.stdout.splitlines()] == [0, 0]
 
     async def test_a_broken_pipe_ends_its_writer(self, session: Session) -> None:

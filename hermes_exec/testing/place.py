@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.link.link import Link
+    from hermes_exec.result import Result
     from hermes_exec.session import Session
     from hermes_exec.terminal import Terminal
 
@@ -128,6 +129,11 @@ def link(terminal: Terminal) -> Link:
 def marker() -> str:
     """A number that no other process has in its arguments; ``sleep`` takes it as some years."""
     return str(random.randrange(10**8, 10**9))  # noqa: S311  not a secret
+
+
+def told_signal(result: Result) -> int | None:
+    """The signal that ended a program, also where a plain carrier's place tells it as 128 and more (docs/promises.md)."""
+    return result.signal or (result.exit_code - 128 if result.exit_code else None)
 
 
 async def living(terminal: Terminal, mark: str) -> int:

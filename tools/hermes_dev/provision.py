@@ -37,6 +37,7 @@ PARTS = (
     Part("bash", "bash", "the shell of sessions"),
     Part("busybox", "busybox", "the shell and tools of small images"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
+    Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
     Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("procps", "ps", "looks for survivors from outside"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),

@@ -18,9 +18,10 @@ from hermes_exec_backends.docker.container import Container
 from hermes_exec_backends.docker.creating import create, reusable
 from hermes_exec_backends.docker.engine import Engine
 from hermes_exec_backends.docker.failures import Refused
+from hermes_exec_backends.docker.images import commit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.docker import DockerProfile
@@ -29,6 +30,8 @@ _STOP_S = 5
 _RENEWALS = 3
 """In the time of one lease."""
 _NOT_FOUND = 404
+_GONE = (_NOT_FOUND, 409)
+"""Nothing is there, or somebody is removing it at this moment."""
 
 
 class DockerBackend(Backend):
@@ -125,34 +128,61 @@ class DockerBackend(Backend):
         """Start an exec."""
         return await self._opened().spawn(argv, receiver, env or {})
 
+    async def snapshot(self, name: str | None = None) -> str:
+        """Commit the container as the image ``name``, without the folders that are mounted into it.
+
+        Raises:
+            PlaceUnavailable: the engine refused; there is no such image then.
+        """
+        return f"docker:{await commit(self._engine, self._opened(), name)}"
+
+    async def suspend(self) -> None:
+        """Freeze every process in the container. Its lease runs on, and cannot end it while it is frozen."""
+        container = self._opened()
+        await self._engine.call(f"docker: container {self._name}", lambda client: client.pause(container.id))
+
+    async def resume(self) -> None:
+        """Let them go on."""
+        container = self._opened()
+        await self._engine.call(f"docker: container {self._name}", lambda client: client.unpause(container.id))
+        await self._signal(container, lease.RENEW)
+
+    async def release(self) -> None:
+        """Leave the container to its jobs; it ends after the last one, or when they have used up their time."""
+        await self._part(lambda container: self._signal(container, lease.FINISH))
+
+    async def _signal(self, container: Container, name: str) -> None:
+        if self._profile.container is None:  # the first process of others' containers would not know what is meant
+            await container.signal(name)
+
     async def close(self, *, keep: bool = False) -> None:
         """Remove the container that ``open`` created; one that ran already is left as it is.
 
         With ``keep`` it stays: a ``reuse`` container is stopped, to be started by the next ``open``; any other
         goes on, idle and without a lease, under the name that ``target`` tells.
         """
+        await self._part(lambda container: self._dismiss(container, keep=keep))
+
+    async def _part(self, farewell: Callable[[Container], Awaitable[None]]) -> None:
+        """Let go of the container, after ``farewell`` if it is ours. Safe to call twice."""
         container, self._container = self._container, None
-        if container is None:
-            await self._engine.close()
-            return
         try:
-            if self._renewing is not None:
+            if container is not None and self._renewing is not None:
                 self._renewing.cancel()
                 self._renewing = None
-                await self._dismiss(container, keep=keep)
+                await farewell(container)
+        except Refused as error:
+            if error.status not in _GONE:
+                raise
         finally:
             self._name = ""
             await self._engine.close()
 
     async def _dismiss(self, container: Container, *, keep: bool) -> None:
         what = f"docker: container {self._name}"
-        try:
-            if not keep:
-                await self._engine.call(what, lambda client: client.remove_container(container.id, v=True, force=True))
-            elif self._profile.reuse:
-                await self._engine.call(what, lambda client: client.stop(container.id, timeout=_STOP_S))
-            else:
-                await container.signal(lease.KEEP)
-        except Refused as error:
-            if error.status not in {_NOT_FOUND, 409}:  # it is gone, or somebody is removing it
-                raise
+        if not keep:
+            await self._engine.call(what, lambda client: client.remove_container(container.id, v=True, force=True))
+        elif self._profile.reuse:
+            await self._engine.call(what, lambda client: client.stop(container.id, timeout=_STOP_S))
+        else:
+            await container.signal(lease.KEEP)

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Exit
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec_backends.docker.channel import ExecChannel
 from hermes_exec_backends.docker.failures import Refused
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _NOT_FOUND = 404
 _KILLED = 137
 _NO_PROGRAM = (126, 127)
+_PAUSED = "the container is paused"
 _PATIENCE_S = 2.0
 """Seconds for an exec to end after its connection broke; one that goes on is then lost to us."""
 _LATER_S = 0.1
@@ -48,7 +49,10 @@ class Container:
                 "docker: the command was not started", lambda client: client.exec_create(self.id, words, **options)
             )
         except Refused as error:
-            raise PlaceUnavailable(f"docker: {await self.death() or error.said}") from error
+            why = await self.death()
+            if why and why != _PAUSED:
+                raise PlaceGone(f"docker: {why}") from error
+            raise PlaceUnavailable(f"docker: {why or error.said}") from error
         connection = await self._engine.connect()
         channel = ExecChannel(connection, Exec(self._engine, self, str(made["Id"])), receiver)
         await channel.start(self._engine.version)
@@ -67,15 +71,19 @@ class Container:
         return found
 
     async def death(self) -> str:
-        """How it died, in words; empty while it lives."""
+        """How it died, in words; empty while it lives.
+
+        Raises:
+            PlaceUnavailable: the engine does not say.
+        """
         try:
             state = (await self.inspect())["State"]
         except Refused as error:
-            return "the container was removed" if error.status == _NOT_FOUND else error.what
-        except PlaceUnavailable as error:
-            return error.what
+            if error.status != _NOT_FOUND:
+                raise
+            return "the container was removed"
         if state.get("Running"):
-            return "the container is paused" if state.get("Paused") else ""
+            return _PAUSED if state.get("Paused") else ""
         if state.get("OOMKilled"):
             return "the container was killed: it had used up its memory"
         said = state.get("Error") or ""
@@ -121,6 +129,12 @@ class Exec:
 
     async def outcome(self, broken: str) -> Exit:
         """How it ended, once it has; ``broken`` says how its connection broke, if it did."""
+        try:
+            return await self._ended(broken)
+        except PlaceUnavailable as error:
+            return Exit(lost=error.what)
+
+    async def _ended(self, broken: str) -> Exit:
         clock = asyncio.get_running_loop().time
         give_up = clock() + _PATIENCE_S
         pause = 0.0005
@@ -129,8 +143,6 @@ class Exec:
                 state = await self._inspect()
             except Refused:
                 return Exit(lost=await self._container.death() or "the engine has forgotten it")
-            except PlaceUnavailable as error:
-                return Exit(lost=error.what)
             if not state.get("Running"):
                 break
             if broken and clock() > give_up:

@@ -8,19 +8,23 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
+from hermes_exec_backends.docker import labels
 from hermes_exec_backends.docker.failures import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from hermes_exec_backends.docker.container import Container
     from hermes_exec_backends.docker.engine import Engine
     from hermes_exec_backends.profiles.docker import DockerProfile
 
 _NOT_FOUND = 404
+_FIRST = (("ENTRYPOINT", "Entrypoint"), ("CMD", "Cmd"))
 _REPOSITORY = "hermes-exec"
 _SAID = 600
 _LIST = "/tmp/hermes-exec-requirements.txt"  # noqa: S108  in an image, while it is built
@@ -180,3 +184,21 @@ def _follow(progress: Iterable[Any]) -> None:
         if "error" in step:
             last = " ".join(said.split())
             raise Refused("docker", 0, f"{step['error']}".strip() + (f" (after: {last})" if last else ""))
+
+
+async def commit(engine: Engine, container: Container, name: str | None) -> str:
+    """Make an image of a container's files, with the start-up words of the image that it came from; gives its name."""
+    from docker.utils import parse_repository_tag
+
+    repository, tag = parse_repository_tag(name or f"{_REPOSITORY}-snapshot:{secrets.token_hex(6)}")
+    tag = tag or "latest"
+
+    def make(client: Any) -> None:
+        origin: dict[str, Any] = client.inspect_image(client.inspect_container(container.id)["Image"])["Config"] or {}
+        first = [f"{word} {json.dumps(origin.get(key) or [])}" for word, key in _FIRST]
+        # Empty, they are nobody's: what is started from the image by others must not be reaped as ours.
+        blank = [f'LABEL {label}=""' for label in labels.OURS]
+        client.commit(container.id, repository, tag, changes="\n".join([*first, *blank]))
+
+    await engine.call("docker: the snapshot could not be made", make)
+    return f"{repository}:{tag}"

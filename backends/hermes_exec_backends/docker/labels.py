@@ -21,6 +21,7 @@ CREATED = "hermes_exec.created"
 """Seconds since 1970."""
 CONFIGURATION = "hermes_exec.configuration"
 """A digest of each option that it was created with, so that nothing of their values is shown."""
+OURS = (OWNER, LEASE, CREATED, CONFIGURATION)
 
 
 def labels(options: Mapping[str, Any], lease_s: float) -> dict[str, str]:
