@@ -41,6 +41,12 @@ def require_part(part: str, reason: str = "", *, usable: bool | None = None) -> 
     pytest.skip(f"{why}. Try: ./dev test --provision")
 
 
+def require_engines() -> None:
+    """Skip what starts engines (dockerd, Slurm, Apptainer) where the whole suite was asked for without provisioning."""
+    if os.environ.get("HERMES_DEV_ENGINES") == "off":
+        pytest.skip("starts an engine. Try: ./dev test --provision, or name this test")
+
+
 @pytest.fixture(scope="session")
 def require() -> Require:
     """``require("rsync", "the peer of sync")`` gives the program's path, or skips; in CI it fails."""

@@ -6,7 +6,7 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
-from tests.conftest import require_part
+from tests.conftest import require_engines, require_part
 from tests.rigs import images
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def program() -> str:
     """Its path; skips when it is not here or starts no container."""
+    require_engines()
     path = require_part("apptainer", "the container runtime under test")
     if os.geteuid() == 0:
         os.environ.setdefault("APPTAINER_MESSAGELEVEL", "0")

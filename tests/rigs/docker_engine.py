@@ -22,7 +22,7 @@ from docker import APIClient
 from docker.errors import DockerException, ImageNotFound
 
 from hermes_exec_backends.profiles.docker import DockerProfile
-from tests.conftest import require_part
+from tests.conftest import require_engines, require_part
 from tests.rigs import images
 
 DEBIAN = "hermes-exec-test-debian:1"
@@ -139,6 +139,7 @@ def _shared() -> Engine | str:
 
 def engine() -> Engine:
     """The engine for tests; the calling test is skipped, with the reason, where there can be none."""
+    require_engines()
     shared = _shared()
     if isinstance(shared, Engine):
         return shared
