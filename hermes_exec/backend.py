@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from hermes_exec.errors import Unsupported
 
@@ -38,6 +38,17 @@ class Receiver(Protocol):
 
     def closed(self, exit: Exit, /) -> None:
         """The last call, made once, after all bytes that the channel will ever give."""
+
+
+@runtime_checkable
+class ExitReceiver(Protocol):
+    """What a receiver may add, for channels that know of an exit before the outputs are at their end."""
+
+    def exited(self, exit: Exit, /) -> None:
+        """What was started has ended, and what it wrote has been given; what its children write follows.
+
+        Called once at most, and before ``closed``, by channels of a backend that ``tells_exit``.
+        """
 
 
 class Channel(ABC):
@@ -98,6 +109,9 @@ class Backend(ABC):
 
     lease_s: float = 900.0
     """Seconds that what ``open`` creates outlives an orchestrator that vanished; set before ``open``."""
+
+    tells_exit: ClassVar[bool] = False
+    """Whether its channels call ``exited`` of an ``ExitReceiver``."""
 
     @property
     @abstractmethod

@@ -67,6 +67,8 @@ class Capabilities:
     """A timeout ends every process that the command started, also after ``setsid``."""
     limits: bool
     """Memory, CPU, processes, file size and open files can be limited."""
+    background: bool = True
+    """A child in the background that holds a command's outputs does not hold up its result."""
     features: frozenset[str] = frozenset()
     """What the kind of place adds, such as ``snapshot``."""
 

@@ -39,6 +39,7 @@ class PlainCarrier:
         self._number = 0
         self._sessions: dict[int, PlainSession] = {}
         self._active: set[Command] = set()
+        self._lingering: set[Command] = set()
         self._closed = False
 
     @classmethod
@@ -63,6 +64,7 @@ class PlainCarrier:
             reconnect=False,
             kill_tree=False,
             limits=False,
+            background=self._place.backend.tells_exit,
             features=self._place.backend.features,
         )
 
@@ -97,7 +99,7 @@ class PlainCarrier:
             env=variables(place.env, arguments),
             merge=bool(arguments.get("merge")),
         )
-        command = Command(place, self._number, launch, arguments, sink, self._active.discard)
+        command = Command(place, self._number, launch, arguments, sink, self._ended)
         self._active.add(command)
         command.begin()
         return command
@@ -106,13 +108,20 @@ class PlainCarrier:
         session = self._session(arguments)
 
         def ended(command: Command) -> None:
-            self._active.discard(command)
+            self._ended(command)
             session.ended(command)
 
         command = Command(self._place, self._number, session.launch(arguments), arguments, sink, ended)
         self._active.add(command)
         session.submit(command)
         return command
+
+    def _ended(self, command: Command) -> None:
+        """A command is over; its channel stays while others hold it, or writing would end them."""
+        self._active.discard(command)
+        self._lingering = {other for other in self._lingering if other.lingering}
+        if command.lingering:
+            self._lingering.add(command)
 
     def _session(self, arguments: Mapping[str, Any], *, forget: bool = False) -> PlainSession:
         session = self._sessions.get(arguments["session"])
@@ -139,3 +148,6 @@ class PlainCarrier:
             *(session.close() for session in sessions),
             *(command.close(_CLOSE_GRACE_S) for command in list(self._active)),
         )
+        for channel in [command.lingering for command in self._lingering]:
+            if channel is not None:
+                channel.abandon()

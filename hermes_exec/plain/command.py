@@ -69,6 +69,11 @@ class Command:
         """True once it is answered."""
         return self._answer.done()
 
+    @property
+    def lingering(self) -> Channel | None:
+        """The channel of one that is over and whose children still hold its outputs."""
+        return self._channel if self.over and not self._streams.end.done() else None
+
     def begin(self) -> None:
         """Its turn has come."""
         self._work = self._loop.create_task(self._carry_out())
@@ -123,11 +128,12 @@ class Command:
         deadline = None
         if self._limit_s is not None:
             deadline = self._loop.call_later(self._limit_s, self.stop, "timed_out")
-        exit = await self._streams.end
+        exit = await self._streams.over
         if deadline is not None:
             deadline.cancel()
         if self._stopper is not None:
             await self._stopper
+            exit = await self._streams.end
         return self._outcome(exit)
 
     def _never_ran(self, reason: str) -> dict[str, Any]:
@@ -190,7 +196,7 @@ class Command:
 
     def stop(self, why: str) -> None:
         """End it because of ``why``; the answer follows when it is gone."""
-        if self._why or self.over or self._streams.end.done():
+        if self._why or self.over or self._streams.over.done():
             return
         self._why = why
         if self._work is None:

@@ -25,6 +25,9 @@ class Streams:
         self.told: asyncio.Future[bytes] = loop.create_future()
         """Our own line (``scripts.TELL``), without the nonce."""
         self.end: asyncio.Future[Exit] = loop.create_future()
+        """The channel's."""
+        self.over: asyncio.Future[Exit] = loop.create_future()
+        """The command's own end, which a place may tell while its children still hold the outputs."""
         self.before = b""
         """What was said on standard error while there was no such line."""
         self._nonce = nonce.encode() + b" "
@@ -36,6 +39,7 @@ class Streams:
         self._held: list[memoryview] = []  # input from before there is a channel
         self._eof = not stdin
         self._attached = asyncio.Event()
+        self._deaf = False
 
     def attach(self, channel: Channel) -> None:
         """The command's channel is there."""
@@ -50,10 +54,10 @@ class Streams:
         self._attached.set()
 
     def detach(self) -> None:
-        """There is no channel any more, or there will be none."""
-        if not self.end.done():
-            self.end.cancel()
+        """The command is over; what still comes of its children is dropped, so that they can write on."""
+        self._deaf = True
         self._attached.set()
+        self.unbind()
 
     def received(self, data: bytes, /) -> None:
         """Standard output."""
@@ -71,12 +75,19 @@ class Streams:
         if data:
             self._feed(STDERR, data)
 
+    def exited(self, exit: Exit, /) -> None:
+        """The command itself has ended, and its output up to then is here."""
+        if not self.over.done():
+            self.over.set_result(exit)
+
     def closed(self, exit: Exit, /) -> None:
         """The channel is at its end."""
-        if not self.end.done():
-            self.end.set_result(exit)
+        self.end.set_result(exit)
+        self.exited(exit)
 
     def _feed(self, stream: int, data: bytes) -> None:
+        if self._deaf:
+            return
         self._unused[stream] += len(data)
         self._hand_on(stream, data)
         if self._bounded and not self._paused and max(self._unused) > WINDOW:
@@ -106,7 +117,7 @@ class Streams:
         view = memoryview(data)
         for start in range(0, len(view), CHUNK):
             piece = view[start : start + CHUNK]
-            if self.end.done():
+            if self.over.done():
                 return
             if self._channel is not None:
                 await send(self._channel, piece)

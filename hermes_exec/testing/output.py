@@ -139,7 +139,7 @@ class Output(Behaviours):
         assert (result.stdout, result.exit_code) == (b"seen\n", 3)
 
     @pytest.mark.parametrize("way", ["text", "words"])
-    @needs("guest")
+    @needs("background")
     async def test_a_child_that_holds_the_outputs_does_not_hold_the_answer(self, terminal: Terminal, way: str) -> None:
         text = "sleep 20 & echo started"
         result = await terminal.run(text if way == "text" else ["sh", "-c", text])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -31,6 +31,31 @@ class Behind(LocalBackend):
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         return await super().spawn(["/bin/sh", "-c", self._text, "sh", *argv], receiver, env=env)
+
+
+class Streams:
+    """A receiver's streams, and nothing else of it."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self.received = receiver.received
+        self.stderr_received = receiver.stderr_received
+        self.closed = receiver.closed
+
+
+class Silent(LocalBackend):
+    """This machine, as a place that tells of no exit before the outputs are at their end."""
+
+    tells_exit: ClassVar[bool] = False
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        return await super().spawn(argv, Streams(receiver), env=env)
+
+
+@pytest.fixture
+def silent() -> Backend:
+    return Silent()
 
 
 @pytest.fixture

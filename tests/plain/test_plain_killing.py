@@ -48,7 +48,6 @@ FAMILIES = {
     "a session of its own below a parent that lives": "setsid sh -c 'echo $$; sleep 60' & wait",
     "one of its own that ignores TERM": ("""setsid sh -c 'trap "" TERM; echo $$; while :; do sleep 9; done' & wait"""),
     "children whose parent has gone": "sh -c 'sleep 60 & echo $!'; exec sleep 61",
-    "children that outlive the command": "sleep 60 & echo $!; sleep 61 & echo $!",
     "processes that ignore TERM": "trap '' TERM; sh -c 'echo $$; while :; do sleep 60; done'; sleep 61",
     "stopped processes": "sh -c 'echo $$; kill -STOP $$'; sleep 61",
 }
@@ -66,6 +65,16 @@ def test_a_cancel_ends(plain: Plain, text: str) -> None:
         assert result.note == ""
 
     plain(scenario)
+
+
+def test_where_no_exit_is_told_a_cancel_ends_children_that_outlive_the_command(plain: Plain, silent: Backend) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        stream = terminal.stream("sleep 60 & echo $!; sleep 61 & echo $!", grace_s=0.3)
+        started = await pids(stream, 2)
+        assert (await stream.cancel()).cancelled
+        assert not any(map(lives, started))
+
+    plain(scenario, silent)
 
 
 def test_output_before_a_time_limit_is_kept(plain: Plain) -> None:
@@ -168,7 +177,9 @@ def test_closing_the_terminal_ends_what_runs(plain: Plain) -> None:
     assert not any(map(lives, started))
 
 
-def test_what_left_the_tree_beforehand_and_holds_the_output_is_told(plain: Plain, tmp_path: Path) -> None:
+def test_where_no_exit_is_told_what_left_the_tree_and_holds_the_output_is_told(
+    plain: Plain, silent: Backend, tmp_path: Path
+) -> None:
     async def scenario(terminal: Terminal) -> None:
         text = "(setsid sh -c 'echo $$ >pid; exec sleep 60' &); echo out"
         result = await terminal.run(text, timeout=1, cwd=tmp_path)
@@ -180,7 +191,7 @@ def test_what_left_the_tree_beforehand_and_holds_the_output_is_told(plain: Plain
         finally:
             os.kill(pid, signal.SIGKILL)
 
-    plain(scenario)
+    plain(scenario, silent)
 
 
 def test_a_hostile_process_name_hides_nothing(plain: Plain, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ class LocalBackend(Backend):
     """The backend without a set-up."""
 
     type: ClassVar[str] = "local"
+    tells_exit: ClassVar[bool] = True
 
     @property
     def target(self) -> str:

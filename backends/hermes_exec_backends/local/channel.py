@@ -1,7 +1,8 @@
 """A child process of ours as a channel: three pipes on the event loop, and its end.
 
 The end is told once both outputs are at their end *and* the process is reaped; a pidfd (Linux 5.3) tells
-of it without a thread, a waiting thread does elsewhere.
+of it without a thread, a waiting thread does elsewhere. Who wants to know is told of the process's end alone
+as soon as what the pipes held at that moment has been read.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import contextlib
 import fcntl
 import os
 import signal
+import struct
 import subprocess
+import termios
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hermes_exec.backend import Channel, Exit, Receiver
+from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +34,11 @@ _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 _left: set[subprocess.Popen[bytes]] = set()
 """Processes that outlive their channel, as a guest does that keeps jobs; each is reaped when it has ended."""
+
+
+def _waiting_bytes(fd: int) -> int:
+    """How many bytes a pipe holds."""
+    return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0])
 
 
 class ProcessChannel(Channel):
@@ -66,6 +74,7 @@ class ProcessChannel(Channel):
         self._paused = False
         self._drained: asyncio.Future[None] | None = None
         self._told = False
+        self._unread: dict[int, int] | None = None  # of each output, what it held when the process ended
         self._size = _SMALL
         for fd in (self._in, *self._readers):
             os.set_blocking(fd, False)
@@ -80,7 +89,7 @@ class ProcessChannel(Channel):
         except (AttributeError, OSError):
             self._pidfd = -1
             waiting = self._loop.run_in_executor(None, self._process.wait)
-            waiting.add_done_callback(lambda _: self._check_end())
+            waiting.add_done_callback(lambda _: self._ended())
         else:
             self._loop.add_reader(self._pidfd, self._exited)
 
@@ -89,14 +98,25 @@ class ProcessChannel(Channel):
         _left.discard(self._process)
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        self._ended()
+
+    def _ended(self) -> None:
+        if isinstance(self._receiver, ExitReceiver):
+            self._unread = {fd: _waiting_bytes(fd) for fd in self._readers}
         self._check_end()
 
     def _check_end(self) -> None:
-        if self._readers or self._process.returncode is None or self._told:
+        if self._process.returncode is None or self._told:
             return
         code = self._process.returncode
-        self._close_stdin()
-        self._tell(Exit(code=code) if code >= 0 else Exit(signal=-code))
+        exit = Exit(code=code) if code >= 0 else Exit(signal=-code)
+        if self._unread is not None and not any(left > 0 for left in self._unread.values()):
+            self._unread = None
+            if isinstance(self._receiver, ExitReceiver):
+                self._receiver.exited(exit)
+        if not self._readers:
+            self._close_stdin()
+            self._tell(exit)
 
     def _tell(self, exit: Exit) -> None:
         if not self._told:
@@ -112,6 +132,9 @@ class ProcessChannel(Channel):
         if data:
             self._size = _READ if len(data) == self._size else _SMALL
             self._readers[fd](data)
+            if self._unread is not None and fd in self._unread:
+                self._unread[fd] -= len(data)
+                self._check_end()
         else:
             self._close_reader(fd)
             self._check_end()
@@ -119,6 +142,8 @@ class ProcessChannel(Channel):
     def _close_reader(self, fd: int) -> None:
         self._loop.remove_reader(fd)
         del self._readers[fd]
+        if self._unread is not None:
+            self._unread.pop(fd, None)
         stream = self._process.stdout if fd == self._out else self._process.stderr
         if stream is not None:
             stream.close()
