@@ -98,6 +98,14 @@ class Check:
     remedy: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """One place that nobody needed any more: its ``target``, and why it is still there, if it is."""
+
+    target: str
+    left: str = ""
+
+
 class Backend(ABC):
     """A kind of place. Create one from its profile, ``open`` it, ``spawn`` in it, ``close`` it."""
 
@@ -154,6 +162,15 @@ class Backend(ABC):
     @abstractmethod
     async def doctor(cls) -> list[Check]:
         """Say what is usable on this machine, what is not, why, and the command that mends it."""
+
+    @classmethod
+    async def reap(cls) -> list[Leftover]:
+        """Remove places of this kind whose lease is over, because their orchestrators vanished; says which.
+
+        Raises:
+            PlaceUnavailable: there is nothing to ask.
+        """
+        return []
 
     @abstractmethod
     async def open(self) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes_exec.backend import Backend, Check
+from hermes_exec.backend import Backend, Check, Leftover
 from hermes_exec.cli import loop
 from hermes_exec.cli.options import Json, Place
 from hermes_exec.cli.say import CHECK_FAILED, note
@@ -70,7 +70,7 @@ def doctor(
     *,
     reap: Annotated[
         bool,
-        typer.Option("--reap", help="Remove what crashed guests left here: their processes and folders."),
+        typer.Option("--reap", help="Remove what crashed guests left here, and containers whose lease is over."),
     ] = False,
     json: Json = False,
 ) -> int:
@@ -81,7 +81,7 @@ def doctor(
     if reap:
         if target not in {None, "local"}:
             raise UsageError("only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap")
-        return _reap(json=json)
+        return loop.run(_reap(json=json))
     return loop.run(_doctor(target, json=json))
 
 
@@ -210,15 +210,26 @@ async def _look(terminal: Any) -> list[Check]:
     return checks
 
 
-def _reap(*, json: bool) -> int:
+async def _reap(*, json: bool) -> int:
     from hermes_exec.cli.reaping import reap
 
     swept = reap()
+    places = [each for found in await asyncio.gather(*map(_reap_kind, known_types())) for each in found]
     if json:
-        show_json([asdict(each) for each in swept])
-    elif swept:
-        heads = ("FOLDER", "PROCESSES ENDED", "LEFT")
-        show_table(heads, [[each.folder, str(len(each.ended)), each.left] for each in swept])
+        show_json([asdict(each) for each in (*swept, *places)])
+    elif swept or places:
+        rows = [[each.folder, str(len(each.ended)), each.left] for each in swept]
+        rows += [[each.target, "", each.left] for each in places]
+        show_table(("REMOVED", "PROCESSES ENDED", "LEFT"), rows)
     else:
-        note("no crashed guest has left anything")
-    return CHECK_FAILED if any(each.left for each in swept) else 0
+        note("nothing is left of crashed guests or of vanished orchestrators")
+    return CHECK_FAILED if any(each.left for each in (*swept, *places)) else 0
+
+
+async def _reap_kind(name: str) -> list[Leftover]:
+    """Remove places of one kind that nobody needs; where there are none to ask, there is nothing to remove."""
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            return await (await asyncio.to_thread(backend_class, name)).reap()
+    except (HermesError, TimeoutError):
+        return []

@@ -11,7 +11,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.backend import Backend, Channel, Check, Leftover, Receiver
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends.docker import lease
 from hermes_exec_backends.docker.container import Container
@@ -69,6 +69,18 @@ class DockerBackend(Backend):
         from hermes_exec_backends.docker.doctor import checks
 
         return await checks(Engine())
+
+    @classmethod
+    async def reap(cls) -> list[Leftover]:
+        """Remove containers of ours whose lease is over, of the engine that is found without a profile."""
+        from hermes_exec_backends.docker.reaping import reap
+
+        engine = Engine()
+        try:
+            await engine.open()
+            return await reap(engine)
+        finally:
+            await engine.close()
 
     async def open(self) -> None:
         """Create the container, or find the one to work in.
@@ -179,10 +191,11 @@ class DockerBackend(Backend):
             await self._engine.close()
 
     async def _dismiss(self, container: Container, *, keep: bool) -> None:
-        what = f"docker: container {self._name}"
         if not keep:
-            await self._engine.call(what, lambda client: client.remove_container(container.id, v=True, force=True))
+            await container.remove()
         elif self._profile.reuse:
-            await self._engine.call(what, lambda client: client.stop(container.id, timeout=_STOP_S))
+            await self._engine.call(
+                f"docker: container {self._name}", lambda client: client.stop(container.id, timeout=_STOP_S)
+            )
         else:
             await container.signal(lease.KEEP)

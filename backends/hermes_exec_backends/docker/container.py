@@ -89,6 +89,16 @@ class Container:
         said = state.get("Error") or ""
         return f"the container ended with exit code {state.get('ExitCode')} {said}".rstrip()
 
+    async def remove(self) -> None:
+        """Kill and remove it, with its anonymous volumes.
+
+        Raises:
+            Refused: with status 404 when it is gone, 409 when somebody else is removing it.
+        """
+        await self._engine.call(
+            f"docker: container {self.id[:12]}", lambda client: client.remove_container(self.id, v=True, force=True)
+        )
+
     async def signal(self, name: str) -> None:
         """Send a signal to its first process.
 

@@ -52,7 +52,7 @@ async def _started(engine: Engine, made: Container, name: str) -> bool:
     except BaseException as error:
         lacking = isinstance(error, Refused) and (await made.inspect())["State"].get("ExitCode") in _NO_PROGRAM
         with contextlib.suppress(HermesError):
-            await engine.call("docker", lambda client: client.remove_container(made.id, v=True, force=True))
+            await made.remove()
         if not lacking:
             raise
         return False
