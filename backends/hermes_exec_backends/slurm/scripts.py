@@ -33,19 +33,6 @@ PRESENCE = "echo hx ready; cat >/dev/null; exit"
 """Started with the name ``hx-presence``, under which the placeholder finds it."""
 PRESENCE_NAME = "hx-presence"
 
-FAREWELL = (
-    _COMMON
-    + r"""
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    busy || { echo "hx gone"; exit; }
-    sleep 0.1
-done
-echo "hx kept"
-"""
-)
-"""Says whether the allocation may go: guests that do not end have jobs."""
-
-
 def placeholder(lease_s: float) -> bytes:
     """The batch script."""
     pause = max(1, min(5, int(lease_s / 4)))
