@@ -108,19 +108,15 @@ class Cluster:
         self._daemon("slurmd", "-f", str(self.conf), "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """Let a node vanish: its daemon and every process that it started."""
-        pid = int((self.folder / "run" / f"slurmd.{node}.pid").read_text())
-        os.kill(pid, signal.SIGKILL)
-        mark = f"{node}".encode()
+        """Let a node vanish: its daemon, and the processes that keep its steps."""
+        os.kill(int((self.folder / "run" / f"slurmd.{node}.pid").read_text()), signal.SIGKILL)
+        steps = [*(self.folder / "state" / node).glob(f"{node}_*.*")]  # a socket each
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
-                argv = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-                if argv.startswith(b"slurmstepd") and self._environment(entry).get(b"SLURMD_NODENAME", mark) == mark:
+                name = (entry / "cmdline").read_bytes().split(b"\0")[0] if entry.name.isdigit() else b""
+                job = name.removeprefix(b"slurmstepd: [").partition(b".")[0].decode()
+                if name.startswith(b"slurmstepd: [") and any(f"_{job}." in step.name for step in steps):
                     os.kill(int(entry.name), signal.SIGKILL)
-
-    def _environment(self, entry: Path) -> dict[bytes, bytes]:
-        pairs = (entry / "environ").read_bytes().split(b"\0")
-        return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)  # type: ignore[misc]  two parts each
 
     def stop(self) -> None:
         """End every job, then every daemon."""
@@ -188,9 +184,7 @@ def cluster(nodes: int = 3) -> Generator[Cluster]:
     for program in ("slurmctld", "slurmd", "srun", "munged", "setpriv"):
         require_part(program, "is a part of the Slurm cluster under test")
     require_part("root", "starts the daemons of Slurm", usable=os.geteuid() == 0)
-    folder = Path(
-        subprocess.run(["mktemp", "-d", "/tmp/slurm-XXXXXX"], check=True, capture_output=True).stdout.decode().strip()
-    )
+    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # short, for the path of a socket
     folder.chmod(0o755)
     made = Cluster(folder, nodes)
     try:

@@ -49,7 +49,7 @@ class SlurmBackend(Wrapper):
         self.lease_s = profile.lease_s
         self._profile = profile
         self._job = ""
-        self._node = ""
+        self._nodes = ""
         self._presence: Holder | None = None
         self._warning: asyncio.TimerHandle | None = None
 
@@ -89,7 +89,7 @@ class SlurmBackend(Wrapper):
         self._job = self._profile.job or await self._submit()
         try:
             now = await self._begun()
-            self._node = now.node
+            self._nodes = now.nodes
             self._presence = await self._be_present()
         except BaseException:
             if not self._profile.job:
@@ -101,7 +101,7 @@ class SlurmBackend(Wrapper):
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """A step that shares what the job has. Doubly quiet, or it comments on a command that fails."""
-        return [*self._step(), "--quiet", *argv], env
+        return [*self._step(), "--quiet", "/bin/sh", "-c", scripts.ENTER, self._nodes, *argv], env
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
@@ -175,9 +175,9 @@ class SlurmBackend(Wrapper):
         for _ in range(_SETTLING):
             now = await standing(self.outer, self._job)
             if now.state != "COMPLETING":
-                break
-            await asyncio.sleep(0.5)
-        return now
+                return now
+            await asyncio.sleep(_POLL_S[2])
+        return await standing(self.outer, self._job)
 
     def _presence_ended(self, how: str) -> None:
         _log.warning("slurm: allocation %s: %s", self._job, how.rpartition("\n")[2])
@@ -193,14 +193,5 @@ class SlurmBackend(Wrapper):
         await ask(self.outer, ["scancel", "--quiet", self._job])
 
     def _step(self) -> list[str]:
-        where = [f"--nodelist={self._node}"] if self._node else []
-        return [
-            "srun",
-            f"--jobid={self._job}",
-            "--overlap",
-            "--nodes=1",
-            "--ntasks=1",
-            *where,
-            "--unbuffered",
-            "--quiet",
-        ]
+        where = ["--relative=0", "--nodes=1", "--ntasks=1"]
+        return ["srun", f"--jobid={self._job}", "--overlap", *where, "--unbuffered", "--quiet"]

@@ -29,9 +29,16 @@ while sleep "$pause"; do
 done
 """
 
+ENTER = """\
+unset SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_TASKS_PER_NODE
+export SLURM_JOB_NODELIST="$0"
+exec "$@\""""
+"""Our step has one task on one node, and would hide the others from an ``srun`` within. Parameter: all nodes."""
+
 PRESENCE = "echo hx ready; cat >/dev/null; exit"
 """Started with the name ``hx-presence``, under which the placeholder finds it."""
 PRESENCE_NAME = "hx-presence"
+
 
 def placeholder(lease_s: float) -> bytes:
     """The batch script."""
