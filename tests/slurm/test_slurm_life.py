@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,17 +139,22 @@ def test_a_cut_is_mended_by_a_new_step(cluster: Cluster) -> None:
     assert asyncio.run(run()) == b"kept\n"
 
 
-def test_the_time_limit_is_told_before_it_comes(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_time_limit_that_is_near_is_told(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        backend = allocation(cluster, time="00:01:00")
-        async with hermes_exec.open(backend, audit=False):
-            assert backend._warning is not None
-            left_s = backend._warning.when() - asyncio.get_running_loop().time()
-            assert 30 < left_s < 55
-            backend._warning._run()
+        async with hermes_exec.open(allocation(cluster, time="00:01:00"), audit=False) as terminal:
+            await terminal.run("true")
 
     asyncio.run(run())
-    assert "at its time limit" in caplog.text
+    assert re.search(r"allocation \d+ ends in \d\d s, at its time limit", caplog.text)
+
+
+def test_a_time_limit_that_is_far_is_not_told(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        async with hermes_exec.open(allocation(cluster, time="00:30:00"), audit=False) as terminal:
+            await terminal.run("true")
+
+    asyncio.run(run())
+    assert "time limit" not in caplog.text
 
 
 def test_an_allocation_ends_with_its_lease_when_its_orchestrator_was_killed(cluster: Cluster) -> None:

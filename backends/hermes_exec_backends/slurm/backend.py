@@ -36,7 +36,7 @@ _POLL_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _SETTLING = 20
 """Looks at a job that is ending, half a second apart."""
 _WARN_S = 300.0
-"""Seconds before the time limit at which it is told, or a fifth of what is left at the start if that is less."""
+"""Seconds before the time limit at which it is told; at once when less is left."""
 
 
 class SlurmBackend(Wrapper):
@@ -96,7 +96,7 @@ class SlurmBackend(Wrapper):
                 await asyncio.shield(self._cancel())
             raise
         if now.left_s is not None:
-            delay = now.left_s - min(_WARN_S, now.left_s / 5)
+            delay = max(0.0, now.left_s - _WARN_S)
             self._warning = asyncio.get_running_loop().call_later(delay, self._warn, now.left_s - delay)
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
