@@ -69,8 +69,13 @@ class Wrapper(Backend):
     async def leave(self, *, keep: bool) -> None:
         """Let go of the place; the one outside is still open. Must do no harm when called twice."""
 
+    async def entrust(self) -> None:
+        """Let go of the place while jobs go on in it: what ``enter`` made ends after them."""
+        await self.leave(keep=True)
+
     async def open(self) -> None:
         """Open the place outside, then this one; an error names the one that failed as its ``place``."""
+        self.outer.lease_s = self.lease_s
         try:
             await self.outer.open()
         except HermesError as error:
@@ -97,6 +102,13 @@ class Wrapper(Backend):
             await self.leave(keep=keep)
         finally:
             await self.outer.close(keep=keep)
+
+    async def release(self) -> None:
+        """Let go of this place, then of the one outside, while jobs go on in here."""
+        try:
+            await self.entrust()
+        finally:
+            await self.outer.release()
 
 
 class Prepared(Wrapper):

@@ -38,6 +38,9 @@ def tell_warnings() -> None:
         logger = logging.getLogger("hermes_exec")
         logger.addHandler(_Notes(logging.WARNING))
         logger.propagate = False
+        progress = logging.getLogger("hermes_exec.progress")  # why it takes long is told in any case
+        progress.addHandler(_Notes(logging.INFO))
+        progress.setLevel(logging.INFO)
 
 
 def _log_is_asked_for() -> bool:

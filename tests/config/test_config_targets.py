@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.config.targets import parse_target, target_of
@@ -172,6 +172,7 @@ def test_signs_that_a_target_gives_a_meaning_can_be_parts_of_a_name() -> None:
     assert parse_target(target_of(profile)).chain == (profile,)
 
 
+@settings(deadline=None)  # the first call imports, and machines may be busy
 @given(st.text() | st.from_regex(r"(docker|ssh|local|singularity|modal|x)(:|://)?.*(\+.*)?"))
 def test_any_text_is_a_target_or_is_refused_by_name(text: str) -> None:
     try:

@@ -1,4 +1,4 @@
-"""Apptainer on this machine: an unpacked tree, an image file, and an image without a Python."""
+"""Apptainer on this machine: an unpacked tree with Python, and an image file without."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing import Conformance
+from hermes_exec.testing.suite import Commands
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from tests.rigs import apptainer
@@ -22,7 +23,21 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return apptainer.tree(tmp_path_factory.mktemp("tree"))
 
 
+@pytest.fixture(scope="module")
+def busybox(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("busybox")
+    return apptainer.image_file(folder, apptainer.tree(folder, "busybox"))
+
+
 class TestSingularity(Conformance):
     @pytest.fixture
     def backend(self, tree: Path) -> Backend:
         return SingularityBackend(SingularityProfile(image=str(tree)))
+
+
+class TestSingularityWithoutPython(Commands):
+    """An image file of busybox, so the plain carrier: each command enters the instance anew."""
+
+    @pytest.fixture
+    def backend(self, busybox: Path) -> Backend:
+        return SingularityBackend(SingularityProfile(image=str(busybox)))

@@ -23,7 +23,7 @@ class SingularityProfile(Profile, frozen=True):
     instance: Name | None = None
     """A running instance to work in instead of a new one; it is left running at the end."""
     definition: LocalPath | None = None
-    """A definition file of this machine to build the image from."""
+    """A definition file, or a Dockerfile, of this machine to build the image from."""
     requirements: Words = ()
     """Python requirements to build into an image on top of `image`."""
     program: Argument | None = None

@@ -10,8 +10,8 @@ be silent; what it says of a failed start is read from a file.
 
 from __future__ import annotations
 
+import logging
 import secrets
-import shutil
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.errors import PlaceUnavailable
@@ -19,6 +19,7 @@ from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends.holding import Holder
 from hermes_exec_backends.singularity import scripts
+from hermes_exec_backends.singularity.images import built_image
 from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits_asked, start_options
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend, Check
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.singularity import SingularityProfile
+
+progress = logging.getLogger("hermes_exec.progress")
+"""What takes long, told as it goes on."""
 
 PROGRAMS = ("apptainer", "singularity")
 _START_S = 1800.0
@@ -42,6 +46,7 @@ class SingularityBackend(Wrapper):
 
     def __init__(self, profile: SingularityProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
+        self.lease_s = profile.lease_s
         self._profile = profile
         self._program = ""
         self._name = ""
@@ -81,11 +86,14 @@ class SingularityBackend(Wrapper):
             await self._attach(self._profile.instance)
             return
         image = self._profile.image or ""
+        if self._profile.definition or self._profile.requirements:
+            progress.info("singularity: building an image, unless it was built before")
+            image = await built_image(self.outer, self._program, self._profile)
         self._name = f"hx-{secrets.token_hex(6)}"
         warm = self._profile.warm
         userns = {None: "auto", True: "yes", False: "no"}[self._profile.userns]
         options = start_options(self._profile)
-        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", self._name, self._program, f"{self._profile.lease_s:.0f}"]
+        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", self._name, self._program, f"{self.lease_s:.0f}"]
         argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
         try:
             self._holder = await Holder.start(self.outer, argv, patience_s=_START_S)
@@ -109,13 +117,20 @@ class SingularityBackend(Wrapper):
         return [self._program, "--silent", "exec", *clean, *self._exec, *argv], variables
 
     async def leave(self, *, keep: bool) -> None:
-        """End the container, unless jobs go on in it; it then ends with them."""
+        """End the container; with ``keep`` it stays for the lease, as an instance that can be attached to."""
+        await self._part_with("" if keep else scripts.END)
+
+    async def entrust(self) -> None:
+        """Let the container end with its last guest."""
+        await self._part_with(scripts.ENTRUST)
+
+    async def _part_with(self, script: str) -> None:
         holder, self._holder = self._holder, None
         if holder is None:
             return
         try:
-            if not keep:
-                await ask(self.outer, ["/bin/sh", "-c", scripts.END, "sh", self._name, self._program])
+            if script:
+                await ask(self.outer, ["/bin/sh", "-c", script, "sh", self._name, self._program])
         finally:
             holder.let_go()
 
@@ -142,7 +157,7 @@ class SingularityBackend(Wrapper):
         raise PlaceUnavailable(f"singularity: the instance {name!r} cannot be entered: {said}")
 
     def _refused(self, said: str) -> PlaceUnavailable:
-        place = f"singularity: {self._profile.image} does not start at {self.outer.target}"
+        place = f"singularity: {self._profile.image or self._profile.definition} does not start at {self.outer.target}"
         limits = limits_asked(self._profile)
         if limits and any(word in said for word in ("cgroup", "systemd")):
             return PlaceUnavailable(
@@ -150,8 +165,3 @@ class SingularityBackend(Wrapper):
                 remedy="leave them out, and limit from outside: a Slurm allocation, or `limits` of a command",
             )
         return PlaceUnavailable(f"{place}: {said}")
-
-
-def local_program() -> str | None:
-    """The program on this machine, if any."""
-    return next((path for name in PROGRAMS if (path := shutil.which(name))), None)

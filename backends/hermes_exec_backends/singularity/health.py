@@ -10,7 +10,12 @@ from pathlib import Path
 from hermes_exec.backend import Check
 from hermes_exec_backends.singularity.backend import PROGRAMS
 
+_LIMITERS = (Path("/run/systemd/system"), Path("/sys/fs/cgroup/cgroup.controllers"))
 _MOUNTERS = ("squashfuse_ll", "squashfuse")
+
+
+def _can_limit() -> bool:
+    return all(path.exists() for path in _LIMITERS)
 
 
 async def examine() -> list[Check]:
@@ -33,14 +38,10 @@ async def examine() -> list[Check]:
         checks.append(Check("images", "warning", "image files have to be unpacked at each start", "install squashfuse"))
     checks.append(
         Check("limits", "ok", "by systemd")
-        if _systemd_limits()
+        if _can_limit()
         else Check("limits", "warning", "cpus, memory and pids of a container cannot be enforced", "limit each command")
     )
     if os.geteuid() != 0:
         text = "in a user namespace no system call is filtered"
         checks.append(Check("seccomp", "warning", text, "security = ['seccomp:FILE']"))
     return checks
-
-
-def _systemd_limits() -> bool:
-    return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()

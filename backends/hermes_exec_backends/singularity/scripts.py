@@ -1,4 +1,4 @@
-"""The two texts that run with ``sh`` in the place outside of a container: one holds it, the other ends it.
+"""The texts that run with ``sh`` in the place outside of a container: one holds it, the others let it go.
 
 The holder makes a folder for the container's /tmp and home, starts an instance, says what it did, and waits. When
 nobody is there any more it stays while a guest lives in the container (which knows its own lease and its jobs), and
@@ -69,7 +69,8 @@ cat >/dev/null
 gone=$(date +%s)
 while [ -d "$work" ]; do
     guests || [ $(($(date +%s) - gone)) -lt "$lease" ] || break
-    sleep 2
+    sleep 1
+    [ -e "$work/left" ] && lease=0
 done
 finish
 """
@@ -77,13 +78,8 @@ finish
 """Parameters: name, program, lease in seconds, yes or no to an instance, auto or yes or no to a user namespace,
 private or shared or empty for the home folder, the image, and the options to start it with."""
 
-END = (
-    _COMMON
-    + r"""
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    guests || { finish; exit; }
-    sleep 0.1
-done
-"""
-)
-"""Parameters: name and program. A guest that does not go has jobs, and keeps its container until they are done."""
+END = _COMMON + "finish\n"
+"""Parameters: name and program."""
+
+ENTRUST = _COMMON + 'touch "$work/left"\n'
+"""Parameters: name and program. From now on the container ends with its last guest, lease or not."""

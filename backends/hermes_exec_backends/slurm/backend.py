@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.errors import HermesError, PlaceError, PlaceUnavailable
+from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends.holding import Holder
@@ -33,8 +33,10 @@ progress = logging.getLogger("hermes_exec.progress")
 
 _STEP_S = 120.0
 _POLL_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_SETTLING = 20
+"""Looks at a job that is ending, half a second apart."""
 _WARN_S = 300.0
-"""Seconds before the time limit at which it is told, or a fifth of what is left at the start if that is less."""
+"""Seconds before the time limit at which it is told; at once when less is left."""
 
 
 class SlurmBackend(Wrapper):
@@ -44,9 +46,10 @@ class SlurmBackend(Wrapper):
 
     def __init__(self, profile: SlurmProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
+        self.lease_s = profile.lease_s
         self._profile = profile
         self._job = ""
-        self._node = ""
+        self._nodes = ""
         self._presence: Holder | None = None
         self._warning: asyncio.TimerHandle | None = None
 
@@ -86,19 +89,19 @@ class SlurmBackend(Wrapper):
         self._job = self._profile.job or await self._submit()
         try:
             now = await self._begun()
-            self._node = now.node
+            self._nodes = now.nodes
             self._presence = await self._be_present()
         except BaseException:
             if not self._profile.job:
                 await asyncio.shield(self._cancel())
             raise
         if now.left_s is not None:
-            delay = now.left_s - min(_WARN_S, now.left_s / 5)
+            delay = max(0.0, now.left_s - _WARN_S)
             self._warning = asyncio.get_running_loop().call_later(delay, self._warn, now.left_s - delay)
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """A step that shares what the job has. Doubly quiet, or it comments on a command that fails."""
-        return [*self._step(), "--quiet", *argv], env
+        return [*self._step(), "--quiet", "/bin/sh", "-c", scripts.ENTER, self._nodes, *argv], env
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
@@ -106,27 +109,27 @@ class SlurmBackend(Wrapper):
         """Start a step, unless the allocation is gone.
 
         Raises:
-            PlaceError: the allocation has ended, and why; nobody needs to try again.
+            PlaceGone: the allocation has ended, and why.
         """
         if self._presence is not None and self._presence.ended:
             await self._return()
         return await super().spawn(argv, receiver, env=env)
 
     async def leave(self, *, keep: bool) -> None:
-        """Give the allocation back, unless jobs go on in it: it then ends with them, or with its time."""
+        """Give the allocation back; with ``keep`` it stays for the lease, or for its jobs and its time at most."""
         presence, self._presence = self._presence, None
         if self._warning is not None:
             self._warning.cancel()
         if presence is None:
             return
         try:
-            if not (keep or self._profile.job) and await self._idle():
+            if not (keep or self._profile.job):
                 await self._cancel()
         finally:
             presence.let_go()
 
     async def _submit(self) -> str:
-        script = scripts.placeholder(self._profile.lease_s)
+        script = scripts.placeholder(self.lease_s)
         reply = await ask(self.outer, ["sbatch", "--parsable", *submit_options(self._profile)], script)
         job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
         if reply.exit.code != 0 or not job.isdigit():
@@ -160,14 +163,21 @@ class SlurmBackend(Wrapper):
             raise PlaceUnavailable(f"slurm: no step starts in allocation {self._job}: {error.what}") from error
 
     async def _return(self) -> None:
-        now = await standing(self.outer, self._job)
+        now = await self._settled()
         if not now.running:
-            raise PlaceError(
-                f"slurm: the allocation {self._job} is gone: {now.why_ended}",
-                remedy="open the place again",
-                state="what ran there was stopped",
+            raise PlaceGone(
+                f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the place again"
             )
         self._presence = await self._be_present()
+
+    async def _settled(self) -> Standing:
+        """How the job is, once it is not on its way out any more, for its state says only then why it ended."""
+        for _ in range(_SETTLING):
+            now = await standing(self.outer, self._job)
+            if now.state != "COMPLETING":
+                return now
+            await asyncio.sleep(_POLL_S[2])
+        return await standing(self.outer, self._job)
 
     def _presence_ended(self, how: str) -> None:
         _log.warning("slurm: allocation %s: %s", self._job, how.rpartition("\n")[2])
@@ -179,25 +189,9 @@ class SlurmBackend(Wrapper):
             left_s,
         )
 
-    async def _idle(self) -> bool:
-        try:
-            reply = await ask(self.outer, [*self._step(), "/bin/sh", "-c", scripts.FAREWELL])
-        except HermesError:
-            return True  # there is no way to it, so nothing of ours can be asked to end
-        return b"hx kept" not in reply.stdout
-
     async def _cancel(self) -> None:
         await ask(self.outer, ["scancel", "--quiet", self._job])
 
     def _step(self) -> list[str]:
-        where = [f"--nodelist={self._node}"] if self._node else []
-        return [
-            "srun",
-            f"--jobid={self._job}",
-            "--overlap",
-            "--nodes=1",
-            "--ntasks=1",
-            *where,
-            "--unbuffered",
-            "--quiet",
-        ]
+        where = ["--relative=0", "--nodes=1", "--ntasks=1"]
+        return ["srun", f"--jobid={self._job}", "--overlap", *where, "--unbuffered", "--quiet"]

@@ -12,7 +12,7 @@ from hermes_exec.plain.place import ask
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
 
-_FORMAT = "hx|%T|%r|%B|%L|%S"
+_FORMAT = "hx|%T|%r|%N|%L|%S"
 WAITING = frozenset({"PENDING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 _ENDS = {
     "TIMEOUT": "its time limit was reached",
@@ -38,8 +38,8 @@ class Standing:
     state: str
     """Slurm's own word, such as ``RUNNING``; ``UNKNOWN`` when Slurm has forgotten it."""
     reason: str = ""
-    node: str = ""
-    """Its first node."""
+    nodes: str = ""
+    """Its nodes, as Slurm writes them."""
     left_s: float | None = None
     """Seconds until its time limit; None when it has none."""
     start: str = ""
@@ -76,8 +76,8 @@ async def standing(outer: Backend, job: str) -> Standing:
     for line in reply.stdout.decode("utf-8", "replace").splitlines():
         fields = line.strip().split("|")
         if fields[0] == "hx" and len(fields) == 6:
-            _, state, reason, node, left, start = fields
-            return Standing(state, reason, "" if node == "n/a" else node, _seconds(left), start)
+            _, state, reason, nodes, left, start = fields
+            return Standing(state, reason, nodes, _seconds(left), start)
     if reply.exit.code == 0 or b"Invalid job id" in reply.stderr:
         return Standing("UNKNOWN")
     raise PlaceUnavailable(f"slurm: {reply.complaint}", remedy="sinfo, at the place where Slurm's commands are")

@@ -29,21 +29,15 @@ while sleep "$pause"; do
 done
 """
 
+ENTER = """\
+unset SLURM_NTASKS SLURM_NPROCS SLURM_NNODES SLURM_TASKS_PER_NODE
+export SLURM_JOB_NODELIST="$0"
+exec "$@\""""
+"""Our step has one task on one node, and would hide the others from an ``srun`` within. Parameter: all nodes."""
+
 PRESENCE = "echo hx ready; cat >/dev/null; exit"
 """Started with the name ``hx-presence``, under which the placeholder finds it."""
 PRESENCE_NAME = "hx-presence"
-
-FAREWELL = (
-    _COMMON
-    + r"""
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    busy || { echo "hx gone"; exit; }
-    sleep 0.1
-done
-echo "hx kept"
-"""
-)
-"""Says whether the allocation may go: guests that do not end have jobs."""
 
 
 def placeholder(lease_s: float) -> bytes:

@@ -1,0 +1,195 @@
+"""A real Slurm cluster on this machine: one controller and several nodes, without systemd, cgroups and a database.
+
+All nodes share this machine, so nothing keeps them apart; what the controller decides is as on any cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.wrapper import Prepared
+from hermes_exec_backends.local import LocalBackend
+from tests.conftest import require_part
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_START_S = 60.0
+_CONFIG = """
+ClusterName=hermes
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/state/%n
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd.%n.pid
+SlurmctldLogFile={folder}/log/slurmctld
+SlurmdLogFile={folder}/log/%n
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+MpiDefault=none
+SchedulerParameters=sched_interval=1,batch_sched_delay=0
+EnforcePartLimits=ALL
+SlurmctldTimeout=30
+SlurmdTimeout=10
+KillWait=2
+MinJobAge=300
+ReturnToService=2
+SlurmdParameters=config_overrides
+"""
+
+
+class Cluster:
+    """Started by ``cluster``."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.folder = folder
+        self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
+        self.conf = folder / "slurm.conf"
+        self.env = {**os.environ, "SLURM_CONF": str(self.conf)}
+
+    @property
+    def here(self) -> Prepared:
+        """This machine, as a place where the commands of Slurm find this cluster."""
+        return Prepared(LocalBackend(), env={"SLURM_CONF": str(self.conf)})
+
+    def run(self, *argv: str) -> str:
+        """Run one of Slurm's commands."""
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, env=self.env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def jobs(self) -> list[str]:
+        """The numbers of the jobs that run or wait."""
+        return self.run("squeue", "--noheader", "--format=%A", "--states=PENDING,RUNNING").split()
+
+    def start(self) -> None:
+        """Start all daemons, and wait until every node is idle."""
+        host = socket.gethostname().partition(".")[0]
+        for name in ("run", "log", "state", "munge"):
+            (self.folder / name).mkdir(mode=0o755)
+        self._start_munge()
+        ports = free_ports(len(self.nodes) + 1)
+        memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20) // len(self.nodes)
+        lines = [_CONFIG.format(host=host, port=ports[0], folder=self.folder)]
+        for node, port in zip(self.nodes, ports[1:], strict=True):
+            address = f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+            lines.append(f"{address} CPUs={os.cpu_count()} RealMemory={memory_mib} Feature={node} State=UNKNOWN")
+        lines.append(f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES MaxTime=60 State=UP")
+        lines.append(f"PartitionName=short Nodes={self.nodes[0]} MaxTime=1 State=UP\n")
+        self.conf.write_text("\n".join(lines))
+        self._daemon("slurmctld", "-f", str(self.conf))
+        for node in self.nodes:
+            self.start_node(node)
+        self._until_idle()
+
+    def start_node(self, node: str) -> None:
+        """Start one node's daemon."""
+        (self.folder / "state" / node).mkdir(exist_ok=True)
+        self._daemon("slurmd", "-f", str(self.conf), "-N", node)
+
+    def kill_node(self, node: str) -> None:
+        """Let a node vanish: its daemon, and the processes that keep its steps."""
+        os.kill(int((self.folder / "run" / f"slurmd.{node}.pid").read_text()), signal.SIGKILL)
+        steps = [*(self.folder / "state" / node).glob(f"{node}_*.*")]  # a socket each
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                name = (entry / "cmdline").read_bytes().split(b"\0")[0] if entry.name.isdigit() else b""
+                job = name.removeprefix(b"slurmstepd: [").partition(b".")[0].decode()
+                if name.startswith(b"slurmstepd: [") and any(f"_{job}." in step.name for step in steps):
+                    os.kill(int(entry.name), signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End every job, then every daemon."""
+        with contextlib.suppress(AssertionError):
+            if jobs := self.jobs():
+                self.run("scancel", *jobs)
+            give_up = time.monotonic() + 20
+            while self.run("squeue", "--noheader").strip() and time.monotonic() < give_up:
+                time.sleep(0.1)
+        for file in [*(self.folder / "run").glob("*.pid"), self.folder / "munge" / "pid"]:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), signal.SIGTERM if "slurmctld" in file.name else signal.SIGKILL)
+
+    def _start_munge(self) -> None:
+        folder = self.folder / "munge"
+        (folder / "key").write_bytes(os.urandom(1024))
+        (folder / "key").chmod(0o400)
+        for path in (folder, folder / "key"):
+            shutil.chown(path, "munge", "munge")
+        files = [f"--{option}={folder / name}" for option, name in MUNGE_FILES.items()]
+        self._daemon("setpriv", "--reuid=munge", "--regid=munge", "--clear-groups", "munged", "--force", *files)
+
+    def _daemon(self, *argv: str) -> None:
+        done = subprocess.run(
+            argv,
+            check=False,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "log" / "start").open("ab"),
+        )
+        assert done.returncode == 0, (self.folder / "log" / "start").read_text()
+
+    def _until_idle(self) -> None:
+        give_up = time.monotonic() + _START_S
+        while True:
+            done = subprocess.run(
+                ["sinfo", "--noheader", "--partition=main", "--states=idle", "--format=%D"],
+                check=False,
+                capture_output=True,
+                text=True,
+                env=self.env,
+            )
+            if done.stdout.split() == [str(len(self.nodes))]:
+                return
+            assert time.monotonic() < give_up, f"the nodes are not idle: {done.stdout}{done.stderr}"
+            time.sleep(0.1)
+
+
+MUNGE_FILES = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody uses at the moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def cluster(nodes: int = 3) -> Generator[Cluster]:
+    """A running cluster; skips where one cannot be started."""
+    for program in ("slurmctld", "slurmd", "srun", "munged", "setpriv"):
+        require_part(program, "is a part of the Slurm cluster under test")
+    require_part("root", "starts the daemons of Slurm", usable=os.geteuid() == 0)
+    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # short, for the path of a socket
+    folder.chmod(0o755)
+    made = Cluster(folder, nodes)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,147 @@
+"""When a container begins and ends, and what is said when it does not begin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hermes_exec
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.testing.place import link
+from hermes_exec_backends.profiles import SingularityProfile
+from hermes_exec_backends.singularity import SingularityBackend
+from tests.rigs import apptainer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 40.0
+
+
+def backend(image: Path, **options: object) -> SingularityBackend:
+    return SingularityBackend(SingularityProfile.model_validate({"image": str(image), **options}))
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up, "it did not come to hold"
+        time.sleep(0.1)
+
+
+@pytest.fixture(autouse=True)
+def place_of_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the places of these tests make their folders, and nobody else."""
+    folder = tmp_path_factory.mktemp("folders")
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+def test_a_container_is_kept_while_open_and_gone_afterwards(
+    busybox: Path, instances: Callable[[Path], list[str]], place_of_folders: Path
+) -> None:
+    async def run() -> int:
+        async with hermes_exec.open(backend(busybox), audit=False):
+            return len(instances(busybox))
+
+    assert asyncio.run(run()) == 1
+    assert instances(busybox) == []
+    assert list(place_of_folders.iterdir()) == []
+
+
+def test_a_container_ends_when_its_orchestrator_was_killed(
+    tree: Path, instances: Callable[[Path], list[str]], tmp_path: Path, place_of_folders: Path
+) -> None:
+    script = """
+import asyncio, sys, hermes_exec
+from hermes_exec_backends.profiles import SingularityProfile
+from hermes_exec_backends.singularity import SingularityBackend
+async def main():
+    backend = SingularityBackend(SingularityProfile(image=sys.argv[1], lease_s=1.0))
+    terminal = await hermes_exec.open(backend, audit=False, lease_s=1.0, carrier="guest")
+    await terminal.run("touch /data/here; sleep 1000")
+asyncio.run(main())
+"""
+    script = script.replace("lease_s=1.0))", f"lease_s=1.0, binds=['{tmp_path}:/data:rw']))")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    orchestrator = subprocess.Popen([sys.executable, "-c", script, str(tree)], env=environment)
+    wait_until((tmp_path / "here").exists)
+    assert len(instances(tree)) == 1
+    orchestrator.send_signal(signal.SIGKILL)
+    orchestrator.wait()
+    wait_until(lambda: instances(tree) == [] and list(place_of_folders.iterdir()) == [])
+
+
+def test_a_guest_with_a_job_keeps_its_container_until_it_ends(
+    tree: Path, instances: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    async def run() -> None:
+        place = backend(tree, binds=[f"{tmp_path}:/data:rw"])
+        async with hermes_exec.open(place, audit=False, carrier="guest") as terminal:
+            wait = "while [ ! -e /data/go ]; do sleep 0.1; done; touch /data/done; pkill -9 -f '<[h]x '"
+            await terminal.start(["sh", "-c", wait])
+
+    asyncio.run(run())
+    assert len(instances(tree)) == 1
+    (tmp_path / "go").touch()
+    wait_until((tmp_path / "done").exists)
+    wait_until(lambda: instances(tree) == [])
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_a_cut_is_mended(tree: Path, warm: bool) -> None:
+    async def run() -> bytes:
+        async with hermes_exec.open(backend(tree, warm=warm), audit=False, carrier="guest") as terminal:
+            await terminal.run("x=kept; echo $x >/tmp/file")
+            link(terminal).cut()
+            return (await terminal.run("echo $x; cat /tmp/file")).stdout
+
+    assert asyncio.run(run()) == b"kept\nkept\n"
+
+
+def test_an_instance_of_somebody_is_entered_and_left_running(sif: Path, instances: Callable[[Path], list[str]]) -> None:
+    program = apptainer.program()
+    environment = {**os.environ, "APPTAINER_USERNS": "1"}
+    subprocess.run(
+        [program, "-s", "instance", "start", "--containall", str(sif), "hx-theirs"], check=True, env=environment
+    )
+    try:
+
+        async def run() -> bytes:
+            place = SingularityBackend(SingularityProfile(instance="hx-theirs"))
+            assert place.target == "singularity:@hx-theirs"
+            async with hermes_exec.open(place, audit=False) as terminal:
+                return (await terminal.run("echo $SINGULARITY_INSTANCE")).stdout
+
+        assert asyncio.run(run()) == b"hx-theirs\n"
+        assert instances(sif) == ["hx-theirs"]
+    finally:
+        subprocess.run([program, "-s", "instance", "stop", "-F", "hx-theirs"], check=True, env=environment)
+
+
+def test_an_image_that_is_not_there_is_told_with_the_runtimes_words(tmp_path: Path, place_of_folders: Path) -> None:
+    apptainer.program()
+    with pytest.raises(PlaceUnavailable, match=r"none\.sif does not start at local: .*no such file"):
+        asyncio.run(backend(tmp_path / "none.sif").open())
+    assert list(place_of_folders.iterdir()) == []
+
+
+def test_a_missing_program_is_told_with_what_to_try(busybox: Path) -> None:
+    with pytest.raises(PlaceUnavailable, match="no no-such-runtime at local") as caught:
+        asyncio.run(backend(busybox, program="no-such-runtime").open())
+    assert "module load" in caught.value.remedy
+
+
+def test_an_instance_that_is_not_there_is_told() -> None:
+    apptainer.program()
+    place = SingularityBackend(SingularityProfile(instance="hx-none"))
+    with pytest.raises(PlaceUnavailable, match="'hx-none' cannot be entered"):
+        asyncio.run(place.open())
