@@ -163,7 +163,11 @@ class Sshd:
             unshare = program("unshare", "makes the namespace with users of its own")
             argv = [unshare, "-m", "sh", "-c", _INSIDE, "sh", str(self.folder), self._program]
         self._process = subprocess.Popen(
-            [*self._inside, *argv], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            [*self._inside, *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         give_up = time.monotonic() + 30
         while not self._listens():
@@ -222,14 +226,14 @@ class Sshd:
         """How to get there, reading nothing of the person's own."""
         nothing = self.folder / "no_config"
         nothing.touch()
-        return SshProfile(
-            **{
+        return SshProfile.model_validate(
+            {
                 "host": self.listen,
                 "port": self.port,
                 "user": self.user,
-                "key_path": self.key,
-                "known_hosts_path": self.folder / "known_hosts",
-                "config_path": nothing,
+                "key_path": str(self.key),
+                "known_hosts_path": str(self.folder / "known_hosts"),
+                "config_path": str(nothing),
                 "agent": False,
                 **options,
             }

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import paramiko
 
     from hermes_exec.backend import Receiver
+    from hermes_exec_backends.ssh.requests import Transport
     from hermes_exec_backends.ssh.wire import Wire
 
 _TAKE = 1 << 24
@@ -85,8 +86,9 @@ class SshChannel(Channel):
         self._over = False
         self._drained: asyncio.Future[None] | None = None
 
-    def attach(self, chan: paramiko.Channel) -> None:
+    def attach(self, transport: Transport, chan: paramiko.Channel) -> None:
         """Be told of everything that happens to ``chan``; on any thread, before anything can."""
+        self._transport = transport
         self._chan = chan
         self._out = _Feed(self._tell)
         self._err = _Feed(self._tell)
@@ -110,8 +112,7 @@ class SshChannel(Channel):
 
     @property
     def _may_send(self) -> bool:
-        transport = self._chan.transport
-        return transport.clear_to_send.is_set() or not transport.active
+        return self._transport.clear_to_send.is_set() or not self._transport.active
 
     def _take(self) -> None:
         self._told = False
@@ -122,12 +123,15 @@ class SshChannel(Channel):
             self._loop.call_later(_REKEY_S, self._take)
             return
         closed = self._chan.closed
-        if self._out and (data := self._chan.recv(_TAKE)):
+        if len(self._out) and (data := self._chan.recv(_TAKE)):
             self._receiver.received(data)
-        if self._err and not self._paused and (data := self._chan.recv_stderr(_TAKE)):
-            self._receiver.stderr_received(data)
-        if closed and not self._out and not self._err:
+        self._take_err()
+        if closed and not len(self._out) and not len(self._err):
             self._finish(self._exit())
+
+    def _take_err(self) -> None:
+        if not self._paused and len(self._err) and (data := self._chan.recv_stderr(_TAKE)):
+            self._receiver.stderr_received(data)
 
     def _exit(self) -> Exit:
         number: int | None = getattr(self._chan, "exit_signal", None)
@@ -135,8 +139,8 @@ class SshChannel(Channel):
             return Exit(signal=number)
         if self._chan.exit_status >= 0:
             return Exit(code=self._chan.exit_status)
-        error = self._chan.transport.saved_exception
-        if self._chan.transport.active:
+        error = self._transport.saved_exception
+        if self._transport.active:
             return Exit(lost="the host closed the channel")
         return Exit(lost=f"the connection broke ({error})" if error else "the connection broke")
 
@@ -253,7 +257,7 @@ class SshChannel(Channel):
         if self._over:
             return
         if self._may_send:
-            close(self._chan, kill=kill)
+            close(self._transport, self._chan, kill=kill)
         else:
-            self._loop.run_in_executor(None, lambda: close(self._chan, kill=kill))
+            self._loop.run_in_executor(None, lambda: close(self._transport, self._chan, kill=kill))
         self._finish(Exit(lost="the channel was closed here"))

@@ -67,7 +67,7 @@ def _lines(path: Path, base: Path, name: str, depth: int) -> Iterator[str]:
             _log.warning("%s: an Include below a Match is left out; transport = 'openssh' reads it", path)
         elif applies:
             for pattern in _values(value, path):
-                for found in sorted(glob.glob(str(base / Path(pattern).expanduser()))):
+                for found in sorted(glob.glob(str(base / Path(pattern).expanduser()))):  # noqa: PTH207  may be absolute
                     yield from _lines(Path(found), base, name, depth + 1)
             yield block  # where the included file ended in a block of its own
 

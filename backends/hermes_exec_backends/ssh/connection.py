@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.ssh import launch, login
@@ -14,6 +14,7 @@ from hermes_exec_backends.ssh.reach import reach
 from hermes_exec_backends.ssh.wire import Wire
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping, Sequence
 
     import paramiko
@@ -58,7 +59,7 @@ class Connection:
         wire = Wire(way.sock, loop)
         transport = None
         try:
-            transport = Transport(wire)  # type: ignore[arg-type]  a socket as far as paramiko uses one
+            transport = Transport(cast("socket.socket", wire))  # it is one as far as paramiko uses one
             await loop.run_in_executor(None, login.log_in, transport, host, way, interactive)
             transport.set_keepalive(max(1, round(host.keepalive_s)))
         except BaseException:
@@ -82,7 +83,7 @@ class Connection:
         """
         nonce = launch.new_nonce()
         line = launch.line(argv, nonce, env, setup)
-        start = launch.Start(receiver, nonce, lambda: channel.abandon())
+        start = launch.Start(receiver, nonce, lambda: channel.abandon())  # noqa: PLW0108  it comes later
         channel = SshChannel(start, self._wire, self._ended)
         await asyncio.get_running_loop().run_in_executor(None, self._open, channel)
         self.channels.add(channel)
@@ -112,15 +113,15 @@ class Connection:
             chan: paramiko.Channel
             if towards:
                 chan = self._transport.open_channel("direct-tcpip", towards, ("127.0.0.1", 0), timeout=_OPEN_S)
-                channel.attach(chan)
+                channel.attach(self._transport, chan)
             else:
                 chan = self._transport.open_session(timeout=_OPEN_S)
-                channel.attach(chan)
-                execute(chan, launch.COMMAND)
+                channel.attach(self._transport, chan)
+                execute(self._transport, chan, launch.COMMAND)
         except ChannelException as error:
             raise Full(error.text) from error
         except (SSHException, EOFError, OSError) as error:
-            raise PlaceUnavailable(f"the connection to {self.host} is broken: {error or 'it ended'}") from error
+            raise PlaceUnavailable(f"the connection to {self.host} is broken: {str(error) or 'it ended'}") from error
 
     def _ended(self, channel: SshChannel) -> None:
         self.channels.discard(channel)
@@ -138,4 +139,3 @@ async def _end(transport: Transport | None, wire: Wire, way: Way) -> None:
             await asyncio.get_running_loop().run_in_executor(None, transport.close)
     wire.dispose()
     await way.close()
-

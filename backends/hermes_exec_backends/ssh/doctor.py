@@ -44,7 +44,9 @@ def _known_hosts() -> Check:
     path = Path.home() / ".ssh" / "known_hosts"
     if path.is_file():
         return Check("known hosts", "ok", str(path))
-    return Check("known hosts", "warning", f"no {path}: no host is known", "connect once with ssh, or accept_new = true")
+    return Check(
+        "known hosts", "warning", f"no {path}: no host is known", "connect once with ssh, or accept_new = true"
+    )
 
 
 def _keys() -> list[Check]:

@@ -6,7 +6,7 @@ import getpass
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import ConfigError
 from hermes_exec_backends.ssh.clientfile import lookup
@@ -121,7 +121,7 @@ def _keys(profile: SshProfile, options: dict[str, object]) -> tuple[tuple[Path, 
         return (profile.key_path,), True
     named = options.get("identityfile")
     if isinstance(named, list):
-        return tuple(Path(str(path)).expanduser() for path in named), True
+        return tuple(Path(str(path)).expanduser() for path in cast("list[object]", named)), True
     return tuple(path for each in _USUAL_KEYS if (path := Path.home() / ".ssh" / each).is_file()), False
 
 

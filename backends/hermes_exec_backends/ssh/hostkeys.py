@@ -68,7 +68,7 @@ def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
             entry = HostKeyEntry.from_line(line, number)
         except InvalidHostKey:
             continue  # as ssh does: a line that is broken makes nothing known
-        if entry is None or entry.key is None:
+        if entry is None:
             continue
         one = HostKeys()
         for name in entry.hostnames:

@@ -89,7 +89,7 @@ def _exec(program: str | bytes, setup: Sequence[str]) -> bytes:
     names = [*rest, first, _PLATFORM] if setup else [*_PYTHONS, _PLATFORM]
     works = ""
     if program == TRIED_PYTHON:
-        works = "$p -c \"import sys; sys.exit(sys.version_info < (3, 6))\" </dev/null >/dev/null 2>&1 && "
+        works = '$p -c "import sys; sys.exit(sys.version_info < (3, 6))" </dev/null >/dev/null 2>&1 && '
     return (
         f"shift; for p in {' '.join(names)}; do "
         f'command -v $p >/dev/null 2>&1 && {works}exec $p "$@"; '

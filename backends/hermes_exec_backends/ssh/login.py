@@ -6,7 +6,8 @@ import logging
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import PlaceError, PlaceUnavailable
 from hermes_exec_backends.ssh import hostkeys
@@ -66,7 +67,8 @@ def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> None:
         said = way.said()
         reason = _LONG.sub(" ", str(error)).strip() or "the connection was closed"
         raise PlaceUnavailable(
-            f"ssh: {host} answered, but is no SSH server that we can talk to: {reason}" + (f" ({said})" if said else ""),
+            f"ssh: {host} answered, but is no SSH server that we can talk to: {reason}"
+            + (f" ({said})" if said else ""),
             remedy="check the port, and whether the server refuses this address or is too busy",
         ) from error
 
@@ -89,7 +91,7 @@ class Login:
 
         try:
             for key, name in self._keys():
-                if self._try(f"publickey ({name})", "publickey", lambda key=key: self._publickey(key)):
+                if self._try(f"publickey ({name})", "publickey", partial(self._publickey, key)):
                     return
             if self._host.password and self._try("password", "password", self._password):
                 return
@@ -195,7 +197,8 @@ class Login:
         return self._agent.keys
 
     def _load(self, path: Path) -> paramiko.PKey | None:
-        from paramiko import PasswordRequiredException, PKey, SSHException, UnknownKeyType
+        from paramiko import PasswordRequiredException, PKey, SSHException
+        from paramiko.pkey import UnknownKeyType
 
         try:
             data = path.read_bytes()
@@ -213,9 +216,11 @@ class Login:
                 self._tried.append(f"publickey ({path}: it needs a passphrase, and the profile names none)")
             return None
         try:
-            return PKey.from_path(path, password.encode() if password else None)  # type: ignore[arg-type]  bytes it takes
+            return PKey.from_path(path, cast("str", password.encode()) if password else None)  # bytes is what it takes
         except UnknownKeyType:
-            self._tried.append(f"publickey ({path}: a kind of key that paramiko does not know; try transport = 'openssh')")
+            self._tried.append(
+                f"publickey ({path}: a kind of key that paramiko does not know; try transport = 'openssh')"
+            )
         except PasswordRequiredException:
             self._tried.append(f"publickey ({path}: it needs a passphrase)")
         except (SSHException, ValueError, TypeError) as error:
@@ -243,9 +248,10 @@ def _has_passphrase(data: bytes) -> bool:
 
     body = b"".join(data.split(b"-----")[2:3]).replace(b"\n", b"")
     try:
-        return base64.b64decode(body[:64]).startswith(b"openssh-key-v1\0") and b"none" not in base64.b64decode(body[:64])
+        head = base64.b64decode(body[:64])
     except ValueError:
         return False
+    return head.startswith(b"openssh-key-v1\0") and b"none" not in head
 
 
 def _ask(prompt: str, *, shown: bool) -> str:
@@ -256,4 +262,3 @@ def _ask(prompt: str, *, shown: bool) -> str:
     sys.stderr.write(prompt)
     sys.stderr.flush()
     return sys.stdin.readline().rstrip("\n")
-

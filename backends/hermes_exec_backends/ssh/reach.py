@@ -96,8 +96,12 @@ async def _proxy(host: Host) -> Way:
     ours, theirs = socket.socketpair()
     errors_in, errors_out = os.pipe()
     try:
-        process = subprocess.Popen(
-            host.proxy_command, stdin=theirs, stdout=theirs, stderr=errors_out, start_new_session=True
+        process = subprocess.Popen(  # noqa: ASYNC220  starting it waits for nothing
+            host.proxy_command,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=errors_out,
+            start_new_session=True,
         )
     except OSError as error:
         ours.close()
@@ -160,7 +164,7 @@ class _Relay:
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
         self._sock = sock
-        self._channel: Channel | None = None
+        self._channel: Channel
         self._queue = bytearray()
         self._full = False
         sock.setblocking(False)

@@ -24,36 +24,38 @@ def _handle_request(chan: Any, message: paramiko.Message) -> None:
         return
     message.rewind()
     message.get_int()  # the channel, which has been looked at
-    paramiko.Channel._handle_request(chan, message)  # type: ignore[attr-defined]
+    paramiko.Channel._handle_request(chan, message)  # type: ignore[attr-defined]  # noqa: SLF001  see above
 
 
 class Transport(paramiko.Transport):
     """A paramiko transport that notes which signal ended a command."""
 
+    active: bool
+    """Whether it is connected; paramiko's own, which its types leave out."""
     _channel_handler_table: Mapping[int, Any] = {
-        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]
+        **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]  # noqa: SLF001  see above
         common.MSG_CHANNEL_REQUEST: _handle_request,
     }
 
 
-def execute(chan: paramiko.Channel, command: str) -> None:
+def execute(transport: Transport, chan: paramiko.Channel, command: str) -> None:
     """Ask for ``command`` and go on at once; a refusal closes the channel. Saves a round trip."""
-    _ask(chan, "exec", command, reply=True)
+    _ask(transport, chan, "exec", command, reply=True)
 
 
-def close(chan: paramiko.Channel, *, kill: bool) -> None:
+def close(transport: Transport, chan: paramiko.Channel, *, kill: bool) -> None:
     """Close a channel, and before have its process group killed if the server does that."""
     with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
         if kill and not chan.closed:
-            _ask(chan, "signal", "KILL", reply=False)
+            _ask(transport, chan, "signal", "KILL", reply=False)
         chan.close()
 
 
-def _ask(chan: paramiko.Channel, kind: str, argument: str, *, reply: bool) -> None:
+def _ask(transport: Transport, chan: paramiko.Channel, kind: str, argument: str, *, reply: bool) -> None:
     message = paramiko.Message()
     message.add_byte(common.cMSG_CHANNEL_REQUEST)
     message.add_int(chan.remote_chanid)
     message.add_string(kind)
     message.add_boolean(reply)
     message.add_string(argument)
-    chan.transport._send_user_message(message)  # type: ignore[attr-defined]
+    transport._send_user_message(message)  # type: ignore[attr-defined]  # noqa: SLF001  see above

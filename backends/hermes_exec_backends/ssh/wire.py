@@ -53,7 +53,7 @@ class Wire:
         self._waiting.append(call)
 
     def settimeout(self, _: float | None) -> None:
-        """paramiko sets how often it wants to wake up; ours does that less often."""
+        """Paramiko sets how often it wants to wake up; ours does that less often."""
 
     def recv(self, size: int) -> bytes:
         """Wait a moment for bytes; raises TimeoutError when there are none. On paramiko's thread."""
