@@ -125,5 +125,9 @@ class LocalBackend(Backend):
             name = os.fsdecode(argv[0])
             raise PlaceUnavailable(f"cannot start {name}: {error.strerror}") from error
 
-    async def close(self, *, keep: bool = False) -> None:
-        """Nothing was created."""
+    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  this machine stays anyway
+        """Nothing was created; what was killed is gone afterwards."""
+        from hermes_exec_backends.local import channel
+
+        await channel.killed()
+        channel.reap()
