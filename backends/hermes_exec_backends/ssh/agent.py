@@ -18,7 +18,7 @@ class Agent(AgentSSH):
         connection.settimeout(10)
         try:
             connection.connect(path)
-            self._connect(connection)  # type: ignore[attr-defined]
+            self._connect(connection)  # type: ignore[attr-defined]  # not in its types, but its one way in
         except (OSError, paramiko.SSHException) as error:
             connection.close()
             raise OSError(f"no agent answers at {path} ({error})") from error
@@ -31,4 +31,4 @@ class Agent(AgentSSH):
 
     def close(self) -> None:
         """Hang up; the keys cannot sign any more."""
-        self._close()  # type: ignore[attr-defined]
+        self._close()  # type: ignore[attr-defined]  # likewise

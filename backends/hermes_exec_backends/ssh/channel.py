@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Channel, Exit
+from hermes_exec_backends.ssh.feed import Feed, Room
 from hermes_exec_backends.ssh.requests import close
 
 if TYPE_CHECKING:
@@ -29,43 +29,6 @@ _LOW = 1 << 20
 _MESSAGE = 32 << 10
 _REKEY_S = 0.01
 """How soon to look again while keys are exchanged, when nothing may be sent."""
-
-
-class _Feed:
-    """What came on one stream and the loop has not taken; stands in for paramiko's BufferedPipe."""
-
-    def __init__(self, tell: Callable[[], None]) -> None:
-        self._parts: deque[bytes] = deque()
-        self._tell = tell
-
-    def feed(self, data: bytes) -> None:
-        """Bytes, on paramiko's thread."""
-        self._parts.append(data)
-        self._tell()
-
-    def close(self) -> None:
-        """No more will come."""
-        self._tell()
-
-    def read(self, size: int, timeout: float | None) -> bytes:  # noqa: ARG002  everything is taken, at once
-        """Everything that is there."""
-        parts = [self._parts.popleft() for _ in range(len(self._parts))]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-
-class _Room(threading.Condition):
-    """The condition that paramiko notifies when the host takes more."""
-
-    def __init__(self, lock: Any, tell: Callable[[], None]) -> None:
-        super().__init__(lock)
-        self._told = tell
-
-    def notify_all(self) -> None:
-        super().notify_all()
-        self._told()
 
 
 class SshChannel(Channel):
@@ -90,12 +53,12 @@ class SshChannel(Channel):
         """Be told of everything that happens to ``chan``; on any thread, before anything can."""
         self._transport = transport
         self._chan = chan
-        self._out = _Feed(self._tell)
-        self._err = _Feed(self._tell)
+        self._out = Feed(self._tell)
+        self._err = Feed(self._tell)
         owner: Any = chan
         owner.in_buffer = self._out
         owner.in_stderr_buffer = self._err
-        owner.out_buffer_cv = _Room(chan.lock, self._tell_room)
+        owner.out_buffer_cv = Room(chan.lock, self._tell_room)
         chan.settimeout(0.0)
 
     def _tell(self) -> None:

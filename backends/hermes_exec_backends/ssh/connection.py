@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import PlaceUnavailable
@@ -60,7 +61,8 @@ class Connection:
         transport = None
         try:
             transport = Transport(cast("socket.socket", wire))  # it is one as far as paramiko uses one
-            await loop.run_in_executor(None, login.log_in, transport, host, way, interactive)
+            log_in = partial(login.log_in, transport, host, way, interactive=interactive)
+            await loop.run_in_executor(None, log_in)
             transport.set_keepalive(max(1, round(host.keepalive_s)))
         except BaseException:
             await _end(transport, wire, way)

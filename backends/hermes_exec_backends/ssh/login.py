@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceError, PlaceUnavailable
 from hermes_exec_backends.ssh import hostkeys
+from hermes_exec_backends.ssh.keys import LONG, Keys, ask, secret
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     import paramiko
 
-    from hermes_exec.config.secrets import SecretSource
-    from hermes_exec_backends.ssh.agent import Agent
     from hermes_exec_backends.ssh.host import Host
     from hermes_exec_backends.ssh.reach import Way
 
 _log = logging.getLogger("hermes_exec.ssh")
 _LOG = "hermes_exec.ssh.paramiko"
 _INTERACTIVE = "keyboard-interactive"
-_LONG = re.compile(r"[\x00-\x1f\x7f]+")
 
 
 class NeedsPerson(PlaceError):
     """Only a person can answer what the host asks, and nobody is there to be asked."""
 
 
-def log_in(transport: paramiko.Transport, host: Host, way: Way, interactive: bool) -> None:  # noqa: FBT001
+def log_in(transport: paramiko.Transport, host: Host, way: Way, *, interactive: bool) -> None:
     """Exchange keys, check the host's, and log in.
 
     Raises:
@@ -65,7 +60,7 @@ def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> None:
         transport.start_client(timeout=host.connect_timeout_s)
     except (SSHException, EOFError, OSError) as error:
         said = way.said()
-        reason = _LONG.sub(" ", str(error)).strip() or "the connection was closed"
+        reason = LONG.sub(" ", str(error)).strip() or "the connection was closed"
         raise PlaceUnavailable(
             f"ssh: {host} answered, but is no SSH server that we can talk to: {reason}"
             + (f" ({said})" if said else ""),
@@ -83,14 +78,14 @@ class Login:
         self._allowed: set[str] | None = None
         self._tried: list[str] = []
         self._unanswered: list[str] = []
-        self._agent: Agent | None = None
+        self._keys = Keys(host, self._tried, interactive=self._interactive)
 
     def run(self) -> None:
         """Log in, or raise; see ``log_in``."""
         from paramiko import AuthenticationException, SSHException
 
         try:
-            for key, name in self._keys():
+            for key, name in self._keys.in_order():
                 if self._try(f"publickey ({name})", "publickey", partial(self._publickey, key)):
                     return
             if self._host.password and self._try("password", "password", self._password):
@@ -104,8 +99,7 @@ class Login:
         except (SSHException, EOFError, OSError) as error:
             raise self._refused(f"the host closed the connection ({error})") from error
         finally:
-            if self._agent is not None:
-                self._agent.close()
+            self._keys.close()
         raise self._refused("")
 
     def _try(self, name: str, kind: str, call: Callable[[], list[str]]) -> bool:
@@ -133,7 +127,7 @@ class Login:
         return self._transport.auth_publickey(self._host.user, key)
 
     def _password(self) -> list[str]:
-        return self._transport.auth_password(self._host.user, self._secret(self._host.password, "password"))
+        return self._transport.auth_password(self._host.user, secret(self._host.password, "password"))
 
     def _questions(self) -> list[str]:
         return self._transport.auth_interactive(self._host.user, self._answers)
@@ -143,18 +137,13 @@ class Login:
         answers: list[str] = []
         for prompt, shown in prompts:
             if self._host.password and not shown and "password" in prompt.lower() and not self._unanswered:
-                answers.append(self._secret(self._host.password, "password"))
+                answers.append(secret(self._host.password, "password"))
             elif self._interactive:
-                answers.append(_ask("\n".join(filter(None, (title, instructions, prompt))), shown=shown))
+                answers.append(ask("\n".join(filter(None, (title, instructions, prompt))), shown=shown))
             else:
                 self._unanswered.append(prompt.strip())
                 answers.append("")
         return answers
-
-    def _secret(self, source: SecretSource | None, name: str) -> str:
-        from hermes_exec.config.secrets import resolve_secrets
-
-        return resolve_secrets({name: source}, os.environ)[name].reveal() if source else ""
 
     def _refused(self, why: str) -> PlaceError:
         tried = "; ".join(self._tried) or "nothing"
@@ -167,98 +156,3 @@ class Login:
                 remedy="open it from a terminal, or use transport = 'openssh' with a connection that ssh keeps",
             )
         return PlaceUnavailable(text, remedy="name the right user and key_path, or load the key into the agent")
-
-    def _keys(self) -> Iterator[tuple[paramiko.PKey, str]]:
-        """Keys to try with the names to tell; files that somebody named first, as ssh does."""
-        loaded = [(path, key) for path in self._host.keys if (key := self._load(path)) is not None]
-        agents = self._agent_keys()
-        blobs = {key.asbytes() for _, key in loaded}
-        for path, key in loaded:
-            for certificate in self._host.certificates:
-                key.load_certificate(str(certificate))
-            yield key, str(path)
-        public = {line for path in self._host.keys if (line := _public(path))}
-        for agents_key, comment in agents:
-            if agents_key.asbytes() in blobs:
-                continue
-            if not self._host.keys_only or agents_key.get_base64() in public:
-                yield agents_key, f"agent's {comment}".strip()
-
-    def _agent_keys(self) -> list[tuple[paramiko.PKey, str]]:
-        if not self._host.agent:
-            return []
-        from hermes_exec_backends.ssh.agent import Agent
-
-        try:
-            self._agent = self._agent or Agent(self._host.agent)
-        except OSError as error:
-            self._tried.append(str(error))
-            return []
-        return self._agent.keys
-
-    def _load(self, path: Path) -> paramiko.PKey | None:
-        from paramiko import PasswordRequiredException, PKey, SSHException
-        from paramiko.pkey import UnknownKeyType
-
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            self._tried.append(f"publickey ({path}: {error.strerror})")
-            return None
-        encrypted = b"ENCRYPTED" in data or _has_passphrase(data)
-        password: str | None = None
-        if encrypted and self._host.passphrase:
-            password = self._secret(self._host.passphrase, "passphrase")
-        elif encrypted and self._interactive and not self._agent_has(path):
-            password = _ask(f"Passphrase of {path}: ", shown=False)
-        elif encrypted:
-            if not self._agent_has(path):
-                self._tried.append(f"publickey ({path}: it needs a passphrase, and the profile names none)")
-            return None
-        try:
-            return PKey.from_path(path, cast("str", password.encode()) if password else None)  # bytes is what it takes
-        except UnknownKeyType:
-            self._tried.append(
-                f"publickey ({path}: a kind of key that paramiko does not know; try transport = 'openssh')"
-            )
-        except PasswordRequiredException:
-            self._tried.append(f"publickey ({path}: it needs a passphrase)")
-        except (SSHException, ValueError, TypeError) as error:
-            reason = "the passphrase is wrong" if password else _LONG.sub(" ", str(error))[:120]
-            self._tried.append(f"publickey ({path}: {reason})")
-        return None
-
-    def _agent_has(self, path: Path) -> bool:
-        public = _public(path)
-        return any(key.get_base64() == public for key, _ in self._agent_keys())
-
-
-def _public(path: Path) -> str:
-    """The public half of a key file, if it lies beside it."""
-    try:
-        words = path.with_name(path.name + ".pub").read_text().split()
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return words[1] if len(words) > 1 else ""
-
-
-def _has_passphrase(data: bytes) -> bool:
-    """Whether a file in OpenSSH's own format is encrypted: the cipher's name is in its first bytes."""
-    import base64
-
-    body = b"".join(data.split(b"-----")[2:3]).replace(b"\n", b"")
-    try:
-        head = base64.b64decode(body[:64])
-    except ValueError:
-        return False
-    return head.startswith(b"openssh-key-v1\0") and b"none" not in head
-
-
-def _ask(prompt: str, *, shown: bool) -> str:
-    import getpass
-
-    if not shown:
-        return getpass.getpass(f"{prompt} " if not prompt.endswith(" ") else prompt)
-    sys.stderr.write(prompt)
-    sys.stderr.flush()
-    return sys.stdin.readline().rstrip("\n")
