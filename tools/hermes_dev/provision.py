@@ -38,12 +38,16 @@ PARTS = (
     Part("busybox", "busybox", "the shell and tools of small images"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
+    Part("fish", "fish", "a login shell with a language of its own, before SSH"),
     Part("munge", "munged", "how the daemons of Slurm know each other"),
+    Part("openssh-client", "ssh", "the other way to a host over SSH, and what makes keys"),
+    Part("openssh-server", "sshd", "the server that the tests start, with users and keys of its own"),
     Part("procps", "ps", "looks for survivors from outside"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),
     Part("slurm-client", "srun", "the commands of Slurm"),
     Part("slurmctld", "slurmctld", "the controller of the Slurm cluster that the tests start"),
     Part("slurmd", "slurmd", "the nodes of that cluster"),
+    Part("tcsh", "tcsh", "a login shell of the C kind, before SSH"),
     Part("zsh", "zsh", "a login shell that is not POSIX by default"),
 )
 

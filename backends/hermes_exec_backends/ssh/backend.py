@@ -1,0 +1,92 @@
+"""Run commands on a host over SSH.
+
+Terminals of the same host share one connection. What starts there is found by ``launch``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec_backends.ssh import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.profiles.ssh import SshProfile
+    from hermes_exec_backends.ssh.pool import Shared
+
+
+class SshBackend(Backend):
+    """A host with an sshd."""
+
+    type: ClassVar[str] = "ssh"
+
+    def __init__(self, profile: SshProfile) -> None:
+        self._profile = profile
+        self._shared: Shared | None = None
+
+    @property
+    def target(self) -> str:
+        """``ssh://USER@HOST:PORT``."""
+        return self._profile.target_text()
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """Two words for looking there: quickly, and if that one does not work, thoroughly."""
+        return (launch.PYTHON, launch.TRIED_PYTHON)
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> SshBackend:
+        """A backend for one host; nothing is read yet."""
+        return cls(cast("SshProfile", profile))
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for what connections need on this side."""
+        from hermes_exec_backends.ssh.doctor import checks
+
+        return checks()
+
+    async def open(self) -> None:
+        """Connect and log in, or join those who have.
+
+        Raises:
+            PlaceUnavailable: see ``Connection.make``.
+            ConfigError: the OpenSSH client's files make no sense, or a secret is missing.
+        """
+        from hermes_exec_backends.ssh import pool
+        from hermes_exec_backends.ssh.host import resolve
+
+        shared = pool.join(resolve(self._profile))
+        try:
+            await shared.connection(interactive=True)
+        except BaseException:
+            await pool.leave(shared)
+            raise
+        self._shared = shared
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start words there, on a new connection if the old one broke.
+
+        Raises:
+            PlaceUnavailable: it could not be started; nothing ran.
+        """
+        setup = self._profile.setup if argv[0] in {*self.pythons, self._profile.python} else ()
+        return await self._joined().spawn(argv, receiver, env, setup, self._profile.lease_s)
+
+    def _joined(self) -> Shared:
+        if self._shared is None:
+            raise RuntimeError("the backend is not open")
+        return self._shared
+
+    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created there
+        """Leave the connection; the last one to leave closes it."""
+        from hermes_exec_backends.ssh import pool
+
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await pool.leave(shared)

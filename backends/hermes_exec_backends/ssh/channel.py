@@ -1,0 +1,226 @@
+"""One session channel of a paramiko transport, without a thread of its own.
+
+paramiko's thread leaves what came in a list and wakes the loop, once for many packets; the loop takes all
+of it. The attributes of ``paramiko.Channel`` that are replaced for this are public ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.backend import Channel, Exit
+from hermes_exec_backends.ssh.feed import Feed, Room
+from hermes_exec_backends.ssh.requests import close
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import paramiko
+
+    from hermes_exec.backend import Receiver
+    from hermes_exec_backends.ssh.requests import Transport
+    from hermes_exec_backends.ssh.wire import Wire
+
+_TAKE = 1 << 24
+_LOW = 1 << 20
+_MESSAGE = 32 << 10
+_REKEY_S = 0.01
+"""How soon to look again while keys are exchanged, when nothing may be sent."""
+
+
+class SshChannel(Channel):
+    """The streams of one command. ``attach`` it to paramiko's channel before the command is asked for."""
+
+    def __init__(self, receiver: Receiver, wire: Wire, ended: Callable[[SshChannel], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._receiver = receiver
+        self._wire = wire
+        self._ended = ended
+        self._chan: paramiko.Channel
+        self._told = False
+        self._waits_for_room = False
+        self._queue: deque[bytes | memoryview] = deque()
+        self._unsent = 0
+        self._eof = False
+        self._paused = False
+        self._over = False
+        self._drained: asyncio.Future[None] | None = None
+
+    def attach(self, transport: Transport, chan: paramiko.Channel) -> None:
+        """Be told of everything that happens to ``chan``; on any thread, before anything can."""
+        self._transport = transport
+        self._chan = chan
+        self._out = Feed(self._tell)
+        self._err = Feed(self._tell)
+        owner: Any = chan
+        owner.in_buffer = self._out
+        owner.in_stderr_buffer = self._err
+        owner.out_buffer_cv = Room(chan.lock, self._tell_room)
+        chan.settimeout(0.0)
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know
+                self._loop.call_soon_threadsafe(self._take)
+
+    def _tell_room(self) -> None:
+        if self._waits_for_room:
+            self._waits_for_room = False
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._flush)
+
+    @property
+    def _may_send(self) -> bool:
+        return self._transport.clear_to_send.is_set() or not self._transport.active
+
+    def _take(self) -> None:
+        self._told = False
+        if self._paused or self._over:
+            return
+        if not self._may_send:  # taking may have to announce more room
+            self._told = True
+            self._loop.call_later(_REKEY_S, self._take)
+            return
+        closed = self._chan.closed
+        if len(self._out) and (data := self._chan.recv(_TAKE)):
+            self._receiver.received(data)
+        self._take_err()
+        if closed and not len(self._out) and not len(self._err):
+            self._finish(self._exit())
+
+    def _take_err(self) -> None:
+        if not self._paused and len(self._err) and (data := self._chan.recv_stderr(_TAKE)):
+            self._receiver.stderr_received(data)
+
+    def _exit(self) -> Exit:
+        number: int | None = getattr(self._chan, "exit_signal", None)
+        if number is not None:
+            return Exit(signal=number)
+        if self._chan.exit_status >= 0:
+            return Exit(code=self._chan.exit_status)
+        error = self._transport.saved_exception
+        if self._transport.active:
+            return Exit(lost="the host closed the channel")
+        return Exit(lost=f"the connection broke ({error})" if error else "the connection broke")
+
+    def _finish(self, exit: Exit) -> None:
+        if self._over:
+            return
+        self._over = True
+        self._queue.clear()
+        self._unsent = 0
+        self._wake()
+        self._ended(self)
+        self._receiver.closed(exit)
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Queue bytes, and send what the host and the network take at once."""
+        if self._over or self._eof:
+            return
+        idle = not self._queue
+        self._queue.extend(parts)
+        self._unsent += sum(map(len, parts))
+        if idle:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._queue and not self._over:
+            if not self._may_send:
+                self._loop.call_later(_REKEY_S, self._flush)
+                return
+            if self._wire.full:
+                self._wire.on_room(self._flush)
+                return
+            data = self._message()
+            try:
+                self._waits_for_room = True
+                done = self._chan.send(data)
+            except TimeoutError:  # the host's window is full; paramiko tells when that changes
+                self._queue.appendleft(data)
+                break
+            except (OSError, EOFError):
+                done = 0
+            self._waits_for_room = False
+            if not done:  # it is closed; the end is told by what comes
+                self._queue.clear()
+                self._unsent = 0
+                break
+            self._unsent -= done
+            if done < len(data):
+                self._queue.appendleft(memoryview(data)[done:])
+        if self._unsent <= _LOW:
+            self._wake()
+        if self._eof and not self._queue:
+            self._send_eof()
+
+    def _message(self) -> bytes:
+        """The next bytes to send: many small parts as one, a large one in pieces."""
+        part = self._queue.popleft()
+        if len(part) > _MESSAGE:
+            self._queue.appendleft(memoryview(part)[_MESSAGE:])
+            return bytes(part[:_MESSAGE])
+        parts = [part]
+        size = len(part)
+        while self._queue and size + len(self._queue[0]) <= _MESSAGE:
+            parts.append(self._queue.popleft())
+            size += len(parts[-1])
+        return b"".join(parts)
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    def write_eof(self) -> None:
+        """Close standard input after what is queued."""
+        self._eof = True
+        if not self._queue:
+            self._send_eof()
+
+    def _send_eof(self) -> None:
+        if self._may_send:
+            with contextlib.suppress(OSError, EOFError):
+                self._chan.shutdown_write()
+        else:
+            self._loop.call_later(_REKEY_S, self._send_eof)
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the host has not taken."""
+        return self._unsent
+
+    async def drained(self) -> None:
+        """Return when at most 1 MiB is queued, or the channel closed."""
+        if self._unsent > _LOW:
+            self._drained = self._drained or self._loop.create_future()
+            await asyncio.shield(self._drained)
+
+    def pause(self) -> None:
+        """Stop taking; the window of the channel then holds the host."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Take on."""
+        self._paused = False
+        self._tell()
+
+    def abandon(self) -> None:
+        """Close the channel at once; the connection stays."""
+        self._let_go(kill=False)
+
+    def kill(self) -> None:
+        """Have sshd kill the command's process group, where it does that for this user, and close the channel."""
+        self._let_go(kill=True)
+
+    def _let_go(self, *, kill: bool) -> None:
+        if self._over:
+            return
+        if self._may_send:
+            close(self._transport, self._chan, kill=kill)
+        else:
+            self._loop.run_in_executor(None, lambda: close(self._transport, self._chan, kill=kill))
+        self._finish(Exit(lost="the channel was closed here"))

@@ -1,0 +1,143 @@
+"""One connection to a host, shared by every terminal there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.ssh import launch, login
+from hermes_exec_backends.ssh.channel import SshChannel
+from hermes_exec_backends.ssh.reach import reach
+from hermes_exec_backends.ssh.wire import Wire
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping, Sequence
+
+    import paramiko
+
+    from hermes_exec.backend import Channel, Receiver
+    from hermes_exec_backends.ssh.host import Host
+    from hermes_exec_backends.ssh.reach import Way
+    from hermes_exec_backends.ssh.requests import Transport
+
+_OPEN_S = 60.0
+_log = logging.getLogger("hermes_exec.ssh")
+
+
+class Full(Exception):
+    """The host gives this connection no further channel."""
+
+
+class Connection:
+    """A transport that has logged in. Use it on one event loop."""
+
+    def __init__(self, host: Host, way: Way, wire: Wire, transport: Transport) -> None:
+        self.host = host
+        self._way = way
+        self._wire = wire
+        self._transport = transport
+        self.channels: set[SshChannel] = set()
+        self.full = False
+        """Whether the host has just refused a further channel."""
+
+    @classmethod
+    async def make(cls, host: Host, *, interactive: bool) -> Connection:
+        """Connect and log in.
+
+        Raises:
+            PlaceUnavailable: it did not work; says which step, and why. Nothing is left.
+            NeedsPerson: only somebody's answers would make it work, and ``interactive`` is false.
+        """
+        from hermes_exec_backends.ssh.requests import Transport
+
+        loop = asyncio.get_running_loop()
+        way = await reach(host, interactive=interactive)
+        wire = Wire(way.sock, loop)
+        transport = None
+        try:
+            transport = Transport(cast("socket.socket", wire))  # it is one as far as paramiko uses one
+            log_in = partial(login.log_in, transport, host, way, interactive=interactive)
+            await loop.run_in_executor(None, log_in)
+            transport.set_keepalive(max(1, round(host.keepalive_s)))
+        except BaseException:
+            await _end(transport, wire, way)
+            raise
+        return cls(host, way, wire, transport)
+
+    @property
+    def alive(self) -> bool:
+        """Whether new channels can be asked for."""
+        return self._transport.is_active()
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str] | None, setup: Sequence[str]
+    ) -> Channel:
+        """Start words on the host; see ``Backend.spawn``.
+
+        Raises:
+            Full: this connection has as many channels as the host allows.
+            PlaceUnavailable: the connection is broken; nothing ran.
+        """
+        nonce = launch.new_nonce()
+        line = launch.line(argv, nonce, env, setup)
+        start = launch.Start(receiver, nonce, lambda: channel.abandon())  # noqa: PLW0108  it comes later
+        channel = SshChannel(start, self._wire, self._ended)
+        await asyncio.get_running_loop().run_in_executor(None, self._open, channel)
+        self.channels.add(channel)
+        channel.write(line)
+        return channel
+
+    async def tunnel(self, address: str, port: int, receiver: Receiver) -> Channel:
+        """A stream to another host, as this one sees it.
+
+        Raises:
+            PlaceUnavailable: this host cannot, or will not, reach it.
+        """
+        channel = SshChannel(receiver, self._wire, self._ended)
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, self._open, channel, (address, port))
+        except Full as error:
+            raise PlaceUnavailable(f"{self.host} does not connect to {address} port {port}: {error}") from None
+        self.channels.add(channel)
+        return channel
+
+    def _open(self, channel: SshChannel, towards: tuple[str, int] | None = None) -> None:
+        from paramiko import ChannelException, SSHException
+
+        from hermes_exec_backends.ssh.requests import execute
+
+        try:
+            chan: paramiko.Channel
+            if towards:
+                chan = self._transport.open_channel("direct-tcpip", towards, ("127.0.0.1", 0), timeout=_OPEN_S)
+                channel.attach(self._transport, chan)
+            else:
+                chan = self._transport.open_session(timeout=_OPEN_S)
+                channel.attach(self._transport, chan)
+                execute(self._transport, chan, launch.COMMAND)
+        except ChannelException as error:
+            raise Full(error.text) from error
+        except (SSHException, EOFError, OSError) as error:
+            raise PlaceUnavailable(f"the connection to {self.host} is broken: {str(error) or 'it ended'}") from error
+
+    def _ended(self, channel: SshChannel) -> None:
+        self.channels.discard(channel)
+        self.full = False
+
+    async def close(self) -> None:
+        """Close it, with every channel."""
+        await _end(self._transport, self._wire, self._way)
+
+
+async def _end(transport: Transport | None, wire: Wire, way: Way) -> None:
+    wire.close()
+    if transport is not None:
+        with contextlib.suppress(RuntimeError):  # it was never started
+            await asyncio.get_running_loop().run_in_executor(None, transport.close)
+    wire.dispose()
+    await way.close()

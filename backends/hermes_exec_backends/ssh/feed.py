@@ -1,0 +1,47 @@
+"""What stands in for parts of a ``paramiko.Channel``, so that its thread tells the event loop and keeps nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Feed:
+    """What came on one stream and the loop has not taken; stands in for paramiko's BufferedPipe."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._parts: deque[bytes] = deque()
+        self._tell = tell
+
+    def feed(self, data: bytes) -> None:
+        """Bytes, on paramiko's thread."""
+        self._parts.append(data)
+        self._tell()
+
+    def close(self) -> None:
+        """No more will come."""
+        self._tell()
+
+    def read(self, size: int, timeout: float | None) -> bytes:  # noqa: ARG002  everything is taken, at once
+        """Everything that is there."""
+        parts = [self._parts.popleft() for _ in range(len(self._parts))]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+class Room(threading.Condition):
+    """The condition that paramiko notifies when the host takes more."""
+
+    def __init__(self, lock: Any, tell: Callable[[], None]) -> None:
+        super().__init__(lock)
+        self._told = tell
+
+    def notify_all(self) -> None:
+        super().notify_all()
+        self._told()

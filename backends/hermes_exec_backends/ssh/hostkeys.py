@@ -1,0 +1,112 @@
+"""Whether a host is the one that we know. A key that changed is never accepted, whatever was asked for."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import shlex
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import paramiko
+
+    from hermes_exec_backends.ssh.host import Host
+
+_log = logging.getLogger("hermes_exec.ssh")
+
+
+def known_types(host: Host) -> list[str]:
+    """The kinds of key that are known for the host, so that it is asked for one of those."""
+    return list(dict.fromkeys(key.get_name() for _, _, key in _known(host)))
+
+
+def check(host: Host, key: paramiko.PKey) -> None:
+    """Compare the key that the host has shown with what is known.
+
+    Raises:
+        PlaceUnavailable: it is another one, is revoked, or none is known; nothing was sent.
+    """
+    known = _known(host)
+    if _revoked(host, key):
+        raise PlaceUnavailable(f"ssh: the key of {host.known_as} ({fingerprint(key)}) is marked as revoked")
+    if any(each.asbytes() == key.asbytes() for _, _, each in known):
+        return
+    if known:
+        path, number, other = known[0]
+        raise PlaceUnavailable(
+            f"ssh: {host.known_as} shows another key ({fingerprint(key)}) than the one in {path} line {number} "
+            f"({fingerprint(other)}): somebody may be in between, or it was installed anew",
+            remedy=f"ask its administrator for the fingerprint; only if it is the new one: "
+            f"ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(str(path))}",
+        )
+    if not host.accept_new:
+        raise PlaceUnavailable(
+            f"ssh: {host.known_as} is not known here (its key is {fingerprint(key)})",
+            remedy="compare the fingerprint and connect once with ssh, or say accept_new = true",
+        )
+    _remember(host, key)
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """As ssh shows it."""
+    return f"{key.get_name().removeprefix('ssh-').upper()} {key.fingerprint}"
+
+
+def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
+    from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
+
+    found: list[tuple[Path, int, paramiko.PKey]] = []
+    for path, number, line in _lines(host):
+        if line.startswith("@"):
+            continue
+        try:
+            entry = HostKeyEntry.from_line(line, number)
+        except InvalidHostKey:
+            continue  # as ssh does: a line that is broken makes nothing known
+        if entry is None:
+            continue
+        one = HostKeys()
+        for name in entry.hostnames:
+            one.add(name, entry.key.get_name(), entry.key)
+        if one.lookup(host.known_as) is not None:
+            found.append((path, number, entry.key))
+    return found
+
+
+def _revoked(host: Host, key: paramiko.PKey) -> bool:
+    text = base64.b64encode(key.asbytes()).decode()
+    return any(line.startswith("@revoked") and text in line.split() for _, _, line in _lines(host))
+
+
+def _lines(host: Host) -> list[tuple[Path, int, str]]:
+    found: list[tuple[Path, int, str]] = []
+    for path in host.known_hosts:
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise PlaceUnavailable(f"ssh: {path} cannot be read: {error.strerror}") from error
+        found += [(path, number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
+    return [row for row in found if row[2] and not row[2].startswith("#")]
+
+
+def _remember(host: Host, key: paramiko.PKey) -> None:
+    path = host.known_hosts[0]
+    row = f"{host.known_as} {key.get_name()} {key.get_base64()}\n"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size:
+                file.seek(size - 1)
+                row = row if file.read(1) == b"\n" else f"\n{row}"
+            file.write(row.encode())
+    except OSError as error:
+        raise PlaceUnavailable(f"ssh: the new host's key cannot be written to {path}: {error.strerror}") from error
+    _log.warning("%s is new; its key %s was taken at its word and added to %s", host.known_as, fingerprint(key), path)

@@ -1,0 +1,157 @@
+"""How words are started on a host whose login shell may be anything.
+
+sshd gives the login shell *one string*, and shells disagree about quotes: csh expands ``!`` between any of
+them and ends a string at a newline, fish takes backslashes for its own. So the string is a constant that
+all of them read alike. It starts ``sh``, which reads one line of its input and evaluates it; that line
+carries the words, quoted for ``sh`` alone, and the variables, which thereby are in nobody's argv. ``read``
+takes bytes one at a time, so what follows the line is left for the program.
+
+What login scripts print comes before a random word on each stream and is dropped (``Start``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+from hermes_exec.backend import Exit
+from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hermes_exec.backend import Receiver
+
+COMMAND = "exec /bin/sh -c 'IFS= read -r hx && eval \"$hx\"'"
+"""What every login shell is told; see above."""
+
+PYTHON = "python3"
+"""Stands for the best interpreter of the host, which is looked for there."""
+TRIED_PYTHON = "python3.6+"
+"""Stands for the best one that is new enough and works; finding it takes longer."""
+
+_PYTHONS = ("/usr/bin/python3", "python3", *(f"python3.{minor}" for minor in range(14, 5, -1)))
+_PLATFORM = "/usr/libexec/platform-python"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_NOISE = 64 << 10
+"""Bytes that login scripts may print on one stream."""
+_TAIL = 2048
+
+
+def new_nonce() -> str:
+    """A word that nothing prints by chance."""
+    return f"hx-{secrets.token_hex(12)}"
+
+
+def line(
+    argv: Sequence[str | bytes], nonce: str, env: Mapping[str, str] | None = None, setup: Sequence[str] = ()
+) -> bytes:
+    """The line that makes the host's ``sh`` start ``argv``.
+
+    With ``setup`` these shell lines run before, in a login shell, because that is where ``module`` comes from.
+
+    Raises:
+        UsageError: a word or a variable's name can be given to no program.
+    """
+    words = [os.fsencode(word) for word in argv]
+    if any(b"\0" in word for word in words):
+        raise UsageError("a word of the command holds a NUL, which no program can be given")
+    exports = [b"export %b=%b; " % (_name(name), quote(os.fsencode(value))) for name, value in (env or {}).items()]
+    start = b"echo %b; echo %b >&2; " % (nonce.encode(), nonce.encode()) + _exec(argv[0], setup)
+    # The standard gives IFS at the start of a shell as space, tab, newline: the one way to a newline on one line.
+    text = b"n=${IFS#??}; set -- " + b" ".join(map(quote, words)) + b"; " + b"".join(exports)
+    if setup:
+        lines = b"{\n" + b"\n".join(map(os.fsencode, setup)) + b"\n} </dev/null\n" + start
+        text += b'b=$(command -v bash || echo /bin/sh); exec "$b" -lc %b sh "$@"' % quote(lines)
+    else:
+        text += start
+    return text + b"\n"
+
+
+def quote(word: bytes) -> bytes:
+    """A word on one line that ``sh`` reads back as the same bytes; ``$n`` is a newline there."""
+    return b"'" + word.replace(b"'", b"'\\''").replace(b"\n", b"'\"$n\"'") + b"'"
+
+
+def _name(name: str) -> bytes:
+    if not _NAME.match(name):
+        raise UsageError(f"{name!r} is no name for a variable")
+    return name.encode()
+
+
+def _exec(program: str | bytes, setup: Sequence[str]) -> bytes:
+    if program not in {PYTHON, TRIED_PYTHON}:
+        return b'exec "$@"'
+    # A set-up has put an interpreter on the PATH because the system's is not the wanted one.
+    first, *rest = _PYTHONS
+    names = [*rest, first, _PLATFORM] if setup else [*_PYTHONS, _PLATFORM]
+    works = ""
+    if program == TRIED_PYTHON:
+        works = '$p -c "import sys; sys.exit(sys.version_info < (3, 6))" </dev/null >/dev/null 2>&1 && '
+    return (
+        f"shift; for p in {' '.join(names)}; do "
+        f'command -v $p >/dev/null 2>&1 && {works}exec $p "$@"; '
+        "done; echo no Python 3.6 or later was found >&2; exit 127"
+    ).encode()
+
+
+class Start:
+    """Stands before a receiver and keeps from it what was printed before the program started."""
+
+    def __init__(self, receiver: Receiver, nonce: str, give_up: Callable[[], None]) -> None:
+        self._receiver = receiver
+        self._mark = nonce.encode() + b"\n"
+        self._give_up = give_up
+        self._out: bytes | None = b""
+        self._err: bytes | None = b""
+        self._too_much = False
+        self.received: Callable[[bytes], None] = self._first_out
+        self.stderr_received: Callable[[bytes], None] = self._first_err
+
+    def _first_out(self, data: bytes, /) -> None:
+        self._out = (self._out or b"") + data
+        noise, found, rest = self._out.partition(self._mark)
+        if found:
+            self._out = None
+            self.received = self._receiver.received
+            if rest:
+                self.received(rest)
+        else:
+            self._limit(len(noise))
+
+    def _first_err(self, data: bytes, /) -> None:
+        self._err = (self._err or b"") + data
+        noise, found, rest = self._err.partition(self._mark)
+        if found:
+            self._err = None
+            self.stderr_received = self._receiver.stderr_received
+            if rest:
+                self.stderr_received(rest)
+        else:
+            self._limit(len(noise))
+
+    def _limit(self, size: int) -> None:
+        if size > _NOISE and not self._too_much:
+            self._too_much = True
+            self._give_up()
+
+    def closed(self, exit: Exit, /) -> None:
+        """Tell the end; if nothing had started, tell why, as far as that can be seen from here."""
+        if self._out is not None:
+            exit = Exit(lost=self._why(exit))
+        self._receiver.closed(exit)
+
+    def _why(self, exit: Exit) -> str:
+        said = ((self._err or b"").strip() or (self._out or b"").strip())[-_TAIL:].decode("utf-8", "replace")
+        tail = f": {said}" if said else ""
+        if self._too_much:
+            return f"login scripts printed more than {_NOISE >> 10} KiB and nothing started{tail[:400]}"
+        if exit.lost:
+            return f"{exit.lost}{tail}"
+        how = f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}"
+        return (
+            "the host did not run what it was asked to: a forced command, a login shell that refuses, or a login "
+            f"script that ends ({how}){tail}"
+        )

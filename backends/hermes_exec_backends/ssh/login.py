@@ -1,0 +1,158 @@
+"""From a connected socket to a transport that has logged in. Blocks: it runs on a thread of the loop's pool."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceError, PlaceUnavailable
+from hermes_exec_backends.ssh import hostkeys
+from hermes_exec_backends.ssh.keys import LONG, Keys, ask, secret
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import paramiko
+
+    from hermes_exec_backends.ssh.host import Host
+    from hermes_exec_backends.ssh.reach import Way
+
+_log = logging.getLogger("hermes_exec.ssh")
+_LOG = "hermes_exec.ssh.paramiko"
+_INTERACTIVE = "keyboard-interactive"
+
+
+class NeedsPerson(PlaceError):
+    """Only a person can answer what the host asks, and nobody is there to be asked."""
+
+
+def log_in(transport: paramiko.Transport, host: Host, way: Way, *, interactive: bool) -> None:
+    """Exchange keys, check the host's, and log in.
+
+    Raises:
+        PlaceUnavailable: it did not work; says at which step, and why.
+        NeedsPerson: the host asks something that no secret answers, and ``interactive`` is false.
+    """
+    _handshake(transport, host, way)
+    key = transport.get_remote_server_key()
+    hostkeys.check(host, key)
+    transport.auth_timeout = host.connect_timeout_s if not interactive else 300.0
+    Login(transport, host, interactive=interactive).run()
+
+
+def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> None:
+    from paramiko import SSHException
+
+    logger = logging.getLogger(_LOG)
+    if not logging.getLogger("hermes_exec").isEnabledFor(logging.DEBUG):
+        logger.setLevel(logging.CRITICAL)  # what goes wrong is raised; it need not be printed as well
+    transport.set_log_channel(_LOG)
+    transport.banner_timeout = transport.handshake_timeout = host.connect_timeout_s
+    transport.use_compression(host.compression)
+    options = transport.get_security_options()
+    known = hostkeys.known_types(host)
+    wanted = [kind for kind in options.key_types if kind in known or (kind.startswith("rsa-") and "ssh-rsa" in known)]
+    if known:
+        options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
+    try:
+        transport.start_client(timeout=host.connect_timeout_s)
+    except (SSHException, EOFError, OSError) as error:
+        said = way.said()
+        reason = LONG.sub(" ", str(error)).strip() or "the connection was closed"
+        raise PlaceUnavailable(
+            f"ssh: {host} answered, but is no SSH server that we can talk to: {reason}"
+            + (f" ({said})" if said else ""),
+            remedy="check the port, and whether the server refuses this address or is too busy",
+        ) from error
+
+
+class Login:
+    """Tries what the host allows, in the order that ssh does, and remembers what was tried."""
+
+    def __init__(self, transport: paramiko.Transport, host: Host, *, interactive: bool) -> None:
+        self._transport = transport
+        self._host = host
+        self._interactive = interactive and sys.stdin is not None and sys.stdin.isatty()
+        self._allowed: set[str] | None = None
+        self._tried: list[str] = []
+        self._unanswered: list[str] = []
+        self._keys = Keys(host, self._tried, interactive=self._interactive)
+
+    def run(self) -> None:
+        """Log in, or raise; see ``log_in``."""
+        from paramiko import AuthenticationException, SSHException
+
+        try:
+            for key, name in self._keys.in_order():
+                if self._try(f"publickey ({name})", "publickey", partial(self._publickey, key)):
+                    return
+            if self._host.password and self._try("password", "password", self._password):
+                return
+            if self._try(_INTERACTIVE, _INTERACTIVE, self._questions):
+                return
+            if not self._tried and self._try("none", "none", lambda: self._transport.auth_none(self._host.user)):
+                return
+        except AuthenticationException as error:  # the transport is gone: too many tries, most often
+            raise self._refused(str(error)) from error
+        except (SSHException, EOFError, OSError) as error:
+            raise self._refused(f"the host closed the connection ({error})") from error
+        finally:
+            self._keys.close()
+        raise self._refused("")
+
+    def _try(self, name: str, kind: str, call: Callable[[], list[str]]) -> bool:
+        """True when logged in; False when the host wants something else, or more."""
+        from paramiko import AuthenticationException, BadAuthenticationType
+
+        if self._allowed is not None and kind not in self._allowed and kind != "none":
+            return False
+        try:
+            more = call()
+        except BadAuthenticationType as error:
+            self._allowed = set(error.allowed_types)
+        except AuthenticationException:
+            if not self._transport.is_active():
+                raise
+        else:
+            if not more:
+                return True
+            name = f"{name}, accepted, and {' or '.join(more)} is wanted besides"
+            self._allowed = set(more)
+        self._tried.append(name)
+        return False
+
+    def _publickey(self, key: paramiko.PKey) -> list[str]:
+        return self._transport.auth_publickey(self._host.user, key)
+
+    def _password(self) -> list[str]:
+        return self._transport.auth_password(self._host.user, secret(self._host.password, "password"))
+
+    def _questions(self) -> list[str]:
+        return self._transport.auth_interactive(self._host.user, self._answers)
+
+    def _answers(self, title: str, instructions: str, prompts: list[tuple[str, bool]]) -> list[str]:
+        """Answers to the host's questions. On paramiko's thread."""
+        answers: list[str] = []
+        for prompt, shown in prompts:
+            if self._host.password and not shown and "password" in prompt.lower() and not self._unanswered:
+                answers.append(secret(self._host.password, "password"))
+            elif self._interactive:
+                answers.append(ask("\n".join(filter(None, (title, instructions, prompt))), shown=shown))
+            else:
+                self._unanswered.append(prompt.strip())
+                answers.append("")
+        return answers
+
+    def _refused(self, why: str) -> PlaceError:
+        tried = "; ".join(self._tried) or "nothing"
+        text = f"ssh: {self._host} lets us not in: {why + '; ' if why else ''}tried {tried}"
+        if self._allowed:
+            text += f"; it takes {', '.join(sorted(self._allowed))}"
+        if self._unanswered:
+            return NeedsPerson(
+                f"{text}; nobody was there to answer {self._unanswered[0]!r}",
+                remedy="open it from a terminal, or use transport = 'openssh' with a connection that ssh keeps",
+            )
+        return PlaceUnavailable(text, remedy="name the right user and key_path, or load the key into the agent")

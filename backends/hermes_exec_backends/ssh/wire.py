@@ -1,0 +1,145 @@
+"""The socket that paramiko is given: writing never blocks, reading takes what there is in one call.
+
+paramiko writes from whichever thread has something to say, and the event loop's must not wait there. So
+what the kernel does not take at once is queued, and the loop writes it on. paramiko reads each packet in
+three small pieces; reading ahead for it saves most of the system calls of a large output.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import sys
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+FULL = 512 << 10
+"""Queued bytes at which channels stop handing in more."""
+_LOW = 128 << 10
+_READ = 256 << 10
+_WAKE_MS = 500
+"""How often paramiko looks at its own state when nothing comes."""
+
+
+class Wire:
+    """A connected stream socket, shared by paramiko's thread and the event loop."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self._sock = sock
+        self._loop = loop
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._read = memoryview(b"")
+        self._lock = threading.Lock()
+        self._queue: deque[memoryview] = deque()
+        self._unsent = 0
+        self._closed = False
+        self._waiting: list[Callable[[], None]] = []
+        sock.setblocking(False)
+
+    @property
+    def full(self) -> bool:
+        """Whether enough is queued for now."""
+        return self._unsent > FULL
+
+    def on_room(self, call: Callable[[], None]) -> None:
+        """Call back once, on the loop, when there is room again. Call it on the loop."""
+        self._waiting.append(call)
+
+    def settimeout(self, _: float | None) -> None:
+        """Paramiko sets how often it wants to wake up; ours does that less often."""
+
+    def recv(self, size: int) -> bytes:
+        """Wait a moment for bytes; raises TimeoutError when there are none. On paramiko's thread."""
+        if not self._read:
+            if not self._poll.poll(_WAKE_MS):
+                raise TimeoutError
+            try:
+                self._read = memoryview(self._sock.recv(_READ))
+            except BlockingIOError:
+                raise TimeoutError from None
+        data, self._read = self._read[:size], self._read[size:]
+        return bytes(data)
+
+    def send(self, data: bytes) -> int:
+        """Take all of ``data``, on any thread; raises OSError once the connection is broken."""
+        with self._lock:
+            if self._closed:
+                raise BrokenPipeError
+            done = 0
+            if not self._queue:
+                with contextlib.suppress(BlockingIOError):
+                    done = self._sock.send(data)
+            if done < len(data):
+                if not self._queue:
+                    self._loop.call_soon_threadsafe(self._write_on)
+                self._queue.append(memoryview(data)[done:])
+                self._unsent += len(data) - done
+        return len(data)
+
+    def _write_on(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._loop.add_writer(self._sock, self._flush)
+
+    def _flush(self) -> None:
+        with self._lock:
+            try:
+                while self._queue and not self._closed:
+                    done = self._sock.send(self._queue[0])
+                    self._unsent -= done
+                    rest = self._queue.popleft()[done:]
+                    if rest:
+                        self._queue.appendleft(rest)
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._break()
+            if not self._queue or self._closed:
+                self._loop.remove_writer(self._sock)
+        if self._unsent <= _LOW or self._closed:
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                call()
+
+    def _break(self) -> None:
+        self._closed = True
+        self._queue.clear()
+        self._unsent = 0
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # which also wakes the thread that reads
+
+    def close(self) -> None:
+        """Break the connection, on any thread. The descriptor itself lives until ``dispose``."""
+        with self._lock:
+            if not self._closed:
+                self._break()
+
+    def dispose(self) -> None:
+        """Give the descriptor back, on the loop, once paramiko's thread has ended."""
+        self.close()
+        self._loop.remove_writer(self._sock)
+        self._sock.close()
+        self._waiting.clear()
+
+
+def tune(sock: socket.socket, keepalive_s: float) -> None:
+    """Send small packets at once, and have the kernel notice a dead peer.
+
+    Nothing at all heard for three signs of life ends the connection: paramiko's own sign of life keeps
+    firewalls awake, but asks for no answer, so the kernel's timer for unacknowledged bytes has to judge.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        seconds = max(1, round(keepalive_s))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(keepalive_s * 3000))
