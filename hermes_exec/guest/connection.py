@@ -9,6 +9,7 @@ import struct
 from _collections import deque
 
 from . import wire
+from .outlet import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Connection:
         self.on_closed: "Callable[[], None]" = lambda: None
         os.set_blocking(fd_in, False)
         os.set_blocking(fd_out, False)
+        enlarge(fd_out)
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
