@@ -35,9 +35,8 @@ def _peers(rounds: int) -> list[Figure]:
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument(
-        "groups", nargs="*", help="latency, peers, opening, streaming, files, scale, docker; all if left out"
-    )
+    names = "latency, peers, opening, streaming, files, docker, scale"
+    parser.add_argument("groups", nargs="*", help=f"{names}; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")

@@ -28,7 +28,7 @@ def exec_socket(engine: Dockerd, container: str, argv: list[str]) -> socket.sock
     """The raw socket of a new exec."""
     made = engine.client.exec_create(container, argv, stdin=True)
     found: Any = engine.client.exec_start(made, socket=True)
-    connection: socket.socket = found._sock
+    connection: socket.socket = found._sock  # noqa: SLF001  the SDK hands out a reader of it
     return connection
 
 
@@ -44,7 +44,7 @@ def raw_stream(engine: Dockerd, container: str, argv: list[str], size: int) -> f
     """Bytes a second through the raw socket, cut into streams by the same parser."""
     got = 0
 
-    def count(_: int, data: bytes, __: bool) -> None:
+    def count(_: int, data: bytes, __: object) -> None:
         nonlocal got
         got += len(data)
 
