@@ -127,6 +127,11 @@ class Backend(ABC):
         """A one-line target that opens the same place again, without secrets."""
 
     @property
+    def place(self) -> str:
+        """While it is open: what a profile's ``attach_field`` has to say to find what ``open`` created."""
+        return ""
+
+    @property
     def pythons(self) -> Sequence[str]:
         """Interpreters to try in the place, best first; empty where only the plain carrier serves."""
         return ("/usr/bin/python3", "python3", "/usr/libexec/platform-python")

@@ -100,7 +100,7 @@ class Link:
     @property
     def identity(self) -> dict[str, Any]:
         """What ``attach`` needs to find this guest again."""
-        return {**self.guest, "interpreter": self._python}
+        return {**self.guest, "interpreter": self._python, "place": self._backend.place}
 
     @property
     def connected(self) -> bool:
