@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from tests.rigs import columns
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -55,12 +57,27 @@ def require() -> Require:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Under CI=true turn the skip of a test that is marked ``required`` into a failure."""
+    """Say which place is under test; under CI=true turn the skip of a ``required`` test into a failure."""
     report = yield
+    if column := getattr(getattr(item, "cls", None), "column", ""):
+        report.user_properties.append(("column", column))
     if IN_CI and report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("required"):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} is required under CI=true and was skipped: {skip_reason(report)}"
     return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count what a place has shown."""
+    column = dict(report.user_properties).get("column")
+    if isinstance(column, str) and (report.when == "call" or not report.passed):
+        columns.count(column, report.outcome, skip_reason(report) if report.skipped else "")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep the counts; those of a worker are counted by its controller."""
+    if not hasattr(session.config, "workerinput"):
+        columns.write()
 
 
 def skip_reason(report: pytest.TestReport) -> str:

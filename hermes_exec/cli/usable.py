@@ -216,14 +216,14 @@ async def _reap(*, json: bool) -> int:
     swept = reap()
     places = [each for found in await asyncio.gather(*map(_reap_kind, known_types())) for each in found]
     if json:
-        show_json([asdict(each) for each in (*swept, *places)])
+        show_json([*map(asdict, swept), *map(asdict, places)])
     elif swept or places:
         rows = [[each.folder, str(len(each.ended)), each.left] for each in swept]
         rows += [[each.target, "", each.left] for each in places]
         show_table(("REMOVED", "PROCESSES ENDED", "LEFT"), rows)
     else:
         note("nothing is left of crashed guests or of vanished orchestrators")
-    return CHECK_FAILED if any(each.left for each in (*swept, *places)) else 0
+    return CHECK_FAILED if any([each.left for each in swept] + [each.left for each in places]) else 0
 
 
 async def _reap_kind(name: str) -> list[Leftover]:

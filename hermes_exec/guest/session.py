@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
     from .client import Request
+    from .polled import Polled
     from .shell import Watches
     from .shellcommand import ShellCommand
 
@@ -31,12 +32,12 @@ KEPT, RESTORED, ROLLED_BACK = range(3)
 class Session:
     """One live shell and its successors."""
 
-    def __init__(self, watches: "Watches", request: "Request", arguments: "dict[str, Any]") -> None:
+    def __init__(self, watches: "Watches | Polled", request: "Request", arguments: "dict[str, Any]") -> None:
         client = request.client
         self._loop = client.server.loop
         self.folder = "{}/{}".format(client.server.folder, os.urandom(4).hex())
         self._program: bytes = arguments.get("shell") or default_shell()
-        self._login = bool(arguments.get("login"))
+        self._login = b"login" if arguments.get("login") else b""
         self._dialect = shelltext.Dialect(self.folder, os.path.basename(self._program).startswith(b"bash"))
         self._env = prepare_folder(self.folder, self._dialect, client, arguments)
         self._watches = watches
@@ -52,7 +53,7 @@ class Session:
         self._closed: "Callable[[], None] | None" = None
         self._orphans = Orphans(self._loop)
         self._state = KEPT
-        self._note = ""
+        self._note = watches.note
         self._code = 0
         self._stillborn = 0
         self._lookout = Lookout(self._loop, self.look)
@@ -67,11 +68,12 @@ class Session:
                 self._loop,
                 self.folder,
                 self._dialect,
-                [self._program, b"login" if self._login else b""],
+                [self._program, self._login],
                 self._env,
                 writers,
                 self._exited,
             )
+            self._shell.on_write = lambda: self._watches.expect(self._numbers)
         finally:
             for fd in writers:
                 os.close(fd)
@@ -264,7 +266,7 @@ class Session:
             self._settle()
 
     def _begin_anew(self, status: int) -> None:
-        """A shell ended before it took a command: try once without the state, then say that none works."""
+        """A shell ended before it took a command: try without the state, then say that none works."""
         if self._stillborn == 1:
             first_state(self.folder)
             self._note = UNREADABLE
@@ -279,10 +281,9 @@ class Session:
         for command in list(self._queue):
             command.cancel()
         if self._shell is None:
-            self._end()
-        else:
-            self._shell.kept = set()
-            self._shell.kill_command(_GRACE_S, lambda _: None)
+            return self._end()
+        self._shell.kept = set()
+        return self._shell.kill_command(_GRACE_S, lambda _: None)
 
     def _end(self) -> None:
         if self._current is not None:

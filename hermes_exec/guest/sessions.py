@@ -2,6 +2,7 @@
 
 from . import native, runner
 from .folders import describe
+from .polled import Polled
 from .session import Session
 from .shell import Watches
 from .shellcommand import ShellCommand
@@ -11,14 +12,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .client import Client, Request
+    from .loop import Loop
     from .server import Server
+
+
+def _watch(loop: "Loop") -> "Watches | Polled":
+    """By inotify; by polling where no instance can be had, or only one of two."""
+    try:
+        return Watches(loop)
+    except OSError:
+        return Polled(loop)
 
 
 def install(server: "Server") -> None:
     """Offer ``session``, ``run`` and ``close``."""
     sessions: "dict[tuple[Client, int], Session]" = {}
     refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
-    watches: "list[Watches]" = []
+    watches: "list[Watches | Polled]" = []
 
     clients: "set[Client]" = set()
 
@@ -40,7 +50,7 @@ def install(server: "Server") -> None:
             if not watches:
                 native.become_subreaper()
                 runner.raise_descriptor_limit()
-                watches.append(Watches(server.loop))
+                watches.append(_watch(server.loop))
             session = sessions[key] = Session(watches[0], request, arguments)
         except OSError as error:
             kind = "cwd" if error.filename else "os"

@@ -20,6 +20,8 @@ _END_S = 0.3  # a shell that was told to end has this long to write its state
 class Watches:
     """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
 
+    note = ""
+
     def __init__(self, loop: "Loop") -> None:
         self._statuses = native.Touched()
         try:
@@ -50,6 +52,9 @@ class Watches:
         del self._calls[numbers[0]]
         del self._seen[numbers[1]]
 
+    def expect(self, numbers: "tuple[int, int]") -> None:
+        """A session's shell was given something to do, which the kernel will tell the outcome of."""
+
     def begun(self, numbers: "tuple[int, int]") -> bool:
         """Whether a command of that session has begun since this was last asked."""
         number = numbers[1]
@@ -65,6 +70,10 @@ class Watches:
             call = self._calls.get(number)
             if call is not None and written != (name == b"stdin"):  # that one we close ourselves
                 call(name)
+
+
+def _nothing() -> None:
+    """Nobody wants to know yet."""
 
 
 class Shell:
@@ -84,6 +93,7 @@ class Shell:
         self._loop = loop
         self._dialect = dialect
         self._queue: "Deque[bytes]" = deque()
+        self.on_write: "Callable[[], None]" = _nothing
         self._on_exit = on_exit
         self._kill_timer: "Timer | None" = None
         self.kept: "set[tree.Process]" = set()
@@ -121,6 +131,7 @@ class Shell:
 
     def write(self, text: bytes) -> None:
         """Give text to the loop."""
+        self.on_write()
         try:
             done = os.write(self._fifo, text)
         except BlockingIOError:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class TestChain(Conformance):
+    column = "a place in a place"
+
     @pytest.fixture
     def backend(self) -> Backend:
         return Box("inner", Box("outer"))

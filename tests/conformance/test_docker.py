@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 class TestDocker(Conformance):
+    column = "`docker`"
     limit_s = 60.0  # each new container takes a second on a busy machine
 
     @pytest.fixture

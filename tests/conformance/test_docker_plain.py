@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 class TestDockerPlain(Conformance):
+    column = "`docker`, no Python there"
     limit_s = 60.0  # each command takes a tenth of a second, and some behaviours take hundreds
 
     @pytest.fixture

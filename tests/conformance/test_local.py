@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class TestLocal(Conformance):
+    column = "`local`"
+
     @pytest.fixture
     def backend(self) -> Backend:
         return LocalBackend()

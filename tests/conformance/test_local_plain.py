@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class TestLocalPlain(Conformance):
+    column = "`local`, no Python there"
+
     @pytest.fixture
     def backend(self) -> Backend:
         return LocalBackend()

@@ -30,6 +30,8 @@ def busybox(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestSingularity(Conformance):
+    column = "`singularity`"
+
     @pytest.fixture
     def backend(self, tree: Path) -> Backend:
         return SingularityBackend(SingularityProfile(image=str(tree)))

@@ -24,6 +24,8 @@ def cluster() -> Generator[slurm.Cluster]:
 
 
 class TestSlurm(Conformance):
+    column = "`slurm`"
+
     @pytest.fixture
     def backend(self, cluster: slurm.Cluster) -> Backend:
         return SlurmBackend(SlurmProfile(memory=1 << 30, lease_s=60.0), cluster.here)

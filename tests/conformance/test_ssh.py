@@ -23,6 +23,8 @@ def sshd() -> Generator[Sshd]:
 
 
 class TestSsh(Conformance):
+    column = "`ssh`"
+
     @pytest.fixture
     def backend(self, sshd: Sshd) -> Backend:
         return SshBackend(sshd.profile())

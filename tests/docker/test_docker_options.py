@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
-from tests.rigs.docker_engine import BUSYBOX
+from hermes_exec.testing.place import until
+from tests.rigs.docker_engine import BUSYBOX, DEBIAN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +35,8 @@ async def shown(opened: Opened, command: str, **options: Any) -> str:
         ({"ulimits": {"nofile": 321}}, "ulimit -n", "321\n"),
         ({"tmpfs": {"/scratch": 1 << 20}}, "df -k /scratch | tail -n 1 | awk '{print $2}'", "1024\n"),
         ({"read_only": True}, "touch /file 2>/dev/null || echo refused", "refused\n"),
-        ({"init": False}, "cat /proc/1/comm", "sh\n"),
+        ({}, "cat /proc/1/comm", "sh\n"),
+        ({"init": True}, "cat /proc/1/comm", "docker-init\n"),
         ({"cap_drop": ["ALL"]}, "grep CapBnd /proc/self/status | cut -f2", "0000000000000000\n"),
         (
             {"cap_drop": ["ALL"], "cap_add": ["CHOWN"]},
@@ -114,6 +116,22 @@ def test_a_share_of_the_cpus_is_given_to_the_engine(run: Any, opened: Opened, do
             return int(dock.inspect(dock.containers()[0]["Id"])["HostConfig"]["NanoCpus"])
 
     assert run(look()) == 500_000_000
+
+
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX])
+def test_orphans_are_reaped(run: Any, opened: Opened, image: str) -> None:
+    async def orphan() -> None:
+        async with opened(image, carrier="plain") as terminal:
+            for _ in range(3):
+                await terminal.run(["sh", "-c", "(sleep 0.05 >/dev/null 2>&1 &)"])
+            look = 'grep -l "^State:.Z" /proc/[0-9]*/status 2>/dev/null'
+
+            async def none() -> bool:
+                return (await terminal.run(["sh", "-c", look])).stdout == b""
+
+            await until(none)
+
+    run(orphan())
 
 
 def test_labels_are_there_beside_ours(run: Any, opened: Opened, dock: Engine) -> None:

@@ -50,7 +50,10 @@ async def crash(terminal: Terminal, *, signed: bool = True) -> tuple[set[int], P
 
 
 async def _is_busy(guest: int) -> bool:
-    return len(tree(guest)) >= 7
+    try:
+        return len(tree(guest)) >= 7
+    except FileNotFoundError:  # one has just ended
+        return False
 
 
 def _looked_at(task: asyncio.Future[Result]) -> None:

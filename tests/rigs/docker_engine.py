@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -79,7 +78,7 @@ class Dockerd(Engine):
         super().__init__(f"unix://{self.folder}/sock")
 
     def start(self) -> None:
-        """Start it, and return once it answers."""
+        """Start it, and return once it answers. It ends with the thread that calls this."""
         folder = self.folder
         words = [
             self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
@@ -87,7 +86,7 @@ class Dockerd(Engine):
             "--bridge=none", "--iptables=false", "--ip6tables=false",
         ]  # fmt: skip
         if tied := shutil.which("setpriv"):
-            words = [tied, "--pdeathsig", "TERM", *words]  # it ends with us, however we end
+            words = [tied, "--pdeathsig", "TERM", *words]
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": _PATH}
@@ -103,10 +102,10 @@ class Dockerd(Engine):
                 raise RuntimeError(f"dockerd does not start here: {said}")
             time.sleep(0.05)
 
-    def stop(self, how: int = signal.SIGTERM) -> None:
-        """End it by a signal; with TERM its containers end too."""
+    def stop(self) -> None:
+        """End it; its containers end too."""
         if self._process is not None:
-            self._process.send_signal(how)
+            self._process.terminate()
             self._process.wait(60)
             self._process = None
 

@@ -101,8 +101,10 @@ class Sshd:
         self.port = free_port()
         (folder / "config").write_text(
             f"Port {self.port}\nHostKey {self.host_key}\nAuthorizedKeysFile {folder}/authorized_keys\n"
-            f"PidFile {folder}/pid\n{settings}\n"
+            f"PidFile {folder}/pid\n"
             + _SETTINGS.format(pam="yes" if pam else "no").replace("127.0.0.1", listen)
+            + settings.format(folder=folder)
+            + "\n"
         )
         if ROOT:
             self._accounts()

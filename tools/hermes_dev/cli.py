@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hermes_dev.checks import run_checks
 from hermes_dev.place import ROOT, DevError, call, replace, say, venv, venv_python
+from hermes_dev.places import write_table
 from hermes_dev.provision import provision
 from hermes_dev.setup import ensure
 
@@ -112,7 +113,12 @@ def fmt(arguments: list[str]) -> int:
 
 
 def generate(arguments: list[str]) -> int:
-    """Write what is generated; ``--print`` shows it. The work is done by the environment's own Python."""
+    """Write what is generated; ``--print`` shows it. The work is done by the environment's own Python.
+
+    ``--places`` writes the README's table of places instead, from the last conformance run.
+    """
+    if "--places" in arguments:
+        return write_table()
     if "--here" not in arguments:
         ensure()
         return replace([venv_python(), "-I", str(ROOT / "tools"), "generate", "--here", *arguments])

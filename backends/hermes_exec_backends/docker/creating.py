@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.docker import DockerProfile
 
 _NOT_FOUND, _CONFLICT = 404, 409
+_BAD_REQUEST = 400
+"""How engines refuse to start a program that is not there; the container may be gone by then."""
 _NO_PROGRAM = (126, 127)
 
 
@@ -50,13 +52,21 @@ async def _started(engine: Engine, made: Container, name: str) -> bool:
     try:
         await engine.call(f"docker: container {name} could not be started", lambda client: client.start(made.id))
     except BaseException as error:
-        lacking = isinstance(error, Refused) and (await made.inspect())["State"].get("ExitCode") in _NO_PROGRAM
+        lacking = isinstance(error, Refused) and (error.status == _BAD_REQUEST or await _no_program(made))
         with contextlib.suppress(HermesError):
             await made.remove()
         if not lacking:
             raise
         return False
     return True
+
+
+async def _no_program(made: Container) -> bool:
+    """Whether a container that did not start is there still, and had nothing to start."""
+    try:
+        return (await made.inspect())["State"].get("ExitCode") in _NO_PROGRAM
+    except HermesError:
+        return False
 
 
 async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any]) -> str:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.docker import DockerProfile
 
 _NOT_FOUND = 404
-_FIRST = (("ENTRYPOINT", "Entrypoint"), ("CMD", "Cmd"))
+_FIRST: tuple[tuple[str, str, list[str]], ...] = (("ENTRYPOINT", "Entrypoint", [""]), ("CMD", "Cmd", []))
+"""Instructions, what they set, and what stands for nothing: an empty list would leave our own words there."""
 _REPOSITORY = "hermes-exec"
 _SAID = 600
 _LIST = "/tmp/hermes-exec-requirements.txt"  # noqa: S108  in an image, while it is built
@@ -195,7 +196,7 @@ async def commit(engine: Engine, container: Container, name: str | None) -> str:
 
     def make(client: Any) -> None:
         origin: dict[str, Any] = client.inspect_image(client.inspect_container(container.id)["Image"])["Config"] or {}
-        first = [f"{word} {json.dumps(origin.get(key) or [])}" for word, key in _FIRST]
+        first = [f"{word} {json.dumps(origin.get(key) or none)}" for word, key, none in _FIRST]
         # Empty, they are nobody's: what is started from the image by others must not be reaped as ours.
         blank = [f'LABEL {label}=""' for label in labels.OURS]
         client.commit(container.id, repository, tag, changes="\n".join([*first, *blank]))

@@ -37,6 +37,7 @@ INHERITED = frozenset(
     ]
 )
 """Variables, besides ``LC_*``, that commands get from the orchestrator."""
+_MORE_INOTIFY = "sysctl fs.inotify.max_user_instances=1024"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -46,6 +47,20 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     env.setdefault("PATH", _PATH)
     env.setdefault("HOME", str(Path.home()))
     return env
+
+
+def _check_inotify() -> Check:
+    from hermes_exec.guest import native
+
+    watches: list[native.Touched] = []
+    try:
+        watches.extend(native.Touched() for _ in range(2))  # as many as a guest takes
+    except (OSError, AttributeError):
+        return Check("inotify", "warning", "none is left, so sessions are slower", _MORE_INOTIFY)
+    finally:
+        for watch in watches:
+            watch.close()
+    return Check("inotify", "ok", "watches live shells")
 
 
 class LocalBackend(Backend):
@@ -90,6 +105,7 @@ class LocalBackend(Backend):
             if bash
             else Check("bash", "warning", "sessions use sh, which keeps no functions", "install bash")
         )
+        checks.append(_check_inotify())
         return checks
 
     async def open(self) -> None:
@@ -109,5 +125,9 @@ class LocalBackend(Backend):
             name = os.fsdecode(argv[0])
             raise PlaceUnavailable(f"cannot start {name}: {error.strerror}") from error
 
-    async def close(self, *, keep: bool = False) -> None:
-        """Nothing was created."""
+    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  this machine stays anyway
+        """Nothing was created; what was killed is gone afterwards."""
+        from hermes_exec_backends.local import channel
+
+        await channel.killed()
+        channel.reap()

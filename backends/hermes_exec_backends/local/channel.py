@@ -8,6 +8,7 @@ as soon as what the pipes held at that moment has been read.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import fcntl
 import os
@@ -32,8 +33,31 @@ _BATCH = 64
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
-_left: set[subprocess.Popen[bytes]] = set()
-"""Processes that outlive their channel, as a guest does that keeps jobs; each is reaped when it has ended."""
+_left: set[ProcessChannel] = set()
+"""Those whose process outlives them, as a guest does that keeps jobs; each is reaped when it has ended."""
+_DYING_S = 2.0
+
+
+def reap() -> None:
+    """Reap what has ended of those whose event loop is closed, for nobody else will."""
+    for channel in list(_left):
+        channel.reap()
+
+
+async def killed() -> None:
+    """Return when what was killed on this loop is gone, or hangs in the kernel."""
+    loop = asyncio.get_running_loop()
+    dying = [channel.gone for channel in _left if channel.killed and channel.gone.get_loop() is loop]
+    if dying:
+        await asyncio.wait(dying, timeout=_DYING_S)
+
+
+@atexit.register
+def _let_go() -> None:
+    """Those that go on without us are meant to: nothing is to be complained of at our end."""
+    reap()
+    for channel in _left:
+        channel.let_go()
 
 
 def _waiting_bytes(fd: int) -> int:
@@ -46,8 +70,10 @@ class ProcessChannel(Channel):
 
     def __init__(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> None:
         """Start ``argv``; raises OSError when it cannot be started."""
-        _left.difference_update([process for process in _left if process.poll() is not None])
+        reap()
         self._loop = asyncio.get_running_loop()
+        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.killed = False
         self._receiver = receiver
         self._process = subprocess.Popen(
             argv,
@@ -95,12 +121,25 @@ class ProcessChannel(Channel):
 
     def _exited(self) -> None:
         self._process.wait()
-        _left.discard(self._process)
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._ended()
 
+    def reap(self) -> None:
+        """Reap the process, if it has ended and its event loop is closed."""
+        if self._loop.is_closed() and self._process.poll() is not None:
+            _left.discard(self)
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+
+    def let_go(self) -> None:
+        """The process is to outlive this one, so its Popen is told not to complain."""
+        self._process.returncode = 0
+
     def _ended(self) -> None:
+        _left.discard(self)
+        if not self.gone.done():
+            self.gone.set_result(None)
         if isinstance(self._receiver, ExitReceiver):
             self._unread = {fd: _waiting_bytes(fd) for fd in self._readers}
         self._check_end()
@@ -233,7 +272,7 @@ class ProcessChannel(Channel):
     def abandon(self) -> None:
         """Close our ends at once; the process is reaped when it ends."""
         if self._process.returncode is None:
-            _left.add(self._process)
+            _left.add(self)
         self._close_stdin()
         for fd in list(self._readers):
             self._close_reader(fd)
@@ -242,6 +281,7 @@ class ProcessChannel(Channel):
     def kill(self) -> None:
         """SIGKILL to the process group, and let go."""
         if self._process.returncode is None:
+            self.killed = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         self.abandon()

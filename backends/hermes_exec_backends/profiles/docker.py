@@ -61,8 +61,8 @@ class DockerProfile(Profile, frozen=True):
     """The user, or `uid:gid`, that commands run as."""
     hostname: Name | None = None
     """The container's host name."""
-    init: bool = True
-    """Whether a small init reaps orphans in it."""
+    init: bool = False
+    """Whether the engine's own init runs in it; our first process reaps orphans as well."""
     runtime: Name | None = None
     """The engine's runtime, such as `runsc`."""
 

@@ -43,5 +43,6 @@ class Room(threading.Condition):
         self._told = tell
 
     def notify_all(self) -> None:
+        """The window grew, or the channel closed; on paramiko's thread."""
         super().notify_all()
         self._told()

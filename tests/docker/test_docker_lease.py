@@ -1,0 +1,160 @@
+"""No container is left behind: not by an orchestrator that was killed, nor for ever to be reused."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hermes_exec
+from hermes_exec_backends.docker import DockerBackend, lease
+from hermes_exec_backends.docker.engine import Engine as Way
+from hermes_exec_backends.docker.reaping import reap
+from tests.rigs.docker_engine import BUSYBOX, DEBIAN
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec.backend import Leftover
+    from tests.rigs.docker_engine import Engine
+
+ORCHESTRATOR = """
+import asyncio, sys
+import hermes_exec
+from hermes_exec_backends.docker import DockerBackend
+from hermes_exec_backends.profiles.docker import DockerProfile
+
+async def main():
+    options = {"reuse": True, "name": sys.argv[3]} if len(sys.argv) > 3 else {}
+    profile = DockerProfile(engine=sys.argv[1], image=sys.argv[2], pull="never", lease_s=3, **options)
+    terminal = await hermes_exec.open(DockerBackend(profile), audit=False)
+    await terminal.run("sleep 1000 >/dev/null 2>&1 &")
+    print("open", flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+NAME = "hermes-exec-test-lease"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(dock: Engine) -> Generator[None]:
+    yield
+    for container in dock.containers():
+        dock.client.remove_container(container["Id"], v=True, force=True)
+
+
+def orchestrator(dock: Engine, image: str, *name: str) -> subprocess.Popen[bytes]:
+    """Another process that has opened a container."""
+    argv = [sys.executable, "-c", ORCHESTRATOR, dock.address, dock.image(image), *name]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"open\n"
+    child.stdout.close()
+    return child
+
+
+def wait_until_none(dock: Engine, within_s: float = 40.0) -> None:
+    give_up = time.monotonic() + within_s
+    while found := dock.containers():
+        assert time.monotonic() < give_up, f"still there: {[(each['Names'], each['State']) for each in found]}"
+        time.sleep(0.1)
+
+
+async def swept(dock: Engine) -> list[Leftover]:
+    way = Way(dock.address)
+    await way.open()
+    try:
+        return await reap(way)
+    finally:
+        await way.close()
+
+
+@pytest.mark.parametrize("image", [DEBIAN, BUSYBOX])
+def test_a_killed_orchestrator_leaves_no_container_after_the_lease(dock: Engine, image: str) -> None:
+    child = orchestrator(dock, image)
+    assert len(dock.containers()) == 1
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    wait_until_none(dock)
+
+
+def test_a_container_outlives_its_lease_while_the_orchestrator_lives(run: Any, dock: Engine) -> None:
+    async def stay() -> None:
+        backend = DockerBackend(dock.profile(BUSYBOX, lease_s=2))
+        async with hermes_exec.open(backend, audit=False) as terminal:
+            await asyncio.sleep(5)
+            assert (await terminal.run("echo on")).stdout == b"on\n"
+
+    run(stay())
+
+
+def test_an_image_with_a_python_and_no_shell_is_guarded_too(dock: Engine) -> None:
+    bare = "hermes-exec-test-shell-less:1"
+    made = dock.client.create_container(dock.image(DEBIAN), ["python3", "-c", "import os; os.unlink('/usr/bin/sh')"])
+    dock.client.start(made)
+    assert dock.client.wait(made)["StatusCode"] == 0
+    dock.client.commit(made, *bare.split(":"))
+    dock.client.remove_container(made)
+
+    async def use() -> None:
+        backend = DockerBackend(dock.profile(DEBIAN, lease_s=2).model_copy(update={"image": bare}))
+        terminal = await hermes_exec.open(backend, audit=False, carrier="guest")
+        await asyncio.sleep(4)
+        assert (await terminal.run(["python3", "-c", "print('on')"])).stdout == b"on\n"
+        await backend.suspend()
+        await backend.resume()
+        await terminal.close(keep=True)
+        await asyncio.sleep(4)
+        (container,) = dock.containers()
+        dock.client.kill(container["Id"], signal=lease.FINISH)
+
+    try:
+        asyncio.run(use())
+        wait_until_none(dock)
+    finally:
+        dock.client.remove_image(bare, force=True)
+
+
+def test_reap_removes_what_was_to_be_reused_and_whose_orchestrator_vanished(run: Any, dock: Engine) -> None:
+    child = orchestrator(dock, BUSYBOX, NAME)
+    child.kill()
+    child.wait()
+    give_up = time.monotonic() + 40
+    while dock.inspect(NAME)["State"]["Running"]:
+        assert time.monotonic() < give_up
+        time.sleep(0.1)
+    assert [(each.target, each.left) for each in run(swept(dock))] == [(f"docker:@{NAME}", "")]
+    assert dock.containers() == []
+
+
+def test_reap_leaves_what_runs_what_is_kept_and_what_is_not_ours(run: Any, dock: Engine) -> None:
+    foreign = dock.client.create_container(dock.image(BUSYBOX), ["true"])
+
+    async def try_it() -> None:
+        kept = await hermes_exec.open(DockerBackend(dock.profile(BUSYBOX, name=NAME, reuse=True)), audit=False)
+        await kept.close(keep=True)
+        async with hermes_exec.open(DockerBackend(dock.profile(BUSYBOX)), audit=False) as terminal:
+            assert await swept(dock) == []
+            assert (await terminal.run("echo on")).stdout == b"on\n"
+        assert dock.inspect(NAME)["State"]["ExitCode"] == lease.KEPT
+
+    try:
+        run(try_it())
+        assert dock.inspect(foreign["Id"])
+    finally:
+        dock.client.remove_container(foreign)
+
+
+def test_reap_removes_what_was_created_and_never_started(run: Any, dock: Engine) -> None:
+    made = dock.client.create_container(dock.image(BUSYBOX), ["true"], labels={"hermes_exec.lease_s": "1"})
+    time.sleep(2.5)  # times of creation are told to the second
+    assert len(run(swept(dock))) == 1
+    assert made["Id"] not in [each["Id"] for each in dock.client.containers(all=True)]
