@@ -1,0 +1,118 @@
+"""Job arrays: one program, many tasks, each on whatever node is free."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable, UsageError
+from hermes_exec.plain.place import ask
+from hermes_exec_backends.slurm.options import submit_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hermes_exec.backend import Backend
+    from hermes_exec_backends.profiles.slurm import SlurmProfile
+
+_POLL_S = 2.0
+_TASK = """\
+#!/bin/sh
+at=%(folder)s/$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID
+%(words)s >"$at.out" 2>"$at.err"
+code=$?
+echo "$code" >"$at.part" && mv "$at.part" "$at.code"
+exit "$code"
+"""
+_CODES = 'cd "$1" || exit; for file in "$2".*.code; do [ -e "$file" ] && echo "hx $file $(cat "$file")"; done; true'
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task of an array, after its end."""
+
+    index: int
+    """Its number, ``SLURM_ARRAY_TASK_ID``."""
+    exit_code: int | None
+    """None when it never ended by itself: cancelled, timed out, or its node was lost."""
+    stdout_path: str
+    """The path, at the place outside, of what it printed."""
+    stderr_path: str
+    """The same of its complaints."""
+
+
+async def run_array(
+    profile: SlurmProfile,
+    argv: Sequence[str],
+    indices: Iterable[int],
+    *,
+    folder: str,
+    outer: Backend | None = None,
+) -> list[Task]:
+    """Run ``argv`` once for each index, and wait for all.
+
+    Args:
+        profile: what to ask for, for each task.
+        argv: the program and its arguments.
+        indices: the numbers of the tasks.
+        folder: a folder that the nodes and the place outside share; it must exist.
+        outer: an open place where Slurm's commands are; this machine when left out.
+
+    Raises:
+        PlaceUnavailable: Slurm refuses the array; nothing ran.
+        OutcomeUnknown: the place outside was lost; the array goes on.
+        asyncio.CancelledError: the task was cancelled; the array is cancelled too.
+    """
+    if outer is None:
+        from hermes_exec import registry
+
+        outer = registry.backend_class("local")()
+    numbers = sorted(set(indices))
+    if not numbers or numbers[0] < 0:
+        raise UsageError("an array needs at least one index, and none below 0")
+    job = await _submit(outer, profile, argv, numbers, folder)
+    try:
+        await _until_over(outer, job)
+    except asyncio.CancelledError:
+        await asyncio.shield(ask(outer, ["scancel", "--quiet", job]))
+        raise
+    codes = await _codes(outer, job, folder)
+    return [
+        Task(number, codes.get(number), f"{folder}/{job}.{number}.out", f"{folder}/{job}.{number}.err")
+        for number in numbers
+    ]
+
+
+async def _submit(outer: Backend, profile: SlurmProfile, argv: Sequence[str], numbers: list[int], folder: str) -> str:
+    from shlex import join, quote
+
+    script = _TASK % {"folder": quote(folder), "words": join(argv)}
+    wanted = f"--array={','.join(map(str, numbers))}"
+    reply = await ask(outer, ["sbatch", "--parsable", *submit_options(profile), wanted], script.encode())
+    job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
+    if reply.exit.code != 0 or not job.isdigit():
+        raise PlaceUnavailable(f"slurm: no array at {outer.target}: {reply.complaint}")
+    return job
+
+
+async def _until_over(outer: Backend, job: str) -> None:
+    while True:
+        reply = await ask(outer, ["squeue", "--noheader", f"--jobs={job}", "--format=%i"])
+        if not reply.stdout.strip() and (reply.exit.code == 0 or b"Invalid job id" in reply.stderr):
+            return
+        if reply.exit.code != 0:
+            raise OutcomeUnknown(f"slurm: the array {job}: {reply.complaint}", remedy=f"squeue --jobs={job}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def _codes(outer: Backend, job: str, folder: str) -> dict[int, int]:
+    reply = await ask(outer, ["/bin/sh", "-c", _CODES, "sh", folder, job])
+    found: dict[int, int] = {}
+    for line in reply.stdout.decode("utf-8", "replace").splitlines():
+        match line.split():
+            case ["hx", name, code] if name.split(".")[1].isdigit() and code.isdigit():
+                found[int(name.split(".")[1])] = int(code)
+            case _:
+                pass
+    return found
