@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 from hermes_exec.errors import Closed, UsageError
@@ -90,6 +90,8 @@ class Orchestrator:
     async def start(self) -> None:
         """Settle what dead orchestrators left, then begin to fill the pools, which is not waited for.
 
+        A place that is out of reach delays it by 20 s at most.
+
         Raises:
             ConfigError: no record can be kept; nothing was opened.
         """
@@ -97,24 +99,34 @@ class Orchestrator:
             raise UsageError("an orchestrator is started once", remedy="make a new one")
         await off_loop(self._journal.begin)
         self._state = "open"
-        if self._recover != "leave":
-            claimed = await asyncio.to_thread(self._journal.claim)
-            self.recovered = list(await asyncio.gather(*map(self._settle, claimed)))
-        for name in self._pools:
+        try:
+            if self._recover != "leave":
+                claimed = await asyncio.to_thread(self._journal.claim)
+                self.recovered = list(await asyncio.gather(*map(self._settle, claimed)))
+        except BaseException:
+            await self.close()
+            raise
+        for name in list(self._pools):
             self._place(name)
         self._checking = asyncio.get_running_loop().create_task(self._check())
 
     async def _settle(self, entry: Entry) -> Recovered:
-        known = {str(pool.target): pool.target for pool in self._pools.values() if isinstance(pool.target, str)}
-        found = await recover(entry, known, attach=self._recover == "attach")
+        pool = self._pool_of(entry)
+        found = await recover(entry, pool, attach=self._recover == "attach")
         if isinstance(found, Found):
-            pool = self._pools.get(entry.profile) or Pool(entry.target)
             member = await Member.adopt(pool, found.plan, found.link, self._journal, entry)
             lease = self._place(entry.profile, pool).adopt(member, entry.key)
             return Recovered(entry.profile, entry.key, entry.target, Fate.ATTACHED, found.jobs, lease)
         if found.fate is not Fate.UNREACHABLE:
             await off_loop(self._journal.remove, entry)
         return found
+
+    def _pool_of(self, entry: Entry) -> Pool:
+        """Today's pool of that name, for the place that was recorded."""
+        pool = self._pools.get(entry.profile, Pool())
+        if callable(pool.target) and pool.target().target == entry.target:
+            return pool
+        return replace(pool, target=entry.target)
 
     async def lease(
         self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None

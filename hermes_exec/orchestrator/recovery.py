@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from hermes_exec import opening
 from hermes_exec.errors import HermesError, PlaceError, PlaceGone, PlaceUnavailable
 from hermes_exec.job import list_jobs
 from hermes_exec.link.link import Link
+from hermes_exec.orchestrator.member import planned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.orchestrator.journal import Entry
     from hermes_exec.orchestrator.lease import Lease
+    from hermes_exec.orchestrator.pool import Pool
     from hermes_exec.plan import Plan
     from hermes_exec.records import GuestRecord
 
@@ -73,11 +72,10 @@ class Found:
     jobs: tuple[JobStatus, ...]
 
 
-async def recover(entry: Entry, known: Mapping[str, str | None], *, attach: bool) -> Found | Recovered:
-    """End what one terminal of a dead orchestrator had running beside jobs.
+async def recover(entry: Entry, pool: Pool, *, attach: bool) -> Found | Recovered:
+    """End what one terminal of a dead orchestrator had running beside jobs; ``pool`` says how to come there.
 
-    With ``attach`` a guest that has jobs is given as found, to be gone on with. ``known`` has the targets of
-    today's pools, since a profile may be needed to come to the place.
+    With ``attach`` a guest that has jobs is given as found, to be gone on with.
     """
     guest = entry.guest
     lost = Recovered(entry.profile, entry.key, entry.target, Fate.GONE)
@@ -85,7 +83,7 @@ async def recover(entry: Entry, known: Mapping[str, str | None], *, attach: bool
         return replace(lost, note="a place without a Python keeps nothing")
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            plan = await asyncio.to_thread(opening.plan_of, known.get(entry.target, entry.target))
+            plan = await planned(pool)
             await plan.backend.open()
             try:
                 return await _settle(entry, guest, plan, attach=attach)

@@ -34,7 +34,7 @@ def test_the_next_one_attaches_to_what_has_jobs_and_ends_the_rest(
 ) -> None:
     async def scenario(pids: list[int]) -> None:
         assert all(alive(pid) for pid in pids)
-        async with Orchestrator({"p": Pool("local", audit=False)}) as orchestrator:
+        async with Orchestrator({"p": Pool(LocalBackend, env={"MARK": "today"}, audit=False)}) as orchestrator:
             found = {each.key: each for each in orchestrator.recovered}
             assert found["alice"].fate is Fate.REAPED
             assert found[""].fate is Fate.REAPED  # the one that waited ready
@@ -44,6 +44,7 @@ def test_the_next_one_attaches_to_what_has_jobs_and_ends_the_rest(
             assert bob.lease is not None
             async with bob.lease as lease:
                 assert await guest_pid(lease.terminal) == pids[1]
+                assert (await lease.terminal.run("echo $MARK")).stdout == b"today\n"
                 job = await lease.terminal.job(bob.jobs[0].id)
                 (tmp_path / "go").touch()
                 result = await job.wait()

@@ -70,7 +70,7 @@ def test_a_released_terminal_is_closed_with_all_that_it_left_running(gated: Any,
                 await terminal.run(f"setsid sleep {mark} &")
                 folder = Path(link(terminal).guest["folder"])
                 await until(lambda: lives(terminal, mark))
-            with pytest.raises(Closed):
+            with pytest.raises(Closed, match="open a new one"):  # at once, not when the closing is done
                 await terminal.run("true")
             await soon(lambda: not folder.exists())
             async with orchestrator.terminal("p") as other:
