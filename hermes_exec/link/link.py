@@ -91,11 +91,20 @@ class Link:
             remedy='install Python 3.6 or later in the place, or set carrier = "plain"',
         )
 
-    async def attach(self, guest: Mapping[str, Any], python: str) -> None:
-        """Become another client of a guest that is there already; ``guest`` is its ``identity``."""
+    async def attach(self, guest: Mapping[str, Any], python: str, client: bytes | None = None) -> None:
+        """Become a client of a guest that is there already; ``guest`` is its ``identity``.
+
+        That is a new client, or the ``client`` of a process that is gone, to which its requests then belong.
+        """
         self.guest = dict(guest)
         self._python = python
-        await self._bridge(known=False)
+        self._client = client or self._client
+        self._number = (await self._bridge(known=client is not None)).highest
+
+    @property
+    def client(self) -> bytes:
+        """What the guest knows this client by."""
+        return self._client
 
     @property
     def identity(self) -> dict[str, Any]:
