@@ -146,6 +146,11 @@ class Backend(ABC):
         """Whether a second ``spawn`` finds what the first one left running there, as a reconnection has to."""
         return True
 
+    @property
+    def near(self) -> bool:
+        """True when what is spawned runs as this user among this process's own, so that /proc shows its pipes."""
+        return False
+
     @classmethod
     @abstractmethod
     def from_profile(cls, profile: Profile) -> Backend:
