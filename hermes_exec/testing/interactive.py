@@ -70,6 +70,14 @@ class Interactive(Behaviours):
             assert shown == data
 
     @needs("pty")
+    async def test_closing_it_while_its_program_ends_returns(self, terminal: Terminal) -> None:
+        for _ in range(10):
+            async with await terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 4"]) as pty:
+                await seen(pty, b"in\n")
+                await pty.write(b"last")
+                await seen(pty, b"last")
+
+    @needs("pty")
     async def test_closing_it_ends_all_that_runs_in_it(self, terminal: Terminal) -> None:
         mark = marker()
         async with await terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:

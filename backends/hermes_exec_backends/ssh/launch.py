@@ -62,7 +62,7 @@ def line(
     start = b"echo %b; echo %b >&2; " % (nonce.encode(), nonce.encode()) + _exec(argv[0], setup)
     # The standard gives IFS at the start of a shell as space, tab, newline: the one way to a newline on one line.
     text = b"n=${IFS#??}; set -- " + b" ".join(map(quote, words)) + b"; "
-    # The login shell has replaced itself and counted down; at level 0 a bash would read its .bashrc again (Debian's does).
+    # The login shell has replaced itself and counted down; at level 0 a bash would read its .bashrc again.
     text += b"SHLVL=1; export SHLVL; " + b"".join(exports)
     if setup:
         lines = b"{\n" + b"\n".join(map(os.fsencode, setup)) + b"\n} </dev/null\n" + start
