@@ -224,7 +224,7 @@ class Pty:
             self._closed = True
             for view in self.views:
                 view.hang_up()
-            swept = self._slave < 0  # only the reading of the last of it was left
+            swept = self._slave < 0  # then only the last of what it showed was waited for, and comes no more
             self._hang_up()
             if swept:
                 self._end()
