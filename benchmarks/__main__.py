@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import files, latency, opening, scale, streaming
+from benchmarks import containers, files, latency, opening, orchestrator, scale, streaming
 from benchmarks.figures import Figure, as_json, table
 from benchmarks.peers.serve import PEERS, Peer
 
@@ -35,7 +35,8 @@ def _peers(rounds: int) -> list[Figure]:
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    parser.add_argument("groups", nargs="*", help="latency, peers, opening, streaming, files, scale; all if left out")
+    known = "latency, peers, opening, streaming, files, docker, scale, orchestrator"
+    parser.add_argument("groups", nargs="*", help=f"{known}; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
@@ -47,7 +48,9 @@ def main() -> int:
         "opening": lambda: opening.figures(40 // part),
         "streaming": lambda: streaming.figures(3, (1 << 30) // part),
         "files": lambda: files.figures(3, (200 << 20) // part, 2000 // part),
+        "docker": lambda: containers.figures(400 // part, (1 << 30) // part),
         "scale": lambda: scale.figures(1000 // part, 10_000 // part),
+        "orchestrator": lambda: orchestrator.figures(100 // part),
     }
     if unknown := set(chosen.groups) - set(groups):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(groups)}")

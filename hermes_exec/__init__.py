@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_exec.job import Job
     from hermes_exec.limits import Limits
     from hermes_exec.opening import open  # noqa: A004  the field's word for it
+    from hermes_exec.orchestrator import Lease, Orchestrator, Pool
     from hermes_exec.pty import Pty
     from hermes_exec.result import Event, Result, ShellState, Truncation
     from hermes_exec.session import Session
@@ -47,11 +48,14 @@ _HOME = {
     "Forward": "forward",
     "HermesError": "errors",
     "Job": "job",
+    "Lease": "orchestrator",
     "Limits": "limits",
+    "Orchestrator": "orchestrator",
     "OutcomeUnknown": "errors",
     "PlaceError": "errors",
     "PlaceGone": "errors",
     "PlaceUnavailable": "errors",
+    "Pool": "orchestrator",
     "ProtocolError": "errors",
     "Pty": "pty",
     "Receiver": "backend",
@@ -83,11 +87,14 @@ __all__ = [
     "Forward",
     "HermesError",
     "Job",
+    "Lease",
     "Limits",
+    "Orchestrator",
     "OutcomeUnknown",
     "PlaceError",
     "PlaceGone",
     "PlaceUnavailable",
+    "Pool",
     "ProtocolError",
     "Pty",
     "Receiver",

@@ -127,6 +127,11 @@ class Backend(ABC):
         """A one-line target that opens the same place again, without secrets."""
 
     @property
+    def place(self) -> str:
+        """While it is open: what a profile's ``attach_field`` has to say to find what ``open`` created."""
+        return ""
+
+    @property
     def pythons(self) -> Sequence[str]:
         """Interpreters to try in the place, best first; empty where only the plain carrier serves."""
         return ("/usr/bin/python3", "python3", "/usr/libexec/platform-python")
@@ -140,6 +145,11 @@ class Backend(ABC):
     def reattaches(self) -> bool:
         """Whether a second ``spawn`` finds what the first one left running there, as a reconnection has to."""
         return True
+
+    @property
+    def near(self) -> bool:
+        """True when what is spawned runs as this user among this process's own, so that /proc shows its pipes."""
+        return False
 
     @classmethod
     @abstractmethod

@@ -56,6 +56,8 @@ class Context:
     job_lease_s: float = DEFAULT_JOB_LEASE_S
     """For jobs that are started without a cap."""
     closed: bool = False
+    suspended: bool = False
+    """Whether its holder has stopped the place, so that no answer means nothing."""
 
     def check_open(self) -> None:
         """Raise Closed after the terminal's end."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Carrier
+    from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
 
 _log = logging.getLogger("hermes_exec.place")
@@ -97,6 +98,20 @@ async def open_terminal(
     audit: bool | None,
 ) -> Terminal:
     """See ``open``."""
+    plan = plan_of(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier)
+    return await open_plan(plan, plan.audit(wanted=audit))
+
+
+def plan_of(
+    target: str | Backend | None,
+    *,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    max_output: int | None = None,
+    lease_s: float | None = None,
+    carrier: str | None = None,
+) -> Plan:
+    """What ``open`` is asked for, on top of what the configuration says; touches nothing outside the process."""
     plan = Plan(target)
     if cwd is not None:
         plan.cwd = cwd
@@ -105,11 +120,20 @@ async def open_terminal(
     plan.lease_s = plan.lease_s if lease_s is None else lease_s
     if max_output is not None:
         plan.max_output = max_output
-    return await open_plan(plan, plan.audit(wanted=audit))
+    return plan
 
 
 async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
     """Open what was planned; see ``open``."""
+    return terminal_of(plan, await open_carrier(plan), audit)
+
+
+async def open_carrier(plan: Plan) -> Carrier:
+    """Open the place and the way to it.
+
+    Raises:
+        PlaceUnavailable: it could not be opened; nothing is left behind.
+    """
     _log.info("opening", extra={"target": plan.target, "type": plan.backend.type})
     since = time.monotonic()
     plan.backend.lease_s = plan.lease_s
@@ -121,6 +145,11 @@ async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
         raise
     if _log.isEnabledFor(logging.INFO):
         _log.info("opened", extra={**_facts(carrier, plan), "took_s": round(time.monotonic() - since, 3)})
+    return carrier
+
+
+def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
+    """A Terminal for a place that is open."""
     return Terminal(
         plan.backend,
         carrier,
@@ -143,8 +172,14 @@ def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
     return facts
 
 
-async def _carrier(backend: Backend, plan: Plan) -> Carrier:
+def guest_carrier(backend: Backend, link: Link) -> Carrier:
+    """The carrier of an open link."""
     from hermes_exec.link.carrier import GuestCarrier
+
+    return GuestCarrier(link, backend.features, reconnect=backend.reattaches)
+
+
+async def _carrier(backend: Backend, plan: Plan) -> Carrier:
     from hermes_exec.link.link import Link
 
     why_no_guest = ""
@@ -158,7 +193,7 @@ async def _carrier(backend: Backend, plan: Plan) -> Carrier:
             why_no_guest = f"{error.what}; "
             _log.info("no guest, so it is tried without one", extra={"target": plan.target, "why": error.what})
         else:
-            return GuestCarrier(link, backend.features, reconnect=backend.reattaches)
+            return guest_carrier(backend, link)
     from hermes_exec.plain import PlainCarrier
 
     try:

@@ -26,12 +26,14 @@ _log = logging.getLogger("hermes_exec.config")
 class Plan:
     """Everything that is decided before a place is opened.
 
+    ``place`` is that of an opened backend, whose place is to be found again instead of created.
+
     Raises:
         ConfigError: the target or the configuration is wrong.
         Unsupported: the place is known, but not part of this version.
     """
 
-    def __init__(self, target: str | Backend | None, settings: Settings | None = None) -> None:
+    def __init__(self, target: str | Backend | None, settings: Settings | None = None, *, place: str = "") -> None:
         self.target = ""
         self.cwd: str | None = None
         self.env: dict[str, str] = {}
@@ -53,10 +55,10 @@ class Plan:
         elif target in {None, "local"} and settings is None and _nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:
-            self._resolve(target, settings)
+            self._resolve(target, settings, place)
         self.target = self.target or self.backend.target
 
-    def _resolve(self, target: str | None, settings: Settings | None) -> None:
+    def _resolve(self, target: str | None, settings: Settings | None, place: str) -> None:
         from hermes_exec.config.load import load_settings, resolve  # pydantic takes 0.2 s to import
 
         if settings is None:
@@ -72,7 +74,10 @@ class Plan:
         self.timeout_s = settings.limits.timeout_s
         if settings.limits.max_output is not None:
             self.max_output = settings.limits.max_output
-        self.backend = self._chained(resolved.chain)
+        profile = resolved.profile
+        if place and profile.attach_field:
+            profile = profile.model_copy(update={profile.attach_field: place})
+        self.backend = self._chained((profile, *resolved.chain[1:]))
 
     def _chained(self, chain: Sequence[Profile]) -> Backend:
         """The backend of the innermost place, around those that it is inside of."""

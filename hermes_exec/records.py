@@ -45,6 +45,8 @@ class GuestRecord:
     python: str
     uid: int
     interpreter: str
+    place: str = ""
+    """What a profile's ``attach_field`` has to say to find the place again, where opening created it."""
 
     def __post_init__(self) -> None:
         """Refuse what no guest has: both guests and files are written by others.
@@ -67,8 +69,9 @@ class GuestRecord:
     @classmethod
     def of(cls, target: str, identity: Mapping[str, Any]) -> GuestRecord:
         """The record of a guest whose ``Link.identity`` is known."""
-        own = {field.name for field in fields(cls)} - {"target", "created"}
-        return cls(target=target, created=time.time(), **{name: identity[name] for name in own})
+        own = {field.name for field in fields(cls)} - {"target", "created", "place"}
+        known = {name: identity[name] for name in own}
+        return cls(target=target, created=time.time(), place=identity.get("place", ""), **known)
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -178,6 +178,7 @@ class Terminal(Access):
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
+        self._context.suspended = True
         await self._backend.suspend()
 
     async def resume(self) -> None:
@@ -188,6 +189,7 @@ class Terminal(Access):
         """
         self._context.check_open()
         await self._backend.resume()
+        self._context.suspended = False
 
     async def close(self, *, keep: bool = False) -> None:
         """End everything but jobs, and let go of the place. Safe to call twice.

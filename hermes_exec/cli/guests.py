@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.cli.places import planned
 from hermes_exec.cli.say import note
-from hermes_exec.errors import HermesError, PlaceUnavailable, UsageError
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
 from hermes_exec.job import Job, list_jobs
 from hermes_exec.link.link import Link
 from hermes_exec.ptystatus import PtyStatus, list_ptys
@@ -50,7 +50,7 @@ async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]
 async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            plan = planned(record.target)
+            plan = planned(record.target, record.place)
             await plan.backend.open()
             stack.push_async_callback(plan.backend.close, keep=True)
             link = Link(plan.backend, env={}, cwd=None)
@@ -60,6 +60,8 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
             return Guest(record, link, await list_jobs(link), ptys)
     except TimeoutError:
         note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
+    except PlaceGone:
+        remove_record(record.id)
     except PlaceUnavailable as error:
         if "guest is gone" in error.what or "started anew" in error.what:
             remove_record(record.id)

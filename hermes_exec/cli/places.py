@@ -75,8 +75,10 @@ def settings() -> Settings:
     return found
 
 
-def planned(on: str | None) -> Plan:
+def planned(on: str | None, place: str = "") -> Plan:
     """What there is to know about a place before it is opened; its secrets are kept from now on.
+
+    ``place`` is what ``open`` once created there, to be found again.
 
     Raises:
         ConfigError: the target or the configuration is wrong.
@@ -84,7 +86,7 @@ def planned(on: str | None) -> Plan:
     """
     from hermes_exec.plan import Plan
 
-    plan = Plan(on)
+    plan = Plan(on, place=place)
     if plan.secrets:
         _keep_secrets(plan)
     if plan.logs or (plan.secrets and _log_is_asked_for()):

@@ -69,7 +69,10 @@ def doctor(
     *,
     reap: Annotated[
         bool,
-        typer.Option("--reap", help="Remove what crashed guests left here, and containers whose lease is over."),
+        typer.Option(
+            "--reap",
+            help="End what dead orchestrators and crashed guests left, and remove containers whose lease is over.",
+        ),
     ] = False,
     json: Json = False,
 ) -> int:
@@ -128,6 +131,7 @@ def _ourselves() -> list[Check]:
     import platform
     import sys
 
+    from hermes_exec.cli import orchestrators
     from hermes_exec.cli.places import settings
     from hermes_exec.config.load import check
     from hermes_exec.config.paths import state_folder
@@ -148,7 +152,7 @@ def _ourselves() -> list[Check]:
         checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
     else:
         checks.append(Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…"))
-    return checks
+    return [*checks, orchestrators.check()]
 
 
 async def _place(text: str) -> list[Kind]:
@@ -210,19 +214,22 @@ async def _look(terminal: Any) -> list[Check]:
 
 
 async def _reap(*, json: bool) -> int:
-    from hermes_exec.cli.reaping import reap
+    from hermes_exec.cli import orchestrators
+    from hermes_exec.cli.reaping import Swept, reap
 
+    settled = await orchestrators.settle()
     swept = reap()
     places = [each for found in await asyncio.gather(*map(_reap_kind, known_types())) for each in found]
+    removed: list[Swept | Leftover] = [*swept, *places]
     if json:
-        show_json([*map(asdict, swept), *map(asdict, places)])
-    elif swept or places:
+        show_json([asdict(each) for each in removed])
+    elif removed:
         rows = [[each.folder, str(len(each.ended)), each.left] for each in swept]
         rows += [[each.target, "", each.left] for each in places]
         show_table(("REMOVED", "PROCESSES ENDED", "LEFT"), rows)
     else:
         note("nothing is left of crashed guests or of vanished orchestrators")
-    return CHECK_FAILED if any([each.left for each in swept] + [each.left for each in places]) else 0
+    return CHECK_FAILED if any(each.left for each in removed) or not settled else 0
 
 
 async def _reap_kind(name: str) -> list[Leftover]:

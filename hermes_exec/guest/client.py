@@ -7,6 +7,7 @@ new connection needs to go on is in the client, so a cut at any byte loses and r
 
 from . import wire
 from .inlet import Inlet
+from .loan import LendingOutlet
 from .outlet import Outlet
 
 TYPE_CHECKING = False
@@ -33,10 +34,14 @@ class Request:
         self.answer: "bytes | None" = None
         self.cancel: "Callable[[], None]" = lambda: None
 
-    def outlet(self, channel: int) -> Outlet:
-        """A new stream towards the client."""
+    def outlet(self, channel: int, *, bulk: bool = False) -> Outlet:
+        """A new stream towards the client; a pipe that may carry much (``bulk``) can be lent to it."""
         client = self.client
-        outlet = self.outlets[channel] = Outlet(client.server.loop, client.ready, self.number, channel)
+        if bulk and client.near:
+            outlet: "Outlet" = LendingOutlet(client, self.number, channel)
+        else:
+            outlet = Outlet(client.server.loop, client.ready, self.number, channel)
+        self.outlets[channel] = outlet
         if client.connection is None:
             outlet.spool_to(client.server.spool_folder)
         return outlet
@@ -83,6 +88,7 @@ class Client:
         self.lease_s = 900.0
         self.env: "dict[bytes, bytes]" = {}
         self.cwd = b"/"
+        self.near = False
         self.connection: "Connection | None" = None
         self.requests: "dict[int, Request]" = {}
         self.highest = 0

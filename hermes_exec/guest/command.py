@@ -87,7 +87,7 @@ class Command:
         for channel in (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR):
             ours, theirs = os.pipe()
             os.set_blocking(ours, False)
-            outlet = self.request.outlet(channel)
+            outlet = self.request.outlet(channel, bulk=True)
             outlet.on_disk_full = self.disk_full
             outlet.read_from(ours)
             pipes.append((outlet, ours, theirs))

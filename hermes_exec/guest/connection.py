@@ -9,6 +9,8 @@ import struct
 from _collections import deque
 
 from . import wire
+from .loan import LendingOutlet
+from .outlet import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Connection:
         self.on_closed: "Callable[[], None]" = lambda: None
         os.set_blocking(fd_in, False)
         os.set_blocking(fd_out, False)
+        enlarge(fd_out)
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
@@ -117,10 +120,10 @@ class Connection:
             self._attach(wire.unpack(payload))
         elif kind == wire.REQUEST:
             client.request(number, payload)
-        elif kind == wire.CREDIT:
+        elif kind in (wire.CREDIT, wire.RETURN):
             request = client.requests.get(number)
             if request is not None and channel in request.outlets:
-                request.outlets[channel].consumed(wire.OFFSET.unpack(payload)[0])
+                _tell_outlet(request.outlets[channel], kind, payload)
         elif kind == wire.FORGET:
             for (forgotten,) in wire.OFFSET.iter_unpack(payload):
                 client.forget(forgotten)
@@ -221,3 +224,11 @@ class Connection:
                 return True
             done -= len(part)
         return False
+
+
+def _tell_outlet(outlet: "Outlet", kind: int, payload: bytes) -> None:
+    """What the reader of a stream says of it."""
+    if kind == wire.CREDIT:
+        outlet.consumed(wire.OFFSET.unpack(payload)[0])
+    elif isinstance(outlet, LendingOutlet):
+        outlet.returned(*wire.RETURNED.unpack(payload))

@@ -139,7 +139,7 @@ class Operation:
         self._answer: "dict[str, Any] | None" = None
         self._stopping = False
         self._output = -1
-        self._outlet = request.outlet(wire.STDOUT)
+        self._outlet = request.outlet(wire.STDOUT, bulk=True)
         if arguments["do"] in _WITH_INPUT:
             request.expect_input()
         request.cancel = self._cancel

@@ -1,10 +1,10 @@
 """Memory for bulk data, the same file on both sides."""
 
-_KEPT = 4 << 20
+_KEPT = 1 << 20
 
 
 def keep_freed_memory() -> None:
-    """Make the C library keep up to 8 MiB that were freed, rather than give them back to the kernel.
+    """Make the C library keep up to 2 MiB that were freed, rather than give them back to the kernel.
 
     A gigabyte read in pieces otherwise takes most of its pages anew from the kernel, which costs more than
     reading it. glibc keeps twice the size of the largest block that it ever gave back whole, up to 64 MiB

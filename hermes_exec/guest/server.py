@@ -43,6 +43,7 @@ class Server:
             client = self.clients[name] = Client(self, name)
         client.lease_s = float(hello["lease_s"])
         client.env = hello["env"]
+        client.near = bool(hello.get("near"))
         client.cwd = os.path.join(os.environb.get(b"HOME") or b"/", hello.get("cwd") or b"")
         return client
 

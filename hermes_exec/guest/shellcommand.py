@@ -82,7 +82,7 @@ class ShellCommand(Command):
     def connect(self, fds: "list[int]") -> None:
         """Send what comes out of these pipes as the output of this command."""
         channels = (wire.STDOUT,) if self.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
-        self.outlets = [self.request.outlet(channel) for channel in channels]
+        self.outlets = [self.request.outlet(channel, bulk=True) for channel in channels]
         for outlet, fd in zip(self.outlets, fds):
             outlet.on_disk_full = self.disk_full
             outlet.read_from(fd)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 
-ATTACH, REQUEST, DATA, EOF, CREDIT, CANCEL, FORGET, LOAD, BYE = range(1, 10)
-WELCOME, RESULT, EVENT, FATAL = range(16, 20)
+ATTACH, REQUEST, DATA, EOF, CREDIT, CANCEL, FORGET, LOAD, BYE, RETURN = range(1, 11)
+WELCOME, RESULT, EVENT, FATAL, LEND, RECALL = range(16, 22)
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -30,6 +30,10 @@ MAX_DEPTH = 16
 
 HEADER = struct.Struct(">IBBQ")
 OFFSET = struct.Struct(">Q")
+RETURNED = struct.Struct(">QQ")
+"""In RETURN: the stream was read up to here, and used up to there."""
+LENT = struct.Struct(">IIQ")
+"""In LEND: the guest's process id, the number of its descriptor, and the pipe's inode."""
 
 
 class WireError(ValueError):

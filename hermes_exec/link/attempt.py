@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
+from hermes_exec.guest.heap import keep_freed_memory
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,6 +58,7 @@ class Attempt:
     """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
 
     def __init__(self, link: Link) -> None:
+        keep_freed_memory()
         self.nonce = f"<hx {os.urandom(12).hex()}>"
         self.welcome: asyncio.Future[Welcome] = link.loop.create_future()
         self.stderr = b""

@@ -16,8 +16,8 @@ from pathlib import Path
 
 _GUEST = "hermes_exec.guest"
 CORE = (
-    "wire", "heap", "loop", "spool", "outlet", "inlet", "native", "tree", "runner", "client", "connection", "server",
-    "process", "command", "shelltext", "folders", "orphans", "shell", "polled", "shellcommand", "outputs",
+    "wire", "heap", "loop", "spool", "outlet", "loan", "inlet", "native", "tree", "runner", "client", "connection",
+    "server", "process", "command", "shelltext", "folders", "orphans", "shell", "polled", "shellcommand", "outputs",
     "lookout", "session", "sessions", "leftovers", "main",
 )  # fmt: skip
 """In the order of their imports of each other; the last one is run."""

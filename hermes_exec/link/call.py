@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.guest import wire
+from hermes_exec.link.borrowed import Borrowed
 
 if TYPE_CHECKING:
     from hermes_exec.carrier import Running, Sink
@@ -61,7 +62,7 @@ class Call:
     """A request: its answer, its output through a sink, its input, and what a new connection needs of it."""
 
     __slots__ = (
-        "_consumed", "_drained", "_ended", "_link", "_queue", "_sent", "_told", "_written",
+        "_borrowed", "_consumed", "_drained", "_ended", "_link", "_queue", "_sent", "_told", "_written",
         "answer", "cancelled", "frame", "number", "received", "sink",
     )  # fmt: skip
 
@@ -80,6 +81,7 @@ class Call:
         self._sent = 0
         self._ended = False
         self._drained: asyncio.Future[None] | None = None
+        self._borrowed: dict[int, Borrowed] = {}
 
     def feed(self, channel: int, data: bytes) -> None:
         """Bytes of output came."""
@@ -92,6 +94,32 @@ class Call:
         if total - self._told[channel] >= wire.WINDOW // 4:
             self._told[channel] = total
             self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
+        if self._borrowed and channel in self._borrowed:
+            self._borrowed[channel].go_on()
+
+    def room(self, channel: int) -> bool:
+        """Whether more of this output may be read before some of it is used up."""
+        return self.received[channel] - self._consumed[channel] < wire.WINDOW
+
+    def borrow(self, channel: int, payload: bytes) -> None:
+        """Read a stream's pipe ourselves from here on; where that cannot be, it is given back at once."""
+        try:
+            self._borrowed[channel] = Borrowed(self._link, self, channel, payload)
+        except OSError:
+            self.give_back(channel)
+
+    def give_back(self, channel: int) -> None:
+        """Let the guest read a stream's pipe again, from where we are."""
+        borrowed = self._borrowed.pop(channel, None)
+        if borrowed is not None:
+            borrowed.close()
+        offsets = wire.RETURNED.pack(self.received[channel], self._consumed[channel])
+        self._link.send(wire.frame(wire.RETURN, channel, self.number, offsets))
+
+    def let_go(self) -> None:
+        """Read no pipe ourselves any more: the guest is out of reach, or has answered."""
+        while self._borrowed:
+            self._borrowed.popitem()[1].close()
 
     async def result(self) -> dict[str, Any]:
         """Wait for the answer.
@@ -173,12 +201,14 @@ class Call:
 
     def answered(self, answer: dict[str, Any]) -> None:
         """The outcome is there."""
+        self.let_go()
         self._wake()
         if not self.answer.done():
             self.answer.set_result(answer)
 
     def failed(self, error: Exception) -> None:
         """There will be no answer."""
+        self.let_go()
         self._wake()
         if not self.answer.done():
             self.answer.set_exception(error)

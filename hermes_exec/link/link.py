@@ -1,8 +1,7 @@
 """The link: one channel to one guest, and a new channel whenever that one breaks.
 
-Requests carry rising ids. After a break the guest says which ids it has seen and how much of each input;
-what it has not seen is sent again, what it has seen never is. When the guest itself is gone, every
-request that had no answer ends with ``OutcomeUnknown``.
+Requests carry rising ids. After a break the guest says which it has seen and how much of each input; only the
+rest is sent again. When the guest itself is gone, requests without an answer end with ``OutcomeUnknown``.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
-from hermes_exec.guest.heap import keep_freed_memory
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome
+from hermes_exec.link.borrowed import Loans
 from hermes_exec.link.call import Call, Discard, Receipts
 from hermes_exec.link.parts import Parts
 
@@ -44,7 +43,6 @@ class Link:
         lease_s: float = 900.0,
         python: str | None = None,
     ) -> None:
-        keep_freed_memory()
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
         self.stays = False
@@ -60,6 +58,7 @@ class Link:
         self._python = ""
         self._number = 0
         self._calls: dict[int, Call] = {}
+        self._loans = Loans(self._calls, near=backend.near)
         self._attempt: Attempt | None = None
         self._channel: Channel | None = None
         self._parts = Parts(self.send, same_python=self._same)
@@ -91,16 +90,25 @@ class Link:
             remedy='install Python 3.6 or later in the place, or set carrier = "plain"',
         )
 
-    async def attach(self, guest: Mapping[str, Any], python: str) -> None:
-        """Become another client of a guest that is there already; ``guest`` is its ``identity``."""
+    async def attach(self, guest: Mapping[str, Any], python: str, client: bytes | None = None) -> None:
+        """Become a client of a guest that is there already; ``guest`` is its ``identity``.
+
+        That is a new client, or the ``client`` of a process that is gone, to which its requests then belong.
+        """
         self.guest = dict(guest)
         self._python = python
-        await self._bridge(known=False)
+        self._client = client or self._client
+        self._number = (await self._bridge(known=client is not None)).highest
+
+    @property
+    def client(self) -> bytes:
+        """What the guest knows this client by."""
+        return self._client
 
     @property
     def identity(self) -> dict[str, Any]:
         """What ``attach`` needs to find this guest again."""
-        return {**self.guest, "interpreter": self._python}
+        return {**self.guest, "interpreter": self._python, "place": self._backend.place}
 
     @property
     def connected(self) -> bool:
@@ -163,7 +171,7 @@ class Link:
         if self._channel is not None:
             self._channel.abandon()
 
-    def on_frame(self, kind: int, _: int, number: int, payload: bytes) -> None:
+    def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
         """A whole frame came."""
         if kind == wire.RESULT:
             answer: Any = wire.unpack(payload)
@@ -177,6 +185,8 @@ class Link:
             call = self._calls.get(number)
             if call is not None:
                 call.credited(wire.OFFSET.unpack(payload)[0])
+        elif kind in {wire.LEND, wire.RECALL}:
+            self._loans.told(kind, channel, number, payload)
         elif kind == wire.WELCOME:
             attempt = self._attempt
             if attempt is not None and not attempt.welcome.done():
@@ -188,12 +198,9 @@ class Link:
                 self.stays = True
                 self._drop_channel()
                 self._gone.set()
-        elif kind == wire.EVENT:
-            pass
         elif kind == wire.FATAL:
-            message = str(wire.unpack(payload)["message"])
-            raise wire.WireError(message)
-        else:
+            raise wire.WireError(str(wire.unpack(payload)["message"]))
+        elif kind != wire.EVENT:
             raise wire.WireError(f"frame kind {kind}")
 
     def on_data(self, channel: int, number: int, data: bytes | memoryview) -> None:
@@ -208,6 +215,8 @@ class Link:
 
     def on_closed(self, attempt: Attempt) -> None:
         """A channel is gone: get a new one unless that was wanted."""
+        if attempt is self._attempt:
+            self._loans.let_go()
         if attempt is not self._attempt or self._channel is None:
             return
         self._channel = None
@@ -245,6 +254,7 @@ class Link:
             "lease_s": self._lease_s,
             "env": self._env,
             "cwd": self._cwd,
+            "near": self._loans.near,
             "received": [[call.number, *call.received] for call in self._calls.values()],
         }
         return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
@@ -294,5 +304,6 @@ class Link:
 
     def _drop_channel(self) -> None:
         channel, self._channel = self._channel, None
+        self._loans.let_go()
         if channel is not None:
             channel.abandon()

@@ -68,7 +68,7 @@ def test_a_dockerfile_is_built_with_its_arguments_and_its_settings_hold(run: Any
 
 
 def test_the_same_content_is_built_once_and_a_change_is_built(run: Any, dock: Engine, context: Path) -> None:
-    options = {"dockerfile": context / "Dockerfile"}
+    options: dict[str, Any] = {"dockerfile": context / "Dockerfile"}
     run(shown(dock, "true", **options))
     first = built(dock)
     assert len(first) == 1

@@ -45,7 +45,6 @@ async def shown(opened: Opened, command: str, **options: Any) -> str:
         ),
         ({"security_opt": ["no-new-privileges"]}, "grep NoNewPrivs /proc/self/status | cut -f2", "1\n"),
     ],
-    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
 def test_an_option_holds_in_the_container(
     run: Any, opened: Opened, options: dict[str, Any], command: str, wanted: str

@@ -80,6 +80,8 @@ class CuttingChannel(Channel, Receiver):
         self._up, self._down = limits
         self.sent = 0
         self.taken = 0
+        self.cut_in: tuple[bytes, int] | None = None
+        """Break at so many bytes from the beginning of the first frame, either way, that begins like this."""
         self.inner: Channel
 
     def cut_after(self, up: int | None, down: int | None) -> None:
@@ -88,8 +90,14 @@ class CuttingChannel(Channel, Receiver):
         if up == 0 or down == 0:
             self.inner.abandon()
 
+    def _where(self, data: bytes, limit: int | None) -> int | None:
+        if self.cut_in is None or self.cut_in[0] not in data:
+            return limit
+        return data.index(self.cut_in[0]) + self.cut_in[1]
+
     def write(self, *parts: bytes | memoryview) -> None:
         self.sent += sum(map(len, parts))
+        self._up = self._where(b"".join(parts), self._up)
         if self._up is None:
             self.inner.write(*parts)
             return
@@ -102,6 +110,7 @@ class CuttingChannel(Channel, Receiver):
 
     def received(self, data: bytes, /) -> None:
         self.taken += len(data)
+        self._down = self._where(data, self._down)
         if self._down is None:
             self._receiver.received(data)
             return
@@ -144,14 +153,19 @@ class CuttingBackend(LocalBackend):
     """This machine, over channels that break as told.
 
     ``limits`` are those of the next channels after the first, which holds. ``gate`` holds new channels
-    back while it is not set.
+    back while it is not set. ``near`` lets bulk output go around the channels.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, near: bool = False) -> None:
+        self._near = near
         self.limits: deque[Limits] = deque()
         self.channels: list[CuttingChannel] = []
         self.gate = asyncio.Event()
         self.gate.set()
+
+    @property
+    def near(self) -> bool:
+        return self._near
 
     @property
     def channel(self) -> CuttingChannel:

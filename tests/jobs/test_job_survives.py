@@ -305,7 +305,7 @@ def test_the_record_holds_no_environment(backend: LocalBackend, state: Path, bou
         text = only_file(state)
         assert "hunter" not in text
         assert set(json.loads(text)) == {
-            "id", "target", "created", "folder", "host", "boot", "python", "uid", "interpreter",
+            "id", "target", "created", "folder", "host", "boot", "python", "uid", "interpreter", "place",
         }  # fmt: skip
         await job.wait()
         await job.prune()

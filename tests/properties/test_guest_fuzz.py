@@ -49,7 +49,7 @@ PAYLOADS = st.one_of(
 NUMBERS = st.integers(0, 4) | st.integers(0, 2**64 - 1)
 KINDS = st.sampled_from([
     wire.REQUEST, wire.REQUEST, wire.REQUEST, wire.DATA, wire.EOF, wire.CREDIT, wire.CANCEL, wire.FORGET,
-    wire.BYE, wire.ATTACH, wire.WELCOME, wire.RESULT, 0, 77,
+    wire.BYE, wire.ATTACH, wire.WELCOME, wire.RESULT, wire.RETURN, 0, 77,
 ])  # fmt: skip
 FRAMES = st.tuples(KINDS, st.integers(0, 3) | st.just(255), NUMBERS, PAYLOADS).map(lambda parts: wire.frame(*parts))
 HELLO: dict[str, Any] = {"known": False, "lease_s": 0.2, "env": {}, "cwd": None, "received": []}

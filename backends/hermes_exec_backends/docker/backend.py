@@ -12,7 +12,7 @@ import secrets
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Backend, Channel, Check, Leftover, Receiver
-from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.docker import lease
 from hermes_exec_backends.docker.container import Container
 from hermes_exec_backends.docker.creating import create, reusable
@@ -52,6 +52,11 @@ class DockerBackend(Backend):
     def target(self) -> str:
         """``docker:@NAME`` while the container is there, so that it is found again; else ``docker:IMAGE``."""
         return f"docker:@{self._name}" if self._name else self._profile.target_text()
+
+    @property
+    def place(self) -> str:
+        """The container's name."""
+        return self._name
 
     @property
     def pythons(self) -> Sequence[str]:
@@ -110,7 +115,7 @@ class DockerBackend(Backend):
         except Refused as error:
             if error.status != _NOT_FOUND:
                 raise
-            raise PlaceUnavailable(f"docker: there is no container {name!r}", remedy="docker ps") from error
+            raise PlaceGone(f"docker: there is no container {name!r}", remedy="docker ps") from error
         death = await container.death()
         if death:
             remedy = "docker unpause" if found["State"].get("Paused") else "docker start"

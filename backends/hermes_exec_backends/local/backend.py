@@ -84,6 +84,11 @@ class LocalBackend(Backend):
         """True: see ``pythons``."""
         return bool(sys.executable)
 
+    @property
+    def near(self) -> bool:
+        """True: its pipes are this machine's."""
+        return sys.platform == "linux"
+
     @classmethod
     def from_profile(cls, profile: Profile) -> LocalBackend:  # noqa: ARG003  every profile has these options
         """A local place has no options of its own."""

@@ -1,0 +1,173 @@
+"""Bulk output whose pipe the reader takes over: the same promises as for what goes through the channel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.guest import wire
+from hermes_exec.testing.place import link
+from tests.faults.rig import CuttingBackend
+from tests.faults.test_memory import at_rest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_exec.result import Result
+    from hermes_exec.stream import Stream
+    from hermes_exec.testing import Place
+
+MIB = 1 << 20
+LAST = 2_000_000
+NUMBERS = b"".join(b"%d\n" % n for n in range(1, LAST + 1))
+COMMANDS = [["seq", "1", str(LAST)], f"seq 1 {LAST}"]
+IDS = ["argv", "session"]
+
+
+@pytest.fixture
+def backend() -> CuttingBackend:
+    return CuttingBackend(near=True)
+
+
+async def read_to(stream: Stream, size: int) -> bytes:
+    """At least so many bytes of a stream."""
+    pieces: list[bytes] = []
+    got = 0
+    while got < size:
+        event = await anext(stream)
+        pieces.append(event.data)
+        got += len(event.data)
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=IDS)
+def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
+    place: Place, backend: CuttingBackend, command: str | list[str]
+) -> None:
+    async def stream() -> bytes:
+        terminal = await place.shared()
+        return b"".join([event.data async for event in terminal.stream(command)])
+
+    assert place.run(stream()) == NUMBERS
+    assert backend.channel.taken < len(NUMBERS) // 2
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=IDS)
+def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
+    place: Place, backend: CuttingBackend, command: str | list[str]
+) -> None:
+    async def stream() -> bytes:
+        terminal = await place.shared()
+        got = b""
+        stream = terminal.stream(command)
+        while len(got) < len(NUMBERS):
+            got += await read_to(stream, min(700_001, len(NUMBERS) - len(got)))
+            link(terminal).cut()
+        assert [event.data async for event in stream] == [b""]
+        return got
+
+    assert place.run(stream(), 60) == NUMBERS
+    assert len(backend.channels) > 10
+
+
+@pytest.mark.parametrize("kind", [wire.LEND, wire.RETURN])
+@pytest.mark.parametrize("at", [0, 1, 14, 21, 22, 30])
+def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
+    place: Place, backend: CuttingBackend, kind: int, at: int
+) -> None:
+    async def stream() -> bytes:
+        terminal = await place.shared()
+        size = wire.LENT.size if kind == wire.LEND else wire.RETURNED.size
+        backend.channel.cut_in = struct.pack(">IBB", size, kind, wire.STDOUT), at
+        return b"".join([event.data async for event in terminal.stream(COMMANDS[0])])
+
+    assert place.run(stream()) == NUMBERS
+    assert len(backend.channels) == 2 or at > wire.HEADER.size + wire.RETURNED.size - 1
+
+
+def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: Place, backend: CuttingBackend) -> None:
+    async def stream() -> bytes:
+        terminal = await place.shared()
+        stream = terminal.stream(COMMANDS[0])
+        got = await read_to(stream, MIB)
+        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, usual[1]))
+        try:
+            return got + b"".join([event.data async for event in stream])
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+
+    assert place.run(stream()) == NUMBERS
+    assert backend.channel.taken > len(NUMBERS)
+
+
+def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: Place) -> None:
+    async def stall() -> None:
+        terminal = await place.shared()
+        async with terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1) as stream:
+            first = await read_to(stream, 16 * MIB)
+            assert await at_rest(int(first.split(b"\n")[0])) < len(first) + 12 * MIB
+
+    place.run(stall())
+
+
+def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: Place) -> None:
+    async def endless() -> Result:
+        terminal = await place.shared()
+        result = await terminal.run(["cat", "/dev/zero"], timeout=1.5, grace_s=0.1, max_output=1000)
+        assert (await terminal.run("echo well", timeout=10)).stdout == b"well\n"
+        return result
+
+    assert place.run(endless()).timed_out
+
+
+def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(place: Place, backend: CuttingBackend) -> None:
+    async def away() -> tuple[bytes, int | None]:
+        terminal = await place.shared()
+        stream = terminal.stream(["sh", "-c", f"seq 1 {LAST}; exit 3"])
+        got = await read_to(stream, 6 * MIB)
+        backend.gate.clear()
+        backend.channel.cut_after(None, 0)
+        await asyncio.sleep(1.0)  # it runs on, and into the spool
+        backend.gate.set()
+        events = [event async for event in stream]
+        assert events[-1].result is not None
+        return got + b"".join(event.data for event in events), events[-1].result.exit_code
+
+    assert place.run(away()) == (NUMBERS, 3)
+
+
+def test_a_child_in_the_background_does_not_keep_the_pipe_from_being_given_back(place: Place) -> None:
+    async def behind() -> Result:
+        terminal = await place.shared()
+        async with await terminal.session() as session:
+            result = await session.run(f"sleep 60 & seq 1 {LAST}", max_output=len(NUMBERS))
+            assert (await session.run("echo next")).stdout == b"next\n"
+            return result
+
+    assert place.run(behind(), 30).stdout == NUMBERS
+
+
+def test_a_download_that_is_cut_while_we_have_its_pipe_arrives_whole(
+    place: Place, backend: CuttingBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "there").write_bytes(NUMBERS)
+
+    def cut(done: int, _all: int, _files: int, _all_files: int) -> None:
+        if done > (len(backend.channels) + 4) * MIB:
+            backend.channel.cut_after(None, 0)
+
+    async def fetch() -> None:
+        terminal = await place.shared()
+        await terminal.download(str(tmp_path / "there"), str(tmp_path / "here"), progress=cut)
+
+    place.run(fetch(), 60)
+    assert (tmp_path / "here").read_bytes() == NUMBERS
+    assert len(backend.channels) > 2
