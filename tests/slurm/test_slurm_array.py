@@ -28,7 +28,11 @@ def test_every_task_runs_with_its_number_and_tells_its_end(cluster: Cluster, tmp
 
     tasks = asyncio.run(run())
     assert [(task.index, task.exit_code) for task in tasks] == [(0, 0), (2, 2), (5, 5)]
-    assert [Path(task.stdout_path).read_text() for task in tasks] == ["it's $HOME 0\n", "it's $HOME 2\n", "it's $HOME 5\n"]
+    assert [Path(task.stdout_path).read_text() for task in tasks] == [
+        "it's $HOME 0\n",
+        "it's $HOME 2\n",
+        "it's $HOME 5\n",
+    ]
     assert Path(tasks[0].stderr_path).read_text() == "oh\n"
 
 
