@@ -13,7 +13,6 @@ from hermes_exec.cli.say import CHECK_FAILED, note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.registry import backend_class, known_types
-from hermes_exec.wrapper import Wrapper
 
 _PATIENCE_S = 15.0
 _WORST = ("ok", "warning", "missing")
@@ -182,8 +181,8 @@ async def _place(text: str) -> list[Kind]:
 def targets_of(backend: Backend) -> list[str]:
     """The target of a place, then of each that it is inside of."""
     found = [backend.target]
-    while isinstance(backend, Wrapper):
-        backend = backend.outer
+    while isinstance(outer := getattr(backend, "outer", None), Backend):
+        backend = outer
         if backend.target != found[-1]:
             found.append(backend.target)
     return found

@@ -69,6 +69,13 @@ class DockerBackend(Backend):
         return cls(cast("DockerProfile", profile))
 
     @classmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+        """A backend for the engine of another place."""
+        from hermes_exec_backends.docker.inside import DockerInside
+
+        return DockerInside(cast("DockerProfile", profile), outer)
+
+    @classmethod
     async def doctor(cls) -> list[Check]:
         """Look for the SDK, an engine, and what it can enforce."""
         from hermes_exec_backends.docker.doctor import checks

@@ -1,0 +1,144 @@
+"""An engine in another place, reached through that place: a socket of ours here, a process of ours there.
+
+Each connection to the socket starts ``docker system dial-stdio`` there, or where no ``docker`` program is a few
+lines of Python, and is tied to its streams. So the SDK and the raw sockets work as with an engine of this machine,
+and no port is opened on either side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend, Channel, Exit
+
+_READ = 256 << 10
+_WINDOW = 1 << 20
+_RELAY = r"""
+command -v docker >/dev/null 2>&1 && exec docker ${1:+--host "$1"} system dial-stdio
+path=${1:-/var/run/docker.sock}
+exec python3 -c '
+import os, socket, sys, threading
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+def send():
+    for data in iter(lambda: os.read(0, 1 << 18), b""): s.sendall(data)
+    s.shutdown(socket.SHUT_WR)
+threading.Thread(target=send, daemon=True).start()
+for data in iter(lambda: s.recv(1 << 18), b""):
+    while data: data = data[os.write(1, data):]
+' "${path#unix://}"
+"""
+
+
+class Tunnel:
+    """A private socket whose connections lead to the engine of an open place."""
+
+    def __init__(self, outer: Backend, wanted: str | None) -> None:
+        self._outer = outer
+        self._argv = ["/bin/sh", "-c", _RELAY, "sh", wanted or ""]
+        self._folder = Path(tempfile.gettempdir()) / f"hx-tunnel-{secrets.token_hex(8)}"
+        self._server: asyncio.Server | None = None
+        self._tied: set[asyncio.Task[None]] = set()
+        self.complaint = ""
+        """The last that a relay complained of."""
+
+    @property
+    def address(self) -> str:
+        """The address of the socket, as an engine's."""
+        return f"unix://{self._folder}/sock"
+
+    async def open(self) -> None:
+        """Listen."""
+        self._folder.mkdir(mode=0o700)
+        self._server = await asyncio.start_unix_server(self._accept, self._folder / "sock", limit=_READ)
+
+    async def close(self) -> None:
+        """End every connection. Safe to call twice."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for task in self._tied:
+            task.cancel()
+        await asyncio.gather(*self._tied, return_exceptions=True)
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / "sock").unlink()
+        self._folder.rmdir()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  the server runs this as a task
+        self._tied.add(task)
+        try:
+            await self._tie(reader, writer)
+        finally:
+            self._tied.discard(task)
+            writer.close()
+
+    async def _tie(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        back = _Back(writer)
+        try:
+            channel = back.channel = await self._outer.spawn(self._argv, back)
+        except HermesError as error:
+            self.complaint = error.what
+            return
+        try:
+            while data := await reader.read(_READ):
+                channel.write(data)
+                if channel.unsent > _WINDOW:
+                    await channel.drained()
+            channel.write_eof()
+            await back.ended.wait()
+        except OSError:
+            pass  # whoever had connected is gone
+        finally:
+            self.complaint = back.complaint or self.complaint
+            channel.kill()
+
+
+class _Back:
+    """Takes what the relay gives, at the pace of whoever has connected."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.channel: Channel | None = None
+        self.ended = asyncio.Event()
+        self.complaint = ""
+        self._writer = writer
+        self._draining: asyncio.Task[None] | None = None
+
+    def received(self, data: bytes, /) -> None:
+        """Bytes from the engine."""
+        if self._writer.is_closing():
+            return
+        self._writer.write(data)
+        if self._draining is None and self._writer.transport.get_write_buffer_size() > _WINDOW:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    async def _drain(self) -> None:
+        if self.channel is not None:
+            self.channel.pause()
+        with contextlib.suppress(OSError):
+            await self._writer.drain()
+        self._draining = None
+        if self.channel is not None and not self.ended.is_set():
+            self.channel.resume()
+
+    def stderr_received(self, data: bytes, /) -> None:
+        """Why there is no engine."""
+        self.complaint = data.decode("utf-8", "replace").strip()[-300:]
+
+    def closed(self, exit: Exit, /) -> None:
+        """The engine has hung up, or the relay is lost."""
+        self.ended.set()
+        with contextlib.suppress(OSError):
+            self._writer.write_eof()
+        if exit.lost:
+            self._writer.close()
