@@ -25,6 +25,7 @@ def sshd() -> Generator[Sshd]:
 
 
 class TestDockerOverSsh(Conformance):
+    column = "`docker` over `ssh`"
     limit_s = 60.0  # each new container takes a second on a busy machine
 
     @pytest.fixture

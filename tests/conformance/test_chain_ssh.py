@@ -32,6 +32,7 @@ def tree(sshd: Sshd) -> Path:
 
 
 class TestSingularityOverSsh(Conformance):
+    column = "`singularity` over `ssh`"
     limit_s = 60.0  # a new container takes a second on a busy machine
 
     @pytest.fixture

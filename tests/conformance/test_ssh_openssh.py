@@ -23,6 +23,8 @@ def sshd() -> Generator[Sshd]:
 
 
 class TestSshOpenssh(Conformance):
+    column = "`ssh`, by the ssh program"
+
     @pytest.fixture
     def backend(self, sshd: Sshd) -> Backend:
         return SshBackend(sshd.profile(transport="openssh"))

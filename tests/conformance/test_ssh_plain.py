@@ -23,6 +23,8 @@ def sshd() -> Generator[Sshd]:
 
 
 class TestSshPlain(Conformance):
+    column = "`ssh`, no Python there"
+
     @pytest.fixture
     def backend(self, sshd: Sshd) -> Backend:
         return SshBackend(sshd.profile())
