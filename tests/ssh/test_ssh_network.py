@@ -132,12 +132,12 @@ async def test_a_connection_that_is_reset_is_replaced(network: Network, far: Ssh
     async with opened(far) as terminal:
         await terminal.run("kept=here")
         logins = far.log().count("Accepted publickey")
-        subprocess.run([iptables, "-w", "-I", *rule], check=True)
+        await asyncio.to_thread(subprocess.run, [iptables, "-w", "-I", *rule], check=True)
         try:
             running = asyncio.ensure_future(terminal.run("echo $kept"))
             await asyncio.sleep(0.5)
         finally:
-            subprocess.run([iptables, "-w", "-D", *rule], check=True)
+            await asyncio.to_thread(subprocess.run, [iptables, "-w", "-D", *rule], check=True)
         assert (await running).stdout == b"here\n"
         await until(lambda: _logged_in(far, logins + 1))
 
