@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.wrapper import Prepared
 from hermes_exec_backends.local import LocalBackend
-from tests.conftest import require_part
+from tests.conftest import require_engines, require_part
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -181,6 +181,7 @@ def free_ports(count: int) -> list[int]:
 @contextlib.contextmanager
 def cluster(nodes: int = 3) -> Generator[Cluster]:
     """A running cluster; skips where one cannot be started."""
+    require_engines()
     for program in ("slurmctld", "slurmd", "srun", "munged", "setpriv"):
         require_part(program, "is a part of the Slurm cluster under test")
     require_part("root", "starts the daemons of Slurm", usable=os.geteuid() == 0)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec_backends.profiles.ssh import SshProfile
-from tests.conftest import require_part
+from tests.conftest import require_engines, require_part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,6 +57,7 @@ exec "$2" -D -f "$1/config" -E "$1/log"
 
 def program(name: str, why: str) -> str:
     """Where a program is, also one that an ordinary user's PATH lacks."""
+    require_engines()
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     return found or require_part(name, why)
 
