@@ -224,8 +224,12 @@ class Pty:
             self._closed = True
             for view in self.views:
                 view.hang_up()
+            swept = self._slave < 0  # then only the last of what it showed was waited for, and comes no more
             self._hang_up()
-            self._kill()
+            if swept:
+                self._end()
+            else:
+                self._kill()
 
     def _kill(self) -> None:
         if not self._over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from hermes_exec.guest import wire
 from hermes_exec.guest.heap import keep_freed_memory
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Iterable, Sequence
 
-    from hermes_exec.backend import Channel, Exit
+    from hermes_exec.backend import Backend, Channel, Exit
     from hermes_exec.link.link import Link
 
+_WELCOME_S = 60.0
 _PREAMBLE = 64 << 10
 """Bytes that login scripts may print before the guest's first word."""
 _STDERR = 4096
@@ -70,6 +72,27 @@ class Attempt:
         self._link = link
         self._before: bytes | None = b""
         self._parser = wire.Parser(link.on_frame, link.on_data, wire.MAX_REPLY)
+
+    async def reach(self, backend: Backend, words: Sequence[str], first: Iterable[bytes]) -> Welcome:
+        """Start ``words`` in the place, send what comes ``first``, and wait for the guest's first word.
+
+        Raises:
+            PlaceUnavailable: none came, or it was the last one; what was started is killed.
+        """
+        channel = self.channel = await backend.spawn(words, self)
+        channel.write(*first)
+        try:
+            async with asyncio.timeout(_WELCOME_S):
+                welcome = await asyncio.shield(self.welcome)
+        except TimeoutError:
+            channel.kill()
+            raise PlaceUnavailable(f"no guest answered within {_WELCOME_S:g} s") from None
+        except BaseException:
+            channel.kill()
+            raise
+        if self.over:
+            raise PlaceUnavailable("the channel broke as soon as the guest had answered")
+        return welcome
 
     def received(self, data: bytes, /) -> None:
         """Bytes from the guest."""

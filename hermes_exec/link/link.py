@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend, Channel
     from hermes_exec.carrier import Sink
 
-_WELCOME_S = 60.0
 _BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _CLOSE_S = 15.0
 
@@ -227,23 +226,10 @@ class Link:
 
     async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> Welcome:
         self._attempt = attempt
-        channel = await self._backend.spawn([self._python, *argv], attempt)
-        attempt.channel = channel
-        channel.write(*first)
-        try:
-            async with asyncio.timeout(_WELCOME_S):
-                welcome = await asyncio.shield(attempt.welcome)
-        except TimeoutError:
-            channel.kill()
-            raise PlaceUnavailable(f"no guest answered within {_WELCOME_S:g} s") from None
-        except BaseException:
-            channel.kill()
-            raise
-        if attempt.over:
-            raise PlaceUnavailable("the channel broke as soon as the guest had answered")
+        welcome = await attempt.reach(self._backend, [self._python, *argv], first)
         self.guest = welcome.guest
         self._parts.told(welcome.parts)
-        self._channel = channel
+        self._channel = attempt.channel
         self._gone.clear()
         return welcome
 

@@ -70,6 +70,14 @@ class Interactive(Behaviours):
             assert shown == data
 
     @needs("pty")
+    async def test_closing_it_while_it_ends_by_itself_returns(self, terminal: Terminal) -> None:
+        for _ in range(30):
+            async with await terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 1"]) as pty:
+                await seen(pty, b"in\n")
+                await pty.write(b"x")
+                await seen(pty, b"x")
+
+    @needs("pty")
     async def test_closing_it_ends_all_that_runs_in_it(self, terminal: Terminal) -> None:
         mark = marker()
         async with await terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:

@@ -116,8 +116,8 @@ from hermes_exec import Orchestrator, Pool
 from tests.faults.rig import guest_pid
 
 async def main():
-    folder, mark = sys.argv[1:]
-    async with Orchestrator({"p": Pool("local", warm=1, lease_s=60, audit=False)}) as orchestrator:
+    folder, mark, target = sys.argv[1:]
+    async with Orchestrator({"p": Pool(target, warm=1, lease_s=60, audit=False)}) as orchestrator:
         busy = await orchestrator.lease("p", key="alice")
         asyncio.ensure_future(busy.terminal.run("echo ran >> %s/trace; sleep %s" % (folder, mark)))
         kept = await orchestrator.lease("p", key="bob")
@@ -134,10 +134,10 @@ asyncio.run(main())
 
 
 @contextmanager
-def one_that_was_killed(folder: Path, mark: str = "600") -> Generator[list[int]]:
+def one_that_was_killed(folder: Path, mark: str = "600", target: str = "local") -> Generator[list[int]]:
     """One that was killed, and the pids of its two guests: alice's, and bob's that has a job."""
     with subprocess.Popen(
-        [sys.executable, "-c", ORCHESTRATOR, str(folder), mark],
+        [sys.executable, "-c", ORCHESTRATOR, str(folder), mark, target],
         stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ":".join(filter(None, sys.path))},
     ) as process:  # fmt: skip
         assert process.stdout is not None

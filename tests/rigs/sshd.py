@@ -99,12 +99,13 @@ class Sshd:
         self.key = self.new_key("key")
         shutil.copy(f"{self.key}.pub", folder / "authorized_keys")
         self.port = free_port()
+        # Of two values sshd takes the first; what follows a Match belongs to it.
+        before, *conditions = settings.format(folder=folder).partition("Match ")
+        match = "".join(conditions) + "\n"
         (folder / "config").write_text(
             f"Port {self.port}\nHostKey {self.host_key}\nAuthorizedKeysFile {folder}/authorized_keys\n"
             f"PidFile {folder}/pid\n"
-            + _SETTINGS.format(pam="yes" if pam else "no").replace("127.0.0.1", listen)
-            + settings.format(folder=folder)
-            + "\n"
+            f"{before}\n" + _SETTINGS.format(pam="yes" if pam else "no").replace("127.0.0.1", listen) + match
         )
         if ROOT:
             self._accounts()

@@ -69,7 +69,9 @@ def test_a_file_that_includes_itself_is_an_error(home: Path) -> None:
 
 
 def test_jumps_are_looked_up_themselves(home: Path) -> None:
-    text = "Host bastion\n  HostName gate.example.com\n  User gate\nHost cluster\n  ProxyJump first@outer:2200,bastion\n"
+    text = (
+        "Host bastion\n  HostName gate.example.com\n  User gate\nHost cluster\n  ProxyJump first@outer:2200,bastion\n"
+    )
     host = meant(home, text)
     assert host.jump is not None
     assert (host.jump.address, host.jump.user) == ("gate.example.com", "gate")

@@ -71,8 +71,8 @@ def test_a_key_that_needs_a_passphrase_says_so(sshd: Sshd) -> None:
 
 
 def test_a_missing_secret_is_named(sshd: Sshd) -> None:
+    key = _allowed(sshd, "lone", "-N", "open sesame")
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
-        key = _allowed(sshd, "lone", "-N", "open sesame")
         said(sshd.profile(key_path=str(key), passphrase="env:NO_SUCH_VARIABLE"))
 
 

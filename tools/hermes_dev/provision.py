@@ -39,6 +39,8 @@ PARTS = (
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
     Part("fish", "fish", "a login shell with a language of its own, before SSH"),
+    Part("iptables", "iptables", "resets connections that are open"),
+    Part("iproute2", "ip", "makes the networks that tests break"),
     Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("openssh-client", "ssh", "the other way to a host over SSH, and what makes keys"),
     Part("openssh-server", "sshd", "the server that the tests start, with users and keys of its own"),

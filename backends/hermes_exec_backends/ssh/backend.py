@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.ssh import launch
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class SshBackend(Backend):
 
     def __init__(self, profile: SshProfile) -> None:
         self._profile = profile
-        self._shared: Shared | None = None
+        self._way: Shared | None = None
 
     @property
     def target(self) -> str:
@@ -57,15 +58,13 @@ class SshBackend(Backend):
             ConfigError: the OpenSSH client's files make no sense, or a secret is missing.
         """
         from hermes_exec_backends.ssh import pool
-        from hermes_exec_backends.ssh.host import resolve
 
-        shared = pool.join(resolve(self._profile))
+        way = self._way = await pool.join(self._profile)
         try:
-            await shared.connection(interactive=True)
+            await way.connect()
         except BaseException:
-            await pool.leave(shared)
+            await self.close()
             raise
-        self._shared = shared
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
@@ -76,17 +75,14 @@ class SshBackend(Backend):
             PlaceUnavailable: it could not be started; nothing ran.
         """
         setup = self._profile.setup if argv[0] in {*self.pythons, self._profile.python} else ()
-        return await self._joined().spawn(argv, receiver, env, setup, self._profile.lease_s)
-
-    def _joined(self) -> Shared:
-        if self._shared is None:
-            raise RuntimeError("the backend is not open")
-        return self._shared
+        if self._way is None:
+            raise PlaceUnavailable("ssh: the backend is not open")
+        return await self._way.spawn(argv, receiver, env, setup, self._profile.lease_s)
 
     async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created there
         """Leave the connection; the last one to leave closes it."""
         from hermes_exec_backends.ssh import pool
 
-        shared, self._shared = self._shared, None
-        if shared is not None:
-            await pool.leave(shared)
+        way, self._way = self._way, None
+        if way is not None:
+            await pool.leave(way)

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Channel, Exit
-from hermes_exec_backends.ssh.feed import Feed, Room
+from hermes_exec_backends.ssh.feed import Room
 from hermes_exec_backends.ssh.requests import close
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import paramiko
 
     from hermes_exec.backend import Receiver
+    from hermes_exec_backends.ssh.feed import Feed
     from hermes_exec_backends.ssh.requests import Transport
     from hermes_exec_backends.ssh.wire import Wire
 
@@ -53,13 +54,13 @@ class SshChannel(Channel):
         """Be told of everything that happens to ``chan``; on any thread, before anything can."""
         self._transport = transport
         self._chan = chan
-        self._out = Feed(self._tell)
-        self._err = Feed(self._tell)
         owner: Any = chan
-        owner.in_buffer = self._out
-        owner.in_stderr_buffer = self._err
+        self._out: Feed = owner.in_buffer
+        self._err: Feed = owner.in_stderr_buffer
+        self._out.tell = self._err.tell = self._tell
         owner.out_buffer_cv = Room(chan.lock, self._tell_room)
         chan.settimeout(0.0)
+        self._tell()  # the other end of a tunnel may have spoken already
 
     def _tell(self) -> None:
         if not self._told:

@@ -10,21 +10,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def _nobody() -> None:
+    """Nobody wants to know yet."""
+
+
 class Feed:
     """What came on one stream and the loop has not taken; stands in for paramiko's BufferedPipe."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         self._parts: deque[bytes] = deque()
-        self._tell = tell
+        self.tell: Callable[[], None] = _nobody
+        """What is called when something has come."""
 
     def feed(self, data: bytes) -> None:
         """Bytes, on paramiko's thread."""
         self._parts.append(data)
-        self._tell()
+        self.tell()
 
     def close(self) -> None:
         """No more will come."""
-        self._tell()
+        self.tell()
 
     def read(self, size: int, timeout: float | None) -> bytes:  # noqa: ARG002  everything is taken, at once
         """Everything that is there."""

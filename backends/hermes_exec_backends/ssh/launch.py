@@ -46,11 +46,18 @@ def new_nonce() -> str:
 
 
 def line(
-    argv: Sequence[str | bytes], nonce: str, env: Mapping[str, str] | None = None, setup: Sequence[str] = ()
+    argv: Sequence[str | bytes],
+    nonce: str,
+    env: Mapping[str, str] | None = None,
+    setup: Sequence[str] = (),
+    *,
+    watched: bool = False,
 ) -> bytes:
     """The line that makes the host's ``sh`` start ``argv``.
 
     With ``setup`` these shell lines run before, in a login shell, because that is where ``module`` comes from.
+    ``watched`` keeps a shell above the program that exits with 128 + N when signal N ended it, for a way back
+    on which a signal would be lost.
 
     Raises:
         UsageError: a word or a variable's name can be given to no program.
@@ -59,10 +66,11 @@ def line(
     if any(b"\0" in word for word in words):
         raise UsageError("a word of the command holds a NUL, which no program can be given")
     exports = [b"export %b=%b; " % (_name(name), quote(os.fsencode(value))) for name, value in (env or {}).items()]
-    start = b"echo %b; echo %b >&2; " % (nonce.encode(), nonce.encode()) + _exec(argv[0], setup)
+    start = b"echo %b; echo %b >&2; " % (nonce.encode(), nonce.encode())
+    start += _exec(argv[0], setup, watched=watched)
     # The standard gives IFS at the start of a shell as space, tab, newline: the one way to a newline on one line.
     text = b"n=${IFS#??}; set -- " + b" ".join(map(quote, words)) + b"; "
-    # The login shell has replaced itself and counted down; at level 0 a bash would read its .bashrc again (Debian's does).
+    # The login shell has replaced itself and counted down; at level 0 Debian's bash would read its .bashrc again.
     text += b"SHLVL=1; export SHLVL; " + b"".join(exports)
     if setup:
         lines = b"{\n" + b"\n".join(map(os.fsencode, setup)) + b"\n} </dev/null\n" + start
@@ -83,9 +91,9 @@ def _name(name: str) -> bytes:
     return name.encode()
 
 
-def _exec(program: str | bytes, setup: Sequence[str]) -> bytes:
+def _exec(program: str | bytes, setup: Sequence[str], *, watched: bool) -> bytes:
     if program not in {PYTHON, TRIED_PYTHON}:
-        return b'exec "$@"'
+        return b'"$@"; exit $?' if watched else b'exec "$@"'
     # A set-up has put an interpreter on the PATH because the system's is not the wanted one.
     first, *rest = _PYTHONS
     names = [*rest, first, _PLATFORM] if setup else [*_PYTHONS, _PLATFORM]
@@ -113,7 +121,10 @@ class Start:
         self.stderr_received: Callable[[bytes], None] = self._first_err
 
     def _first_out(self, data: bytes, /) -> None:
-        self._out = (self._out or b"") + data
+        if self._out is None:  # a channel may have looked its receiver's methods up once and for all
+            self._receiver.received(data)
+            return
+        self._out += data
         noise, found, rest = self._out.partition(self._mark)
         if found:
             self._out = None
@@ -124,7 +135,10 @@ class Start:
             self._limit(len(noise))
 
     def _first_err(self, data: bytes, /) -> None:
-        self._err = (self._err or b"") + data
+        if self._err is None:  # a channel may have looked its receiver's methods up once and for all
+            self._receiver.stderr_received(data)
+            return
+        self._err += data
         noise, found, rest = self._err.partition(self._mark)
         if found:
             self._err = None

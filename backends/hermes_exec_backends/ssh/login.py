@@ -35,14 +35,12 @@ def log_in(transport: paramiko.Transport, host: Host, way: Way, *, interactive: 
         PlaceUnavailable: it did not work; says at which step, and why.
         NeedsPerson: the host asks something that no secret answers, and ``interactive`` is false.
     """
-    _handshake(transport, host, way)
-    key = transport.get_remote_server_key()
-    hostkeys.check(host, key)
+    hostkeys.check(host, _handshake(transport, host, way))
     transport.auth_timeout = host.connect_timeout_s if not interactive else 300.0
     Login(transport, host, interactive=interactive).run()
 
 
-def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> None:
+def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> paramiko.PKey:
     from paramiko import SSHException
 
     logger = logging.getLogger(_LOG)
@@ -58,6 +56,7 @@ def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> None:
         options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
     try:
         transport.start_client(timeout=host.connect_timeout_s)
+        return transport.get_remote_server_key()
     except (SSHException, EOFError, OSError) as error:
         said = way.said()
         reason = LONG.sub(" ", str(error)).strip() or "the connection was closed"

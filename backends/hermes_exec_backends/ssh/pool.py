@@ -1,59 +1,32 @@
-"""Connections that terminals share, and who uses them: the last one to go closes."""
+"""Who uses the connections to a host: terminals share them, and the last one to go closes."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import weakref
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.ssh.connection import Connection, Full
-from hermes_exec_backends.ssh.login import NeedsPerson
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec_backends.ssh.host import Host
+    from hermes_exec_backends.profiles.ssh import SshProfile
 
-_log = logging.getLogger("hermes_exec.ssh")
-_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Host, Shared]] = weakref.WeakKeyDictionary()
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Shared]] = weakref.WeakKeyDictionary()
 
 
-class Shared:
-    """The connections to one host: one, unless the host limits the channels of each."""
+class Shared(ABC):
+    """A way to a host, used by as many terminals as like."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self) -> None:
         self.users = 0
-        self._connections: list[Connection] = []
-        self._making = asyncio.Lock()
-        self._connected = asyncio.Event()
 
-    @property
-    def connections(self) -> int:
-        """How many are open."""
-        return len(self._connections)
+    @abstractmethod
+    async def connect(self) -> None:
+        """See that there is a connection, asking a person where there is one to be asked; see ``Backend.open``."""
 
-    async def connection(self, *, interactive: bool) -> Connection:
-        """A live connection with room for a channel, made if there is none.
-
-        Raises:
-            PlaceUnavailable: the host cannot be reached or does not let us in.
-            NeedsPerson: see ``Connection.make``.
-        """
-        async with self._making:
-            for connection in list(self._connections):
-                if not connection.alive:
-                    await self._drop(connection)
-                elif not connection.full:
-                    return connection
-            connection = await Connection.make(self.host, interactive=interactive)
-            self._connections.append(connection)
-            self._connected.set()
-            return connection
-
+    @abstractmethod
     async def spawn(
         self,
         argv: Sequence[str | bytes],
@@ -62,49 +35,37 @@ class Shared:
         setup: Sequence[str],
         patience_s: float,
     ) -> Channel:
-        """Start words on the host, on a new connection if there is none that works.
+        """Start words on the host, after ``setup``, on a new connection if there is none that works.
 
         When only a person could log in again, wait at most ``patience_s`` until somebody has: nothing is
         tried meanwhile.
         """
-        while True:
-            try:
-                connection = await self.connection(interactive=False)
-            except NeedsPerson as error:
-                await self._person(error, patience_s)
-                continue
-            try:
-                channel = await connection.spawn(argv, receiver, env, setup)
-            except Full as error:
-                if not connection.channels:
-                    raise PlaceUnavailable(f"ssh: {self.host} starts nothing: {error}") from error
-                connection.full = True
-            else:
-                return channel
 
-    async def _person(self, error: NeedsPerson, patience_s: float) -> None:
-        self._connected.clear()
-        _log.warning("%s; waiting until somebody opens %s again", error.what, self.host)
-        try:
-            async with asyncio.timeout(patience_s):
-                await self._connected.wait()
-        except TimeoutError:
-            raise error from None
-
-    async def _drop(self, connection: Connection) -> None:
-        self._connections.remove(connection)
-        await connection.close()
-
+    @abstractmethod
     async def close(self) -> None:
-        """Close all."""
-        for connection in list(self._connections):
-            await self._drop(connection)
+        """Close what was opened."""
 
 
-def join(host: Host) -> Shared:
-    """Become a user of the connections to ``host``, on this loop."""
-    hosts = _shared.setdefault(asyncio.get_running_loop(), {})
-    shared = hosts.setdefault(host, Shared(host))
+async def join(profile: SshProfile) -> Shared:
+    """Become a user of the way to the profile's host, on this loop.
+
+    Raises:
+        ConfigError: the OpenSSH client's files make no sense.
+    """
+    new: Shared
+    if profile.transport == "openssh":
+        from hermes_exec_backends.ssh.openssh import Master, arguments
+
+        words = arguments(profile)
+        key: Hashable = (profile.host, words)
+        new = Master(profile.host, words)
+    else:
+        from hermes_exec_backends.ssh.connections import Connections
+        from hermes_exec_backends.ssh.host import resolve
+
+        key = host = await asyncio.get_running_loop().run_in_executor(None, resolve, profile)
+        new = Connections(host)
+    shared = _loops.setdefault(asyncio.get_running_loop(), {}).setdefault(key, new)
     shared.users += 1
     return shared
 
@@ -113,7 +74,7 @@ async def leave(shared: Shared) -> None:
     """Stop being one; the last one closes."""
     shared.users -= 1
     if shared.users == 0:
-        hosts = _shared.get(asyncio.get_running_loop(), {})
-        if hosts.get(shared.host) is shared:
-            del hosts[shared.host]
+        ways = _loops.get(asyncio.get_running_loop(), {})
+        for key in [key for key, way in ways.items() if way is shared]:
+            del ways[key]
         await shared.close()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import paramiko
 from paramiko import common
 
+from hermes_exec_backends.ssh.feed import Feed
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -28,10 +30,20 @@ def _handle_request(chan: Any, message: paramiko.Message) -> None:
 
 
 class Transport(paramiko.Transport):
-    """A paramiko transport that notes which signal ended a command."""
+    """A paramiko transport with what we need besides."""
 
     active: bool
     """Whether it is connected; paramiko's own, which its types leave out."""
+    _channels: Any
+
+    def _parse_channel_open_success(self, message: paramiko.Message) -> None:
+        """Give a new channel its feeds before anything can come through it. On paramiko's thread."""
+        chan = self._channels.get(message.get_int())
+        message.rewind()
+        if chan is not None:
+            chan.in_buffer, chan.in_stderr_buffer = Feed(), Feed()
+        super()._parse_channel_open_success(message)  # type: ignore[misc]  # not in its types
+
     _channel_handler_table: Mapping[int, Any] = {
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]  # noqa: SLF001  see above
         common.MSG_CHANNEL_REQUEST: _handle_request,

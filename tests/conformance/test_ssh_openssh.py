@@ -1,0 +1,28 @@
+"""A host over SSH, through the ssh program and one connection that it shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.testing import Conformance
+from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.sshd import Sshd
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec.backend import Backend
+
+
+@pytest.fixture(scope="module")
+def sshd() -> Generator[Sshd]:
+    with Sshd() as sshd:
+        yield sshd
+
+
+class TestSshOpenssh(Conformance):
+    @pytest.fixture
+    def backend(self, sshd: Sshd) -> Backend:
+        return SshBackend(sshd.profile(transport="openssh"))
