@@ -145,3 +145,29 @@ def test_an_instance_that_is_not_there_is_told() -> None:
     place = SingularityBackend(SingularityProfile(instance="hx-none"))
     with pytest.raises(PlaceUnavailable, match="'hx-none' cannot be entered"):
         asyncio.run(place.open())
+
+
+def kill_holder(name: str) -> None:
+    subprocess.run(["pkill", "-9", "-f", f"^/bin/sh -c.*{name}"], check=True)
+
+
+def test_what_lost_its_holder_is_reaped_and_nothing_else(
+    busybox: Path, instances: Callable[[Path], list[str]], place_of_folders: Path
+) -> None:
+    async def run() -> tuple[list[str], list[str], list[str]]:
+        lost, held = backend(busybox), backend(busybox)
+        await lost.open()
+        (name,) = instances(busybox)
+        await held.open()
+        (kept,) = set(instances(busybox)) - {name}
+        kill_holder(name)
+        swept = [each.target for each in await SingularityBackend.reap() if each.target.endswith((name, kept))]
+        left = instances(busybox)
+        await held.close()
+        await lost.close()
+        return swept, [f"singularity:@{name}"], left if left == [kept] else []
+
+    swept, wanted, left = asyncio.run(run())
+    assert swept == wanted
+    assert len(left) == 1
+    assert list(place_of_folders.iterdir()) == []

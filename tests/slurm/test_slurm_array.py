@@ -36,11 +36,19 @@ def test_every_task_runs_with_its_number_and_tells_its_end(cluster: Cluster, tmp
     assert Path(tasks[0].stderr_path).read_text() == "oh\n"
 
 
-def test_a_task_that_was_ended_has_no_exit_code(cluster: Cluster, tmp_path: Path) -> None:
-    argv = ["sh", "-c", "[ $SLURM_ARRAY_TASK_ID = 1 ] || scancel --signal=KILL --full $SLURM_JOB_ID; sleep 2"]
+def test_a_task_that_never_ran_has_no_exit_code(cluster: Cluster, tmp_path: Path) -> None:
+    held = SlurmProfile(memory=64 << 20, flags=("--hold",))
 
     async def run() -> list[Task]:
-        return await run_array(PROFILE, argv, range(2), folder=str(tmp_path), outer=cluster.here)
+        work = run_array(held, ["true"], range(2), folder=str(tmp_path), outer=cluster.here)
+        running = asyncio.ensure_future(work)
+        async with asyncio.timeout(30):
+            while not cluster.jobs():
+                await asyncio.sleep(0.1)
+        (job,) = set(cluster.jobs())
+        cluster.run("scancel", f"{job}_0")
+        cluster.run("scontrol", "release", job)
+        return await running
 
     assert [task.exit_code for task in asyncio.run(run())] == [None, 0]
 

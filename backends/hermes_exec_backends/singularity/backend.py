@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import shutil
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.errors import PlaceUnavailable
@@ -25,7 +26,7 @@ from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, Check
+    from hermes_exec.backend import Backend, Check, Leftover
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 
@@ -74,6 +75,14 @@ class SingularityBackend(Wrapper):
         from hermes_exec_backends.singularity.health import examine
 
         return await examine()
+
+    @classmethod
+    async def reap(cls) -> list[Leftover]:
+        """Remove instances of ours on this machine that nobody holds any more."""
+        from hermes_exec_backends.singularity.reaping import reap
+
+        program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+        return await reap(program) if program else []
 
     async def enter(self) -> None:
         """Find the program, and start an instance.

@@ -19,7 +19,7 @@ guests() {
 }
 first() { "$program" -s instance list -j "$name" 2>/dev/null | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'; }
 finish() {
-    pid=$(cat "$work/pid" 2>/dev/null) && [ -n "$pid" ] && [ "$(first)" = "$pid" ] && kill -9 "$pid"
+    pid=$(first) && [ -n "$pid" ] && kill -9 "$pid"
     for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$work" && break; sleep 0.1; done
 }
 """
@@ -63,7 +63,6 @@ if ! start "$@" </dev/null >"$work/said" 2>&1; then
         false
     fi
 fi || { cat "$work/said" >&2; finish; exit 1; }
-[ "$warm" = yes ] && first >"$work/pid"
 echo "hx ready $(id -u) $work $HOME $flags"
 cat >/dev/null
 gone=$(date +%s)

@@ -35,7 +35,7 @@ class Task:
     index: int
     """Its number, ``SLURM_ARRAY_TASK_ID``."""
     exit_code: int | None
-    """None when it never ended by itself: cancelled, timed out, or its node was lost."""
+    """128 and more: ended by a signal. None when it left none: cancelled before it began, or its node was lost."""
     stdout_path: str
     """The path, at the place outside, of what it printed."""
     stderr_path: str
