@@ -96,6 +96,23 @@ def test_a_container_outlives_its_lease_while_the_orchestrator_lives(run: Any, d
     run(stay())
 
 
+@pytest.mark.parametrize("program", ["bash", "dash", "python3"])
+@pytest.mark.parametrize(("signal", "code"), [("", 0), (lease.FINISH, 0), ("SIGTERM", lease.KEPT)])
+def test_the_first_process_ends_when_it_is_to(dock: Engine, program: str, signal: str, code: int) -> None:
+    shell, python = lease.commands(2 if not signal else 1000, 1000)
+    words = [program, *(python if program == "python3" else shell)[1:]]
+    host = dock.client.create_host_config(network_mode="none")
+    made = dock.client.create_container(dock.image(DEBIAN), words[1:], entrypoint=words[:1], host_config=host)
+    try:
+        dock.client.start(made)
+        if signal:
+            time.sleep(1)  # it installs what it does at signals; nothing tells when it has
+            dock.client.kill(made, signal=signal)
+        assert dock.client.wait(made, timeout=30)["StatusCode"] == code
+    finally:
+        dock.client.remove_container(made, force=True)
+
+
 def test_an_image_with_a_python_and_no_shell_is_guarded_too(dock: Engine) -> None:
     bare = "hermes-exec-test-shell-less:1"
     made = dock.client.create_container(dock.image(DEBIAN), ["python3", "-c", "import os; os.unlink('/usr/bin/sh')"])
