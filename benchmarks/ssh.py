@@ -1,0 +1,144 @@
+"""What a host over SSH costs, on the loopback: beside the raw paramiko channel and beside ssh's shared connection."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import hermes_exec
+from benchmarks.figures import Figure, median, spent, spent_async
+from hermes_exec_backends.ssh import SshBackend
+from hermes_exec_backends.ssh.host import resolve
+from tests.rigs.sshd import Sshd
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from hermes_exec.session import Session
+    from hermes_exec.terminal import Terminal
+
+_READ = 256 << 10
+
+
+def _raw(sshd: Sshd) -> paramiko.Transport:
+    """A connection of paramiko's own, with small packets sent at once, as the best of its users make it."""
+    import socket
+
+    import paramiko
+
+    host = resolve(sshd.profile())
+    sock = socket.create_connection((host.address, host.port))
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    transport = paramiko.Transport(sock)
+    transport.start_client(timeout=20)
+    transport.auth_publickey(host.user, paramiko.Ed25519Key.from_private_key_file(str(host.keys[0])))
+    return transport
+
+
+def _channel(transport: paramiko.Transport, command: str) -> paramiko.Channel:
+    channel = transport.open_session()
+    channel.exec_command(command)
+    return channel
+
+
+def _echo(channel: paramiko.Channel) -> None:
+    channel.sendall(b"hello\n")
+    channel.recv(100)
+
+
+def _client(sshd: Sshd, *more: str) -> list[str]:
+    """ssh through a connection that it keeps."""
+    options = ["-F", "none", "-i", str(sshd.key), "-p", str(sshd.port), "-l", sshd.user, "-S", f"{sshd.folder}/shared"]
+    return ["ssh", *options, "-o", f"UserKnownHostsFile={sshd.folder}/known_hosts", *more, sshd.listen]
+
+
+async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, rounds: int) -> list[Figure]:
+    session: Session = await terminal.session()
+    channel = _channel(raw, "cat")
+    ours: list[float] = []
+    echo: list[float] = []
+    client: list[float] = []
+    words = [*_client(sshd), "true"]
+    for turn in range(rounds + 20):
+        echo.append(spent(lambda: _echo(channel)))
+        ours.append(await spent_async(lambda: session.run("true")))
+        if turn % 10 == 0:
+            client.append(spent(lambda: subprocess.run(words, check=True)))  # noqa: ASYNC221  measured alone
+    begin = time.perf_counter()
+    for _ in range(5):
+        await asyncio.gather(*(session.run("true") for session in await _sessions(terminal)))
+    at_once = 5 * 100 / (time.perf_counter() - begin)
+    true = median(ours[20:]) * 1e6
+    return [
+        Figure("SSH: session `true`", "µs", true, "echo on paramiko", median(echo[20:]) * 1e6, 4.0),
+        Figure("SSH: session `true`", "µs", true, "`ssh`, shared connection", median(client) * 1e6, 0.05),
+        Figure("SSH: 100 commands at once", "/s", at_once, "3,000 /s", 3000.0, 1.0, "higher"),
+    ]
+
+
+_many: list[Session] = []
+
+
+async def _sessions(terminal: Terminal) -> list[Session]:
+    if not _many:
+        _many.extend([await terminal.session() for _ in range(100)])
+        await asyncio.gather(*(session.run("true") for session in _many))
+    return _many
+
+
+def _raw_stream(raw: paramiko.Transport, size: int) -> float:
+    begin = time.perf_counter()
+    channel = _channel(raw, f"head -c {size} /dev/zero")
+    got = 0
+    while data := channel.recv(_READ):
+        got += len(data)
+    return got / (time.perf_counter() - begin)
+
+
+async def _stream(terminal: Terminal, size: int) -> float:
+    begin = time.perf_counter()
+    got = 0
+    async for event in terminal.stream(["head", "-c", str(size), "/dev/zero"]):
+        got += len(event.data)
+    return got / (time.perf_counter() - begin)
+
+
+async def _throughput(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, size: int) -> list[Figure]:
+    local = sshd.folder / "large"
+    local.write_bytes(bytes(size))
+    words = [*_client(sshd), "cat > by_ssh"]
+    ups: list[float] = []
+    clients: list[float] = []
+    streams: list[float] = []
+    raws: list[float] = []
+    for _ in range(3):
+        with local.open("rb") as file:
+            clients.append(size / spent(lambda file=file: subprocess.run(words, stdin=file, check=True)))  # noqa: ASYNC221  measured alone
+        ups.append(size / await spent_async(lambda: terminal.files.upload(local, "by_us")))
+        raws.append(_raw_stream(raw, size))
+        streams.append(await _stream(terminal, size))
+    return [
+        Figure("SSH: a file up", "MB/s", median(ups) / 1e6, "`ssh host 'cat >'`", median(clients) / 1e6, 0.9, "higher"),
+        Figure("SSH: a stream", "MB/s", median(streams) / 1e6, "raw channel", median(raws) / 1e6, 0.8, "higher"),
+    ]
+
+
+async def _measure(sshd: Sshd, rounds: int, size: int) -> list[Figure]:
+    raw = await asyncio.to_thread(_raw, sshd)
+    master = [*_client(sshd, "-M", "-N", "-f")]
+    subprocess.run(master, check=True, stderr=subprocess.DEVNULL)  # noqa: ASYNC221  before anything is measured
+    try:
+        async with hermes_exec.open(SshBackend(sshd.profile()), audit=False) as terminal:
+            figures = await _latency(sshd, terminal, raw, rounds)
+            return figures + await _throughput(sshd, terminal, raw, size)
+    finally:
+        subprocess.run([*_client(sshd, "-O", "exit")], check=False, stderr=subprocess.DEVNULL)  # noqa: ASYNC221  at the end
+        raw.close()
+
+
+def figures(rounds: int, size: int) -> list[Figure]:
+    """Latency, commands at once, a file up and a stream down."""
+    with Sshd() as sshd:
+        return asyncio.run(_measure(sshd, rounds, size))
