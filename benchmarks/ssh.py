@@ -65,7 +65,7 @@ async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, roun
         echo.append(spent(lambda: _echo(channel)))
         ours.append(await spent_async(lambda: session.run("true")))
         if turn % 10 == 0:
-            client.append(spent(lambda: subprocess.run(words, check=True)))  # noqa: ASYNC221  measured alone
+            client.append(spent(lambda: subprocess.run(words, check=True)))
     begin = time.perf_counter()
     for _ in range(5):
         await asyncio.gather(*(session.run("true") for session in await _sessions(terminal)))
@@ -115,7 +115,7 @@ async def _throughput(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, s
     raws: list[float] = []
     for _ in range(3):
         with local.open("rb") as file:
-            clients.append(size / spent(lambda file=file: subprocess.run(words, stdin=file, check=True)))  # noqa: ASYNC221  measured alone
+            clients.append(size / spent(lambda file=file: subprocess.run(words, stdin=file, check=True)))
         ups.append(size / await spent_async(lambda: terminal.files.upload(local, "by_us")))
         raws.append(_raw_stream(raw, size))
         streams.append(await _stream(terminal, size))

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _TAKE = 1 << 24
 _LOW = 1 << 20
-_MESSAGE = 32 << 10
+_MESSAGE = (32 << 10) - 64
+"""What paramiko puts into one packet for OpenSSH's server; a byte more would make two of it."""
 _REKEY_S = 0.01
 """How soon to look again while keys are exchanged, when nothing may be sent."""
 
