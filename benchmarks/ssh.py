@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import hermes_exec
@@ -109,7 +110,7 @@ async def _throughput(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, s
     raws: list[float] = []
     for _ in range(3):
         with local.open("rb") as file:
-            clients.append(size / spent(lambda file=file: subprocess.run(words, stdin=file, check=True)))
+            clients.append(size / spent(partial(subprocess.run, words, stdin=file, check=True)))
         ups.append(size / await spent_async(lambda: terminal.files.upload(local, "by_us")))
         raws.append(_raw_stream(raw, size))
         streams.append(await _stream(terminal, size))

@@ -34,6 +34,11 @@ def become_subreaper() -> bool:
         return False
 
 
+_EVENTS = 16384
+_LONGEST = 16 + 256
+"""Bytes read at once, and of one event with a name of the longest kind."""
+
+
 class Touched:
     """Tells which files in watched folders, or which watched files, were written (inotify(7)).
 
@@ -71,10 +76,15 @@ class Touched:
 
     def read(self) -> "list[tuple[int, bytes, bool]]":
         """The events so far: the watch's number, the file's name inside a watched folder, whether it was written."""
-        try:
-            data = os.read(self.fd, 16384)
-        except BlockingIOError:
-            return []
+        data = b""
+        while True:
+            try:
+                piece = os.read(self.fd, _EVENTS)
+            except BlockingIOError:
+                break
+            data += piece
+            if len(piece) <= _EVENTS - _LONGEST:
+                break  # one more would have fitted
         events: "list[tuple[int, bytes, bool]]" = []
         at = 0
         while at < len(data):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .loop import Loop, Timer
 
-_FASTEST_S, _SLOWEST_S = 0.001, 0.015  # a shell that waits unseen for 20 ms passes for a stuck one (lookout.py)
+_FASTEST_S, _SLOWEST_S = 0.001, 0.015
 _IDLE_S = 0.25
 
 
@@ -65,6 +65,12 @@ class Polled:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(self._pause, self._look)
+
+    def catch_up(self) -> None:
+        """Call for all that was opened so far."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look()
 
     def _look(self) -> None:
         self._timer = None

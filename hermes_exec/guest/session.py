@@ -64,16 +64,8 @@ class Session:
         self._ready = self._whole = False
         self._numbers = self._watches.add(self.folder, self._opened)
         try:
-            self._shell = Shell(
-                self._loop,
-                self.folder,
-                self._dialect,
-                [self._program, self._login],
-                self._env,
-                writers,
-                self._exited,
-            )
-            self._shell.on_write = lambda: self._watches.expect(self._numbers)
+            program = [self._program, b"login" if self._login else b""]
+            self._shell = Shell(self._loop, self.folder, self._dialect, program, self._env, writers, self._exited)
         finally:
             for fd in writers:
                 os.close(fd)
@@ -221,10 +213,13 @@ class Session:
             if self._lookout.idle_long_enough and not self._internal:
                 self._checkpoint()
             return self._lookout.dirty and not self._internal
-        settled = self._current.stopping or self._current.over  # it has its status, and a slow reader
+        command = self._current
+        settled = command.stopping or command.over  # it has its status, and a slow reader
         if not settled and self._lookout.stuck(waits=shell.waits):
-            self._current.answer["note"] = BROKEN
-            shell.kill_command(_GRACE_S, lambda _: None)
+            self._watches.catch_up()  # or its status is on its way to us
+            if self._current is command and not command.over:
+                command.answer["note"] = BROKEN
+                shell.kill_command(_GRACE_S, lambda _: None)
         return True
 
     def stop(self, command: "ShellCommand") -> None:

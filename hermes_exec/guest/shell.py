@@ -31,7 +31,7 @@ class Watches:
             raise
         self._seen: "dict[int, bool]" = {}
         self._calls: "dict[int, Callable[[bytes], None]]" = {}
-        loop.on_read(self._statuses.fd, self._read)
+        loop.on_read(self._statuses.fd, self.catch_up)
 
     def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
         """Watch a session's folder; ``call`` gets the names of what is written in its ``s``."""
@@ -65,7 +65,8 @@ class Watches:
         self._seen[number] = False
         return answer
 
-    def _read(self) -> None:
+    def catch_up(self) -> None:
+        """Call for all that was opened so far."""
         for number, name, written in self._statuses.read():
             call = self._calls.get(number)
             if call is not None and written != (name == b"stdin"):  # that one we close ourselves
@@ -166,7 +167,9 @@ class Shell:
 
     @property
     def waits(self) -> bool:
-        """True when it waits for a command: its standard input is the FIFO then, and only then."""
+        """True when it waits for a command: it sleeps, and its standard input is the FIFO then, and only then."""
+        if tree.stat(self.pid)[0] != b"S":
+            return False  # it may have read a command, and wait for the processor
         try:
             at_fifo = os.readlink("/proc/{}/fd/0".format(self.pid)) == self.folder + "/in"
         except OSError:
