@@ -216,8 +216,9 @@ class Session:
         command = self._current
         settled = command.stopping or command.over  # it has its status, and a slow reader
         if not settled and self._lookout.stuck(waits=shell.waits):
+            owed = (command, self._internal)
             self._watches.catch_up()  # or its status is on its way to us
-            if self._current is command and not command.over:
+            if (self._current, self._internal) == owed and not command.over:
                 command.answer["note"] = BROKEN
                 shell.kill_command(_GRACE_S, lambda _: None)
         return True
