@@ -101,7 +101,7 @@ def test_trust_shows_the_file_and_asks(cli: Cli, screen: Callable[..., Screen], 
     (cli.cwd / "hermes.toml").write_text('[backends.box]\ntype = "local"\n# \x1b[2J\n')
     here = screen("profile", "trust", "hermes.toml")
     here.see(r"\[backends.box\]")
-    here.see(r"Trust .*\?")
+    here.see(r"Trust .*\? \[y/N\]: ")
     assert b"\x1b[2J" not in here.shown
     here.type(answer)
     assert here.end() == code

@@ -48,7 +48,7 @@ def test_a_command_that_runs_has_an_unknown_outcome(plain: Plain) -> None:
     place = Breaking()
 
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream("echo begun; read line")
+        stream = terminal.stream("echo begun; read line", interactive=True)
         assert (await anext(stream)).data == b"begun\n"
         place.cut()
         with pytest.raises(OutcomeUnknown, match="lost while this ran"):

@@ -182,10 +182,10 @@ def test_kept_pty_outlives_its_client_and_tells_its_end_later(
 ) -> None:
     async def scenario(link: Link) -> None:
         starter = await another_client(link, backend)
-        script = f"echo shown; read -r _; touch {tmp_path}/over; exit 7"
-        pty = await link_pty(starter, ["sh", "-c", script], name="kept", keep_s=60)
-        await pty.write("\n")
+        script = f"echo shown; until [ -e {tmp_path}/left ]; do sleep 0.02; done; touch {tmp_path}/over; exit 7"
+        await link_pty(starter, ["sh", "-c", script], name="kept", keep_s=60)
         await starter.close()
+        (tmp_path / "left").touch()
         await eventually((tmp_path / "over").exists)
         late = await attach_pty(link, "kept")
         assert b"shown\r\n" in b"".join([piece async for piece in late])
