@@ -5,7 +5,6 @@ followed and no name can lead elsewhere, whatever somebody else changes meanwhil
 """
 
 import errno
-import fcntl
 import os
 import stat
 
@@ -22,7 +21,6 @@ PERMISSIONS = 0o777
 CHUNK = 256 << 10
 BUFFER = 1 << 20
 """Bytes to read at once into a buffer that is used again: a new one each time costs more than the reading."""
-_F_SETPIPE_SZ = 1031
 
 REFUSE_LINKS, SKIP_LINKS, KEEP_LINKS = range(3)
 """What to do with a link whose target is outside of the tree."""
@@ -128,14 +126,6 @@ def read_up_to(fd: int, size: int) -> bytes:
         parts.append(data)
         left -= len(data)
     return b"".join(parts)
-
-
-def enlarge(fd: int) -> None:
-    """Give a pipe 1 MiB, which doubles its throughput; where that is refused it stays as it is."""
-    try:
-        fcntl.fcntl(fd, _F_SETPIPE_SZ, 1 << 20)
-    except OSError:
-        pass
 
 
 def make_folders(path: bytes) -> None:

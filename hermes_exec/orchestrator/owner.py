@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hermes_exec.guest import tree
+from hermes_exec.guest import leftovers, tree
 
 
 class Life(Enum):
@@ -39,7 +39,7 @@ class Owner:
     def this(cls) -> Owner:
         """The calling process."""
         pid = os.getpid()
-        return cls(pid, tree.stat(pid)[2], os.uname().nodename, _boot(), _namespace(), time.time())
+        return cls(pid, tree.stat(pid)[2], os.uname().nodename, leftovers.boot_id(), _namespace(), time.time())
 
     @classmethod
     def of(cls, values: Any) -> Owner:
@@ -68,7 +68,7 @@ class Owner:
         """Whether it still runs."""
         if self.host != os.uname().nodename:
             return Life.ELSEWHERE
-        if self.boot != _boot():
+        if self.boot != leftovers.boot_id():
             return Life.DEAD
         if self.namespace != _namespace():
             return Life.ELSEWHERE
@@ -76,13 +76,6 @@ class Owner:
             return Life.LIVING if _exists(self.pid) else Life.DEAD
         state, _, started = tree.stat(self.pid)
         return Life.LIVING if state not in {b"", b"Z", b"X"} and started == self.started else Life.DEAD
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _namespace() -> str:
