@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from hermes_exec.result import ShellState
 from hermes_exec.testing import Place
 from hermes_exec.testing.place import link, living, marker
-from hermes_exec_backends.local import LocalBackend
+from tests.rigs.pythons import OtherPython
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
 LISTED = os.environ.get("HERMES_EXEC_PYTHONS", "").split(os.pathsep)  # before the tests hide such variables
@@ -39,21 +39,6 @@ def find(version: str) -> str:
         if candidate and named and version_of(candidate) == version:
             return candidate
     return ""
-
-
-class OtherPython(LocalBackend):
-    """This machine, with a certain interpreter for the guest."""
-
-    def __init__(self, python: str) -> None:
-        self._python = python
-
-    @property
-    def pythons(self) -> Sequence[str]:
-        return (self._python,)
-
-    @property
-    def same_python(self) -> bool:
-        return False
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

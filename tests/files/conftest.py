@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import stat
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +13,7 @@ import pytest
 from hermes_exec.files import Files
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
@@ -135,21 +134,6 @@ class Rig:
     def unfinished(self) -> list[Path]:
         """Files and folders under temporary names."""
         return list(self.base.rglob(".hx-*"))
-
-
-def python_3_6() -> str:
-    """The path of an interpreter that really is 3.6, or nothing."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
-    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
-    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
-    for python in filter(None, candidates):
-        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
-            return python
-    return ""
-
-
-PYTHON_3_6 = python_3_6()
 
 
 def _rig(backend: Place, base: Path) -> Generator[Rig]:

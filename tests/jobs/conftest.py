@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import shutil
-import subprocess
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,39 +15,10 @@ from hermes_exec.job import Job, list_jobs, prune_jobs
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.pythons import PYTHON_3_6, OtherPython
 
 Scenario = Callable[[Link], Awaitable[None]]
 Live = Callable[[Scenario], None]
-
-
-class OldPython(LocalBackend):
-    """This machine, seen by an interpreter that cannot take our compiled code."""
-
-    def __init__(self, python: str) -> None:
-        self._python = python
-
-    @property
-    def pythons(self) -> Sequence[str]:
-        return (self._python,)
-
-    @property
-    def same_python(self) -> bool:
-        return False
-
-
-def python_3_6() -> str:
-    """The path of an interpreter that really is 3.6, or nothing."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
-    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
-    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
-    for python in filter(None, candidates):
-        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
-            return python
-    return ""
-
-
-PYTHON_3_6 = python_3_6()
 
 
 @pytest.fixture(params=["this python", "python 3.6"])
@@ -59,7 +27,7 @@ def backend(request: pytest.FixtureRequest) -> LocalBackend:
         return LocalBackend()
     if not PYTHON_3_6:
         pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
-    return OldPython(PYTHON_3_6)
+    return OtherPython(PYTHON_3_6)
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import shutil
 import subprocess
 import time
 import warnings
@@ -19,6 +17,7 @@ import hermes_exec
 from hermes_exec.job import prune_jobs, start_job
 from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Receiver
@@ -51,21 +50,6 @@ class Prefixed(LocalBackend):
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         return await super().spawn([*self._prefix, *argv], receiver, env=env)
-
-
-def python_3_6() -> str:
-    """The path of an interpreter that really is 3.6, or nothing."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
-    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
-    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
-    for python in filter(None, candidates):
-        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
-            return python
-    return ""
-
-
-PYTHON_3_6 = python_3_6()
 
 
 def works(*argv: str) -> bool:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Receiver
@@ -54,21 +51,6 @@ class Place(LocalBackend):
         """Wait for the processes behind channels that were cut: they end with their guest."""
         for channel in self._channels:
             await asyncio.to_thread(vars(channel)["_process"].wait, 20)
-
-
-def python_3_6() -> str:
-    """The path of an interpreter that really is 3.6, or nothing."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    candidates = [os.environ.get("HERMES_EXEC_PYTHON36"), shutil.which("python3.6")]
-    candidates += [str(path) for path in pyenv.glob("versions/3.6.*/bin/python3.6")]
-    probe = "import sys; sys.exit(sys.version_info[:2] != (3, 6))"
-    for python in filter(None, candidates):
-        if subprocess.run([python, "-I", "-c", probe], check=False, capture_output=True).returncode == 0:
-            return python
-    return ""
-
-
-PYTHON_3_6 = python_3_6()
 
 
 @pytest.fixture(params=["this python", "python 3.6"])
