@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,10 +42,7 @@ def test_a_job_is_found_in_its_container_which_ends_when_the_job_is_forgotten(
     assert start(["logs", job]) == 0
     assert "out\n" in capfd.readouterr().out
     assert start(["jobs", "--prune"]) == 0
-    give_up = time.monotonic() + 40
-    while dock.containers():
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
+    dock.wait_until_none()
 
 
 def test_jobs_of_a_container_that_is_gone_are_forgotten(capfd: pytest.CaptureFixture[str], dock: Engine) -> None:

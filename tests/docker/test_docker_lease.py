@@ -61,13 +61,6 @@ def orchestrator(dock: Engine, image: str, *name: str) -> subprocess.Popen[bytes
     return child
 
 
-def wait_until_none(dock: Engine, within_s: float = 40.0) -> None:
-    give_up = time.monotonic() + within_s
-    while found := dock.containers():
-        assert time.monotonic() < give_up, f"still there: {[(each['Names'], each['State']) for each in found]}"
-        time.sleep(0.1)
-
-
 async def swept(dock: Engine) -> list[Leftover]:
     way = Way(dock.address)
     await way.open()
@@ -83,7 +76,7 @@ def test_a_killed_orchestrator_leaves_no_container_after_the_lease(dock: Engine,
     assert len(dock.containers()) == 1
     child.send_signal(signal.SIGKILL)
     child.wait()
-    wait_until_none(dock)
+    dock.wait_until_none()
 
 
 def test_a_container_outlives_its_lease_while_the_orchestrator_lives(run: Any, dock: Engine) -> None:
@@ -135,7 +128,7 @@ def test_an_image_with_a_python_and_no_shell_is_guarded_too(dock: Engine) -> Non
 
     try:
         asyncio.run(use())
-        wait_until_none(dock)
+        dock.wait_until_none()
     finally:
         dock.client.remove_image(bare, force=True)
 

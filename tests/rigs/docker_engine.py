@@ -61,6 +61,13 @@ class Engine:
         found: list[dict[str, Any]] = self.client.containers(all=True, filters={"label": "hermes_exec.lease_s"})
         return found
 
+    def wait_until_none(self, within_s: float = 40.0) -> None:
+        """Return once no container of hermes_exec is there."""
+        give_up = time.monotonic() + within_s
+        while found := self.containers():
+            assert time.monotonic() < give_up, f"still there: {[(each['Names'], each['State']) for each in found]}"
+            time.sleep(0.1)
+
     def inspect(self, name: str) -> dict[str, Any]:
         """What the engine knows of a container."""
         found: dict[str, Any] = self.client.inspect_container(name)
