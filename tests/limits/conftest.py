@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import time
 import warnings
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 Scenario = Callable[[Terminal], Awaitable[None]]
 
 NO_CGROUPS = ("unshare", "-m", "sh", "-c", 'umount -R /sys/fs/cgroup && exec "$@"', "sh")
-AS_NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--")
+_NOBODY = str(100_000 + os.getpid())  # of this process alone: a limit counts all that its user runs anywhere
+AS_NOBODY = ("setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--")
 
 
 class Prefixed(LocalBackend):

@@ -239,8 +239,9 @@ def test_a_job_that_slurm_puts_back_into_the_queue_is_told_as_such(cluster: Clus
 
     async def run() -> None:
         async with hermes_exec.open(backend, audit=False, carrier="guest") as terminal:
-            running = asyncio.ensure_future(terminal.run("sleep 1000"))
-            await asyncio.sleep(0.5)
+            events = terminal.stream("trap '' TERM; echo started; sleep 1000")  # Slurm sends TERM to each process first
+            await anext(events)
+            running = asyncio.ensure_future(anext(events))
             cluster.run("scontrol", "requeuehold", backend.job)
             with pytest.raises(OutcomeUnknown, match="put it back into the queue"):
                 await running
