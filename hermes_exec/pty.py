@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from hermes_exec.account import Account
     from hermes_exec.carrier import Running
     from hermes_exec.execute import Words
     from hermes_exec.link.call import Call
@@ -40,12 +41,14 @@ class Pty:
         self._shown: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
         self._dropping = False
+        self._bytes = 0
         fields = {"name": name, "rows": size[0], "cols": size[1]}
         self._call: Call = link.call("pty.attach", fields, self)
         self._call.answer.add_done_callback(lambda _: self._wake.set())
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
         """Take bytes from the link; they are used up when they are read."""
+        self._bytes += len(data)
         if self._dropping:
             call.consumed(channel, len(data))
         else:
@@ -156,6 +159,18 @@ class Pty:
         except HermesError:
             if error is None:
                 raise
+
+    def tell(self, account: Account) -> None:
+        """Let its end be told, unless it is detached from: then it goes on unseen."""
+
+        def end(answer: asyncio.Future[dict[str, Any]]) -> None:
+            try:
+                if not answer.result().get("detached"):
+                    account.ended(execute.result_of(answer.result(), self._command, None), self._bytes, 0)
+            except (HermesError, asyncio.CancelledError) as error:
+                account.failed(error, self._bytes, 0)
+
+        self._call.answer.add_done_callback(end)
 
     async def answered(self) -> None:
         """Return once the guest has looked at the request to attach; raises what it has against it."""
