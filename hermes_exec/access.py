@@ -233,7 +233,7 @@ class Access:
             await record_guest(link, self._context.target)
         text = "the login shell" if command is None else account.shown(command)
         with account.starting(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:
-            pty = await link_pty(
+            return await link_pty(
                 link,
                 command,
                 rows=rows,
@@ -242,9 +242,8 @@ class Access:
                 cwd=cwd,
                 name=name,
                 keep_s=keep_s,
+                account=told,
             )
-        pty.tell(told)
-        return pty
 
     async def ptys(self) -> list[PtyStatus]:
         """The interactive programs of this terminal's guest, whoever started them, in the order of their starts."""

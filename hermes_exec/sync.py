@@ -60,7 +60,6 @@ if TYPE_CHECKING:
         UsageError,
     )
     from hermes_exec.access import SyncOptions, TransferOptions
-    from hermes_exec.account import Account
     from hermes_exec.execute import RunOptions, StreamOptions, Words
     from hermes_exec.files.files import Files as AsyncFiles
     from hermes_exec.files.info import Progress, TransferReport
@@ -851,10 +850,6 @@ class Pty(Face):
     ) -> None:
         """Close it, unless it was detached or its place is lost."""
         self._end(self._core.__aexit__(kind, error, trace))
-
-    def tell(self, account: Account) -> None:
-        """Let its end be told, unless it is detached from: then it goes on unseen."""
-        self._portal.do(lambda: self._core.tell(account))
 
 
 class Forward(Face):
