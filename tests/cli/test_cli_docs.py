@@ -5,6 +5,7 @@ The help in it is renewed by running this file with ``--write``.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -20,6 +21,7 @@ BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
 
 
+@functools.cache
 def helped(*words: str) -> str:
     """The help of a command, 80 columns wide."""
     argv = [sys.executable, "-I", "-m", "hermes_exec", *words, "--help"]

@@ -13,6 +13,7 @@ import pytest
 from hermes_exec.files import Files
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def rig(tmp_path: Path) -> Generator[Rig]:
     yield from _rig(Place(), tmp_path)
 
 
-@pytest.fixture(params=["this python", "python 3.6"])
+@pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
 def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
     """The same with the oldest interpreter too."""
     if request.param == "this python":

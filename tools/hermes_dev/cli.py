@@ -85,7 +85,7 @@ def test(arguments: list[str]) -> int:
     ensure(provision=provisioning)
     failed = [] if asked else run_checks()
     if not (asked or provisioning):
-        os.environ["HERMES_DEV_ENGINES"] = "off"  # tests/conftest.py: the plain run starts nothing that it need not
+        os.environ["HERMES_DEV_SUITE"] = "plain"  # tests/rigs/breadth.py: what it leaves out
     # conftest.py repeats them just above the closing line, so that nobody reads "passed" and stops there.
     os.environ["HERMES_DEV_FAILED_CHECKS"] = ", ".join(failed)
     code = call(pytest("-rfEs", *(asked or WORKERS)))
