@@ -97,12 +97,10 @@ class Dispatch:
         self._admit = admit
         self._modelled: dict[str, Any] = {}
         for model in models:
-            kind: Any = type(model)
-            for name in dir(kind):
-                names: tuple[str, ...] = getattr(getattr(kind, name), "serves", ())
-                for served in names:
-                    if served in service.methods_by_name:
-                        self._modelled[served] = getattr(model, name)
+            for name in dir(model):
+                method = getattr(model, name)
+                names: tuple[str, ...] = getattr(method, "serves", ())
+                self._modelled.update((served, method) for served in names if served in service.methods_by_name)
 
     def __mapping__(self) -> dict[str, Handler]:
         """What grpclib asks a service for."""
