@@ -106,6 +106,20 @@ class Leftover:
     left: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """One place of ours that somebody pays for, or that holds something: its ``target``, and what is known of it."""
+
+    target: str
+    since: float | None = None
+    """When it was created, in seconds since 1970."""
+    state: str = ""
+    size: str = ""
+    """What it has, in words."""
+    owner: str = ""
+    """The orchestrator that created it."""
+
+
 class Backend(ABC):
     """A kind of place. Create one from its profile, ``open`` it, ``spawn`` in it, ``close`` it."""
 
@@ -176,6 +190,15 @@ class Backend(ABC):
     @classmethod
     async def reap(cls) -> list[Leftover]:
         """Remove places of this kind whose lease is over, because their orchestrators vanished; says which.
+
+        Raises:
+            PlaceUnavailable: there is nothing to ask.
+        """
+        return []
+
+    @classmethod
+    async def alive(cls, profile: Profile | None = None) -> list[Alive]:  # noqa: ARG003  for those that can
+        """What of ours is alive on the account of ``profile``, or on the one that is found without.
 
         Raises:
             PlaceUnavailable: there is nothing to ask.

@@ -53,8 +53,18 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     app.command(name, short_help=summary)({"backends": backends, "doctor": doctor}[name])
 
 
-def backends(*, json: Json = False) -> int:
+def backends(
+    *,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="List what of ours is alive where it is paid for, and since when.")
+    ] = False,
+    json: Json = False,
+) -> int:
     """List the kinds of place: which of them can be used on this machine, and why not the others."""
+    if cost:
+        from hermes_exec.cli.cost import cost as ask
+
+        return loop.run(ask(json=json))
     kinds = asyncio.run(every_kind())
     if json:
         show_json([{**_facts(kind), "features": sorted(kind.features)} for kind in kinds])

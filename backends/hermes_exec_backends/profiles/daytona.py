@@ -1,5 +1,6 @@
 """The profile of a Daytona sandbox."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -9,6 +10,7 @@ from hermes_exec.config.values import Count, Gpus, Name, Size, Source, Text
 from hermes_exec_backends.profiles.cloud import CloudProfile
 
 Minutes = Annotated[int, Field(ge=0)]
+_SNAPSHOT = "snapshot:"
 
 
 class DaytonaProfile(CloudProfile, frozen=True):
@@ -49,6 +51,17 @@ class DaytonaProfile(CloudProfile, frozen=True):
     """Minutes after the stop until it is archived; follows the lease when left out."""
     auto_delete_min: Minutes | None = None
     """Minutes after the stop until it is deleted; follows the lease when left out."""
+
+    @classmethod
+    def fields_of_target(cls, text: str) -> Mapping[str, object]:
+        """``daytona:IMAGE``, ``daytona:@SANDBOX`` or ``daytona:snapshot:NAME``."""
+        if text.startswith(_SNAPSHOT):
+            return {"snapshot": text.removeprefix(_SNAPSHOT)}
+        return super().fields_of_target(text)
+
+    def target_text(self) -> str:
+        """The one-line target; one of a snapshot says so."""
+        return f"daytona:{_SNAPSHOT}{self.snapshot}" if self.snapshot else super().target_text()
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

@@ -1,11 +1,13 @@
 """The profile of a Modal sandbox."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from hermes_exec.config.values import Amount, Count, Gpus, Name, Names, Size, Source
 from hermes_exec_backends.profiles.cloud import CloudProfile
+
+Ports = Annotated[tuple[Annotated[int, Field(ge=1, le=65535)], ...], Field(strict=False)]
 
 
 class ModalProfile(CloudProfile, frozen=True):
@@ -48,6 +50,8 @@ class ModalProfile(CloudProfile, frozen=True):
     """Seconds without activity after which it is stopped."""
     region: Names = ()
     """Regions to run in; anywhere when empty."""
+    ports: Ports = ()
+    """Ports of the sandbox that get an address at Modal, for others than this terminal; it forwards any port."""
     generation: Literal["auto", "v1", "v2"] = "auto"
     """The vendor's generation of sandboxes."""
 
@@ -61,4 +65,6 @@ class ModalProfile(CloudProfile, frozen=True):
                 raise ValueError(f"{limit!r} is less than what is reserved")
         if self.generation == "v2" and self.gpu:
             raise ValueError("'gpu' needs the first generation of sandboxes")
+        if self.network == "blocked" and (self.ports or self.allow):
+            raise ValueError("a sandbox without a network has no 'ports' and no 'allow'")
         return self

@@ -1,0 +1,64 @@
+"""The guard against cost: what a profile caps is refused before anything is created."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import ConfigError, PlaceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_exec_backends.profiles.cloud import CloudProfile
+
+_HOUR_S = 3600.0
+
+
+def check_profile(profile: CloudProfile, gpus: Sequence[str]) -> None:
+    """Refuse a kind of GPU that the profile does not allow; ``gpus`` are kinds without counts.
+
+    Raises:
+        ConfigError: names the kind, and those that are allowed.
+    """
+    allowed = profile.allowed_gpus
+    if allowed is None:
+        return
+    for kind in gpus:
+        if kind.upper() not in {each.upper() for each in allowed}:
+            raise ConfigError(
+                f"{profile.type}: the cost guard allows no GPU {kind!r} here",
+                remedy=f"allowed_gpus has {', '.join(allowed) or 'none'}; add it there if it is meant",
+            )
+
+
+def check_count(profile: CloudProfile, alive: int) -> None:
+    """Refuse one more sandbox than the profile allows; ``alive`` are there.
+
+    Raises:
+        PlaceUnavailable: so many are alive; nothing was created.
+    """
+    most = profile.max_sandboxes
+    if most is not None and alive >= most:
+        raise PlaceUnavailable(
+            f"{profile.type}: the cost guard allows {most} sandboxes of this profile, and {alive} are alive",
+            remedy="hermes-exec backends --cost shows them; close some, or raise max_sandboxes",
+        )
+
+
+def longest_s(profile: CloudProfile) -> float | None:
+    """The seconds that a sandbox may live in all; None is for ever."""
+    return None if profile.max_hours is None else profile.max_hours * _HOUR_S
+
+
+def check_age(profile: CloudProfile, since: float, now: float) -> None:
+    """Refuse to go on with a sandbox that was created at ``since`` and has had its time.
+
+    Raises:
+        PlaceUnavailable: it is too old; it was not started.
+    """
+    longest = longest_s(profile)
+    if longest is not None and now - since >= longest:
+        raise PlaceUnavailable(
+            f"{profile.type}: the cost guard allows {profile.max_hours:g} hours, and this sandbox is older",
+            remedy="take what you need from it with a profile without max_hours, and open a new one",
+        )

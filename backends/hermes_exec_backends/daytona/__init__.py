@@ -1,0 +1,5 @@
+"""Sandboxes of Daytona."""
+
+from hermes_exec_backends.daytona.backend import DaytonaBackend
+
+__all__ = ["DaytonaBackend"]

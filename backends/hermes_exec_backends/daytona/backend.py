@@ -1,0 +1,265 @@
+"""Run commands in a sandbox of Daytona: one that is created for that and deleted at the end, or one that is there.
+
+Every command travels over one WebSocket to a relay of ours in the sandbox (``connection``), and a broken one is
+replaced by the next ``spawn``. What a failure of that means is decided by the sandbox's state, which the service is
+asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec_backends.cloud import tags
+from hermes_exec_backends.daytona.connection import Connection
+from hermes_exec_backends.daytona.creating import attach, create, delete
+from hermes_exec_backends.daytona.failures import sdk_errors
+from hermes_exec_backends.daytona.options import NEVER, intervals
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Service, described, gone
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+_SIGNS = 3
+"""Of life, in the time of one lease."""
+_OFTEN_S = 60.0
+"""Not more often than this."""
+_STATE_S = 10.0
+
+
+class DaytonaBackend(Backend):
+    """A sandbox of the account that the profile names."""
+
+    type: ClassVar[str] = "daytona"
+    features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "gpu"})
+    tells_exit: ClassVar[bool] = True
+
+    def __init__(self, profile: DaytonaProfile) -> None:
+        self.lease_s = profile.lease_s
+        self._profile = profile
+        self._service = Service(profile)
+        self._sandbox: Any = None
+        self._name = ""
+        self._ours = False
+        self._woken = False
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Lock = asyncio.Lock()
+        self._signs: asyncio.Task[None] | None = None
+
+    @property
+    def target(self) -> str:
+        """``daytona:@NAME`` while the sandbox is there, so that it is found again; else that of the profile."""
+        return f"daytona:@{self._name}" if self._name else self._profile.target_text()
+
+    @property
+    def place(self) -> str:
+        """The sandbox's name."""
+        return self._name
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """The image's own Python, which is first on its PATH, then the system's."""
+        return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> DaytonaBackend:
+        """A backend with the options of a ``DaytonaProfile``."""
+        return cls(cast("DaytonaProfile", profile))
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for the SDK and a key, and ask the service what it makes of them."""
+        from hermes_exec_backends.daytona.doctor import checks
+
+        return await checks(_profile())
+
+    @classmethod
+    async def reap(cls) -> list[Leftover]:
+        """Delete sandboxes of ours that nobody needs, of the account that is found without a profile."""
+        from hermes_exec_backends.daytona.reaping import reap
+
+        async with _asked(_profile()) as service:
+            return await reap(service)
+
+    @classmethod
+    async def alive(cls, profile: Profile | None = None) -> list[Alive]:
+        """Every sandbox of ours on the account."""
+        from hermes_exec_backends.daytona.reaping import alive
+
+        async with _asked(cast("DaytonaProfile", profile) if profile else _profile()) as service:
+            return await alive(service)
+
+    async def open(self) -> None:
+        """Create the sandbox, or start the one to work in.
+
+        Raises:
+            ConfigError: an option is wrong, or the cost guard refuses it; nothing was created.
+            PlaceUnavailable: no SDK, no key, or the service did not give us one; nothing is left behind.
+        """
+        self._connecting = asyncio.Lock()
+        await self._service.open()
+        try:
+            await self._find()
+        except BaseException:
+            await self._service.close()
+            raise
+        self._signs = asyncio.get_running_loop().create_task(self._give_signs())
+
+    async def _find(self) -> None:
+        profile = self._profile
+        self._ours, self._woken = profile.sandbox is None, False
+        if profile.sandbox:
+            self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
+        else:
+            if profile.name:
+                with contextlib.suppress(PlaceGone):
+                    self._sandbox, _ = await attach(self._service, profile, profile.name)
+                    await self._mark("open")
+            if self._sandbox is None:
+                name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
+                self._sandbox = await create(self._service, profile, name, self.lease_s)
+        self._name = str(self._sandbox.name)
+
+    async def _mark(self, state: str) -> None:
+        """Let a kept sandbox be one that is in use, or the other way round: its intervals, then its label."""
+        wanted = intervals(self._profile, self.lease_s)
+        keeps = self._profile.auto_delete_min is None and state == "kept"
+        with sdk_errors(f"sandbox {self._sandbox.name!r} keeps its intervals"):
+            await self._sandbox.set_auto_delete_interval(
+                NEVER if keeps else wanted["auto_delete_interval"], request_timeout=REQUEST_S
+            )
+            await self._sandbox.set_labels({**self._sandbox.labels, tags.STATE: state}, request_timeout=REQUEST_S)
+
+    async def _give_signs(self) -> None:
+        """Say again and again that the sandbox is in use, until it is not."""
+        stop_s = 60.0 * intervals(self._profile, self.lease_s)["auto_stop_interval"]
+        while stop_s:
+            await asyncio.sleep(max(stop_s / _SIGNS, _OFTEN_S))
+            with contextlib.suppress(HermesError), sdk_errors("no sign of life"):  # the next time, then
+                await self._opened().refresh_activity(request_timeout=REQUEST_S)
+
+    def _opened(self) -> Any:
+        if self._sandbox is None:
+            raise PlaceUnavailable("daytona: the place is not open")
+        return self._sandbox
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start a program through the relay, on a new connection where there is none.
+
+        Raises:
+            PlaceGone: the sandbox has ended.
+            PlaceUnavailable: it cannot be reached; nothing ran.
+        """
+        async with self._connecting:
+            if self._connection is None or self._connection.lost:
+                self._connection = await self._connect(self._opened())
+            connection = self._connection
+        return connection.start(argv, receiver, env or {})
+
+    async def _connect(self, sandbox: Any) -> Connection:
+        connection = Connection(self.pythons, self._why_lost)
+        try:
+            with sdk_errors("no terminal in the sandbox"):
+                await connection.connect(sandbox.process)
+        except PlaceUnavailable as error:
+            why = await self._why_lost()
+            if why:
+                raise PlaceGone(f"daytona: {why}", remedy="open a new one") from error
+            if isinstance(error, PlaceGone):  # a route that is not there is no sandbox that has gone
+                raise PlaceUnavailable(error.what, remedy=error.remedy) from error
+            raise
+        return connection
+
+    async def _why_lost(self) -> str:
+        """How the sandbox has ended, in words; empty while it runs, or nobody says."""
+        try:
+            async with asyncio.timeout(_STATE_S):
+                found = await self._service.get(self._opened().id)
+        except PlaceGone:
+            return "the sandbox was deleted"
+        except (HermesError, TimeoutError):
+            return ""
+        return described(found) if gone(str(found.state.value)) else ""
+
+    async def snapshot(self, name: str | None = None) -> str:
+        """Keep the sandbox's disk as the snapshot ``name``.
+
+        Raises:
+            PlaceUnavailable: the service refused; there is no such snapshot then.
+        """
+        wanted = name or f"hermes-exec-{secrets.token_hex(6)}"
+        with sdk_errors(f"the snapshot {wanted!r} was not made"):
+            await self._opened().create_snapshot(wanted, timeout=STATE_S)
+        return f"daytona:snapshot:{wanted}"
+
+    async def release(self) -> None:
+        """Leave the sandbox to its jobs: it is deleted when they have used up their time, or by ``doctor --reap``."""
+        minutes = max(3, round(self._profile.job_lease_s / 60))
+        await self._part(lambda: self._leave(minutes))
+
+    async def _leave(self, minutes: int) -> None:
+        if self._ours:
+            with sdk_errors(f"sandbox {self._name!r} was not left to its jobs"):
+                await self._sandbox.set_autostop_interval(minutes, request_timeout=REQUEST_S)
+                labels = {**self._sandbox.labels, tags.STATE: "jobs"}
+                await self._sandbox.set_labels(labels, request_timeout=REQUEST_S)
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Delete the sandbox; one that was there already is as it was.
+
+        With ``keep`` it is stopped, and stays until the next ``open`` by its name starts it again.
+        """
+        await self._part(lambda: self._dismiss(keep=keep))
+
+    async def _dismiss(self, *, keep: bool) -> None:
+        if self._ours and not keep:
+            await delete(self._sandbox)
+            return
+        if self._ours:
+            await self._mark("kept")
+        if self._ours or self._woken:
+            with sdk_errors(f"sandbox {self._name!r} was not stopped"):
+                await self._sandbox.stop(timeout=STATE_S)
+
+    async def _part(self, farewell: Any) -> None:
+        """Let go of the sandbox, after ``farewell``. Safe to call twice."""
+        if self._sandbox is None:
+            return
+        if self._signs is not None:
+            self._signs.cancel()
+        connection, self._connection = self._connection, None
+        try:
+            if connection is not None:
+                await connection.close()
+            with contextlib.suppress(PlaceGone):
+                await farewell()
+        finally:
+            self._sandbox, self._name = None, ""
+            await self._service.close()
+
+
+def _profile() -> DaytonaProfile:
+    """What there is without a profile: the environment's key, at the vendor's own address or the environment's."""
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+    return DaytonaProfile()
+
+
+@contextlib.asynccontextmanager
+async def _asked(profile: DaytonaProfile) -> AsyncGenerator[Service]:
+    """The service of an account, to be asked something."""
+    service = Service(profile)
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close()

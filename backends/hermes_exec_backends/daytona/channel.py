@@ -1,0 +1,164 @@
+"""One program in the sandbox as a channel: its frames on the connection that all of them share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
+from hermes_exec_backends.daytona import frames
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.daytona.connection import Connection
+
+_TOLD = 128 << 10
+"""After so many bytes the other side hears that they are used up."""
+
+
+class RelayChannel(Channel):
+    """Made by ``Connection.start``."""
+
+    def __init__(self, connection: Connection, number: int, receiver: Receiver) -> None:
+        self._connection = connection
+        self._number = number
+        self._receiver = receiver
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._sent = 0
+        self._taken = 0
+        self._eof = False
+        self._drained: asyncio.Future[None] | None = None
+        self._kept: list[tuple[int, bytes]] = []  # what came while nobody wanted it
+        self._used = 0
+        self._told_used = 0
+        self._paused = False
+        self._exit: Exit | None = None
+        self._over = False
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Queue bytes, and send what the program's window has room for."""
+        if self._over or self._eof:
+            return
+        for part in parts:
+            data = bytes(part)
+            self._queue.extend(data[at : at + frames.LONGEST] for at in range(0, len(data), frames.LONGEST))
+            self._queued += len(data)
+        self._feed()
+
+    def write_eof(self) -> None:
+        """Close standard input after what is queued."""
+        if not (self._over or self._eof):
+            self._eof = True
+            self._feed()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the program has not taken."""
+        return self._queued + self._sent - self._taken
+
+    async def drained(self) -> None:
+        """Return when at most half a window is on its way, or the channel is over."""
+        if self.unsent > frames.WINDOW // 2 and not self._over:
+            self._drained = self._drained or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._drained)
+
+    def _feed(self) -> None:
+        while self._queue and self._sent - self._taken < frames.WINDOW:
+            data = self._queue.popleft()
+            self._queued -= len(data)
+            self._sent += len(data)
+            self._connection.send(frames.INPUT, self._number, data)
+        if self._eof and not self._queue:
+            self._connection.send(frames.EOF, self._number)
+
+    def pause(self) -> None:
+        """Give nothing more; once a window is full, the program's own pipes hold it."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Give what came in between, and go on."""
+        if self._paused:
+            self._paused = False
+            asyncio.get_running_loop().call_soon(self._deliver)
+
+    def abandon(self) -> None:
+        """Let the program be; the connection stays for others."""
+        if not self._over:
+            self._connection.send(frames.LEAVE, self._number)
+            self.ended(Exit(lost="the channel was closed here"))
+
+    def kill(self) -> None:
+        """Kill the program with its process group."""
+        if not self._over:
+            self._connection.send(frames.KILL, self._number)
+            self.ended(Exit(lost="it was killed here"))
+
+    def frame(self, kind: int, payload: bytes) -> None:
+        """A frame for it came; raises ValueError on one that makes no sense."""
+        if kind in {frames.OUT, frames.ERR}:
+            self._kept.append((kind, payload))
+            self._deliver()
+        elif kind == frames.TAKEN:
+            self._take(int(frames.COUNT.unpack(payload)[0]))
+        elif kind == frames.EXIT:
+            (code,) = frames.STATUS.unpack(payload)
+            self._exit = Exit(code=code) if code >= 0 else Exit(signal=-code)
+            self._kept.append((kind, b""))
+            self._deliver()
+        elif kind == frames.ENDED:
+            self._kept.append((kind, b""))
+            self._deliver()
+        elif kind == frames.FAILED:
+            (code,) = frames.STATUS.unpack(payload)
+            self.ended(Exit(lost=f"it could not be started: {os.strerror(code)}"))
+        else:
+            raise ValueError(f"frame kind {kind}")
+
+    def _take(self, taken: int) -> None:
+        if not self._taken <= taken <= self._sent:
+            raise ValueError("it has taken what was not sent")
+        self._taken = taken
+        self._feed_more()
+
+    def _feed_more(self) -> None:
+        if self._queue:
+            self._feed()
+        if self._drained is not None and self.unsent <= frames.WINDOW // 2:
+            self._wake()
+
+    def _deliver(self) -> None:
+        while self._kept and not self._paused and not self._over:
+            kind, data = self._kept.pop(0)
+            if kind == frames.EXIT:
+                if isinstance(self._receiver, ExitReceiver) and self._exit is not None:
+                    self._receiver.exited(self._exit)
+            elif kind == frames.ENDED:
+                self.ended(self._exit or Exit(lost="its end was never told"))
+            else:
+                self._used += len(data)
+                (self._receiver.received if kind == frames.OUT else self._receiver.stderr_received)(data)
+        if self._used - self._told_used >= _TOLD and not self._over:
+            self._told_used = self._used
+            self._connection.send(frames.USED, self._number, frames.COUNT.pack(self._used))
+
+    def ended(self, exit: Exit) -> None:
+        """It is over, once."""
+        if self._over:
+            return
+        for kind, data in self._kept if exit.lost else ():
+            if kind in {frames.OUT, frames.ERR} and not self._paused:
+                (self._receiver.received if kind == frames.OUT else self._receiver.stderr_received)(data)
+        self._over = True
+        self._kept.clear()
+        self._queue.clear()
+        self._queued, self._sent = 0, self._taken
+        self._connection.forget(self._number)
+        self._wake()
+        self._receiver.closed(exit)
+
+    def _wake(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None

@@ -1,0 +1,229 @@
+"""A connection to a sandbox: one terminal's WebSocket, made a clean stream of bytes, with our relay at its other end.
+
+The vendor starts an interactive login shell in a terminal and nothing else, so the first thing sent is a line that
+makes the shell a Python with the terminal in raw mode. From its mark on, everything is frames (``relay``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import marshal
+import os
+import secrets
+import struct
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.backend import Exit
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.daytona import frames
+from hermes_exec_backends.daytona.channel import RelayChannel
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from hermes_exec.backend import Receiver
+
+_READY_S = 40.0
+_HERE_S = 20.0
+_PREAMBLE = 256 << 10
+"""Bytes that a login shell may print before our mark."""
+_RECEIVED = 96 << 10
+_FRAMES = 24
+"""After so much the other side hears that it has arrived."""
+_MESSAGE = 32 << 10
+_LINE = (
+    " exec sh -c 'for p in {pythons}; do command -v $p >/dev/null 2>&1 && exec $p -ISc \""
+    'import os,tty,zlib;tty.setraw(0);os.write(1,bytes([{mark}]));b=b\\"\\";'
+    'exec(\\"while len(b)<{size}: b+=os.read(0,{size}-len(b)) or os._exit(9)\\");exec(zlib.decompress(b))"'
+    "; done; echo {none}'\n"
+)
+_LAUNCH = """
+import sys
+kind = type(sys)
+package = sys.modules["hx"] = kind("hx")
+package.__path__ = []
+for name, text in %r:
+    module = sys.modules["hx." + name] = kind("hx." + name)
+    module.__package__ = "hx"
+    exec(compile(text, "hx." + name, "exec"), module.__dict__)
+module.main()
+"""
+
+
+def _source(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+
+
+@cache
+def _program() -> bytes:
+    return zlib.compress((_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "relay")]).encode(), 9)
+
+
+class Connection:
+    """``await connect``, then ``start`` programs until it is ``lost``."""
+
+    def __init__(self, pythons: Sequence[str], why_lost: Callable[[], Awaitable[str]]) -> None:
+        self.id = f"hermes-exec-{secrets.token_hex(8)}"
+        """The terminal's name at the vendor's."""
+        self.lost = False
+        self._pythons = pythons
+        self._why_lost = why_lost
+        self._mark = secrets.token_bytes(16)
+        self._none = secrets.token_hex(8)
+        self._before: bytes | None = b""  # what the shell says before our mark
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._parser = frames.Parser()
+        self._channels: dict[int, RelayChannel] = {}
+        self._number = 0
+        self._sequence = 0
+        self._arrived = [0, 0]
+        self._acknowledged = [0, 0]
+        self._out: list[bytes] = []
+        self._something = asyncio.Event()
+        self._handle: Any = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def connect(self, process: Any) -> None:
+        """Open a terminal by the SDK's ``process`` of a sandbox, and turn its shell into our frames.
+
+        Raises:
+            DaytonaError: the vendor gave none.
+            PlaceUnavailable: there is no Python, or the shell does not do what it is told.
+        """
+        from daytona import PtySize
+
+        self._handle = await process.create_pty_session(self.id, self._received, cwd="/", pty_size=PtySize(24, 512))
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._watch()), loop.create_task(self._write())]
+        program = _program()
+        line = _LINE.format(
+            pythons=" ".join(self._pythons),
+            mark=",".join(map(str, self._mark)),
+            size=len(program),
+            none='"' + self._none[:8] + '""' + self._none[8:] + '"',
+        )
+        self._say(line.encode())
+        try:
+            async with asyncio.timeout(_READY_S):
+                await asyncio.shield(self._ready)
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise PlaceUnavailable(f"daytona: no shell answered within {_READY_S:g} s") from None
+            raise
+        self._tasks.append(loop.create_task(self._stay()))
+
+    def start(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> RelayChannel:
+        """Start a program; that it cannot be started is told by the channel's end."""
+        self._number += 1
+        channel = self._channels[self._number] = RelayChannel(self, self._number, receiver)
+        words = [os.fsencode(word) for word in argv]
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        payload = marshal.dumps((words, variables), 2)
+        *more, last = (payload[at : at + frames.LONGEST] for at in range(0, len(payload), frames.LONGEST))
+        for part in more:
+            self.send(frames.MORE, self._number, part)
+        self.send(frames.START, self._number, last)
+        return channel
+
+    def send(self, kind: int, number: int, payload: bytes = b"") -> None:
+        """Send a frame."""
+        if not self.lost:
+            self._say(frames.frame(kind, number, self._sequence, payload))
+            self._sequence += 1
+
+    def forget(self, number: int) -> None:
+        """A program's channel is over."""
+        self._channels.pop(number, None)
+
+    async def close(self) -> None:
+        """Let the relay end; what it started goes on. Safe to call twice."""
+        if not self.lost:
+            self.send(frames.LEAVE, 0)
+            await self._flush()
+            await self._lose("the connection was closed here")
+
+    def _say(self, data: bytes) -> None:
+        self._out.append(data)
+        self._something.set()
+
+    async def _flush(self) -> None:
+        waiting, self._out = b"".join(self._out), []
+        for at in range(0, len(waiting), _MESSAGE):
+            await self._handle.send_input(waiting[at : at + _MESSAGE])
+
+    async def _write(self) -> None:
+        from daytona import DaytonaError
+
+        with contextlib.suppress(DaytonaError):  # which whoever watches the connection learns as well
+            while True:
+                await self._something.wait()
+                self._something.clear()
+                await self._flush()
+
+    async def _stay(self) -> None:
+        """Say that somebody is here, until nobody is."""
+        while True:
+            await asyncio.sleep(_HERE_S)
+            self.send(frames.HERE, 0)
+
+    async def _watch(self) -> None:
+        result = await self._handle.wait()
+        await self._lose(f"the connection to the sandbox broke ({result.error or 'it was closed'})")
+
+    async def _lose(self, why: str) -> None:
+        if self.lost:
+            return
+        self.lost = True
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+        if not self._ready.done():
+            self._ready.set_exception(PlaceUnavailable(f"daytona: {why}"))
+            self._ready.exception()
+        await self._handle.disconnect()
+        if self._channels:
+            exit = Exit(lost=await self._why_lost() or why)
+            for channel in list(self._channels.values()):
+                channel.ended(exit)
+
+    def _received(self, data: bytes) -> None:
+        if self._before is not None:
+            self._before += data
+            noise, found, data = self._before.partition(self._mark)
+            if not found:
+                if self._none.encode() in noise or len(noise) > _PREAMBLE:
+                    self._refuse(f"no Python 3.6 or later is there ({', '.join(self._pythons)})")
+                return
+            self._before = None
+            self._out.insert(0, _program())
+            self._something.set()
+        if not data or self.lost:
+            return
+        try:
+            for kind, number, payload in self._parser.feed(data):
+                self._arrived[0] += frames.HEADER.size + len(payload)
+                self._arrived[1] += 1
+                if kind == frames.READY:
+                    self._ready.set_result(None)
+                elif channel := self._channels.get(number):
+                    channel.frame(kind, payload)
+        except (ValueError, struct.error, asyncio.InvalidStateError) as error:
+            self._break(f"the sandbox broke the protocol: {error}")
+            return
+        if self._arrived[0] - self._acknowledged[0] >= _RECEIVED or self._arrived[1] - self._acknowledged[1] >= _FRAMES:
+            self._acknowledged = list(self._arrived)
+            self.send(frames.RECEIVED, 0, frames.COUNTS.pack(*self._arrived))
+
+    def _refuse(self, why: str) -> None:
+        if not self._ready.done():
+            error = PlaceUnavailable(f"daytona: {why}", remedy="an image with Python 3.6 or later")
+            self._ready.set_exception(error)
+
+    def _break(self, why: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._lose(why))
+        self._tasks.append(task)

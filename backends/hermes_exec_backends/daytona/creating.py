@@ -1,0 +1,156 @@
+"""Creating a sandbox once, whatever becomes of the requests: it has a name, and a name is given once.
+
+When no answer comes, or a failure of the service, the sandbox may be there all the same. So it is looked for by its
+name before anything is tried again, and what cannot be used in the end is deleted. What even then stays ends by itself:
+a new sandbox is deleted when it has been without a sign of us for the time of its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec_backends.cloud import guard, tags
+from hermes_exec_backends.daytona.failures import InDoubt, RateLimited, sdk_errors
+from hermes_exec_backends.daytona.options import parameters
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, described
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.daytona.service import Service
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+_log = logging.getLogger("hermes_exec.backend.daytona")
+_CREATE_S = 900.0
+"""An image may have to be built."""
+_TRIES = 3
+_PATIENCE_S = 60.0
+"""In all, for a service that says that there were too many requests."""
+_COUNTED = ("archived", "archiving", "destroyed", "destroying", "stopped", "stopping", "error", "build_failed")
+
+
+async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: float) -> Any:
+    """Create the sandbox ``name``, and wait until it runs.
+
+    Raises:
+        ConfigError: the profile asks for what there is not, or what its cost guard refuses; nothing was asked.
+        PlaceUnavailable: it was not created, or it did not start and was deleted.
+    """
+    asked = await asyncio.to_thread(parameters, profile, name, lease_s)
+    if profile.max_sandboxes is not None:
+        guard.check_count(profile, await living(service, profile))
+    try:
+        return await _create(service, asked, name)
+    except BaseException as error:
+        # Also where we were told to stop: nothing may stay that nobody knows of.
+        if not isinstance(error, PlaceUnavailable) or isinstance(error, _Doubtful):
+            await asyncio.shield(_remove(service, name, asked.labels))
+        raise
+
+
+class _Doubtful(PlaceUnavailable):
+    """It did not come to run, and may be there."""
+
+
+async def _create(service: Service, asked: Any, name: str) -> Any:
+    what = f"a sandbox was not created ({name})"
+    waited_s = 0.0
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with sdk_errors(what):
+                return await service.client.create(asked, timeout=_CREATE_S)
+        except RateLimited as error:
+            waited_s += error.wait_s
+            if attempt == _TRIES or waited_s > _PATIENCE_S:
+                raise
+            await asyncio.sleep(error.wait_s)
+        except HermesError as error:
+            found = await _found(service, name, asked.labels)
+            if found is not None:
+                return await _started(found, error)
+            if attempt == _TRIES or not isinstance(error, InDoubt):
+                raise
+            _log.info("not created, once more: %s", error.what)
+    raise AssertionError("every way out of the loop was taken")
+
+
+async def _found(service: Service, name: str, labels: dict[str, str]) -> Any:
+    """The sandbox of that name if it is the one that was asked for."""
+    try:
+        found = await service.get(name)
+    except PlaceGone:
+        return None
+    except PlaceUnavailable as error:
+        raise _Doubtful(
+            f"{error.what}; a sandbox {name} may be there, and then ends by itself", remedy=error.remedy
+        ) from error
+    ours = (tags.OWNER, tags.CREATED)
+    return found if all(found.labels.get(key) == labels[key] for key in ours) else None
+
+
+async def _started(sandbox: Any, error: HermesError) -> Any:
+    """Wait for what was created though the service did not say so."""
+    if str(sandbox.state.value) in _COUNTED:
+        raise _Doubtful(f"daytona: it did not start: {described(sandbox)}", remedy=error.remedy) from error
+    with sdk_errors("it did not start"):
+        await sandbox.wait_for_sandbox_start(timeout=STATE_S)
+    return sandbox
+
+
+async def _remove(service: Service, name: str, labels: dict[str, str]) -> None:
+    """Delete what was created and cannot be used, if it is there."""
+    with contextlib.suppress(HermesError):
+        found = await _found(service, name, labels)
+        if found is not None:
+            await delete(found)
+
+
+async def delete(sandbox: Any) -> None:
+    """Delete a sandbox; that there is none any more is as well.
+
+    Raises:
+        PlaceUnavailable: it may still be there.
+    """
+    with contextlib.suppress(PlaceGone), sdk_errors(f"sandbox {sandbox.name!r} was not deleted"):
+        await sandbox.delete(timeout=STATE_S)
+
+
+async def living(service: Service, profile: DaytonaProfile) -> int:
+    """How many sandboxes of a profile are alive: neither stopped, nor archived, nor at their end."""
+    found = await service.listed(tags.of_profile(profile))
+    return sum(str(each.state.value) not in _COUNTED for each in found)
+
+
+async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[Any, bool]:
+    """The sandbox of that id or name, running, and whether it was started for that.
+
+    Raises:
+        PlaceGone: there is none, or it has failed.
+        PlaceUnavailable: it does not start.
+    """
+    sandbox = await service.get(name)
+    state = str(sandbox.state.value)
+    if state == "started":
+        return sandbox, False
+    since = tags.created(sandbox.labels)
+    if since is not None:
+        guard.check_age(profile, since, time.time())
+    if state in {"stopping", "archiving", "starting", "creating", "restoring"}:
+        with sdk_errors(f"sandbox {name!r}"):
+            await (
+                sandbox.wait_for_sandbox_start(timeout=STATE_S)
+                if state in {"starting", "creating", "restoring"}
+                else sandbox.wait_for_sandbox_stop(timeout=STATE_S)
+            )
+            await sandbox.refresh_data(request_timeout=REQUEST_S)
+        state = str(sandbox.state.value)
+    if state in {"stopped", "archived"}:
+        with sdk_errors(f"sandbox {name!r} was not started"):
+            await sandbox.start(timeout=STATE_S)
+        return sandbox, True
+    if state != "started":
+        raise PlaceGone(f"daytona: {name}: {described(sandbox)}", remedy="open a new one")
+    return sandbox, False

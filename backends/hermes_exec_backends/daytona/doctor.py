@@ -1,0 +1,152 @@
+"""Why a Daytona sandbox cannot be had from here: the SDK, the key, the way there, what the key may do, and the clock.
+
+The service is asked without the SDK, whose import takes seconds, so that the answer comes at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import importlib.metadata
+import json
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.backend import Check
+from hermes_exec.errors import HermesError
+from hermes_exec_backends.daytona.failures import KEYS
+from hermes_exec_backends.daytona.service import Account
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+TESTED = "0.226"
+"""The SDK's line that this is tested with."""
+_INSTALL = "pip install 'hermes-exec[daytona]'"
+_ANSWER_S = 10.0
+_SKEW_S = 60.0
+_WEEK_S = 7 * 86400.0
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the service said: a status, its body, and its clock."""
+
+    status: int
+    body: Any
+    date: str
+
+
+async def checks(profile: DaytonaProfile) -> list[Check]:
+    """Ask, as far as there is somebody to ask."""
+    found = [_sdk()]
+    try:
+        account = await asyncio.to_thread(Account.of, profile)
+    except HermesError as error:
+        return [*found, Check("key", "missing", _ignored(error.what.removeprefix("daytona: ")), error.remedy)]
+    found.append(Check("key", "ok", f"found in {profile.api_key}"))
+    try:
+        answer = await asyncio.to_thread(_ask, account, "/api-keys/current")
+    except OSError as error:
+        why = getattr(error, "reason", error)
+        return [
+            *found,
+            Check("reachable", "missing", f"{account.api_url}: {why}", f"curl -I {account.api_url}; check the proxy"),
+        ]
+    found += [Check("reachable", "ok", account.api_url), _clock(answer), _authorised(answer)]
+    organization = account.organization or (answer.body.get("organizationId") if answer.status == 200 else None)
+    if organization:
+        found.append(await asyncio.to_thread(_quota, account, str(organization)))
+    return found
+
+
+def _sdk() -> Check:
+    try:
+        version = importlib.metadata.version("daytona")
+    except importlib.metadata.PackageNotFoundError:
+        return Check("sdk", "missing", "the package 'daytona' is not installed", _INSTALL)
+    if not version.startswith(f"{TESTED}."):
+        return Check("sdk", "warning", f"daytona {version}; this is tested with {TESTED}", f"{_INSTALL} --upgrade")
+    return Check("sdk", "ok", f"daytona {version}")
+
+
+def _ignored(what: str) -> str:
+    """Why there is no key; a file of the folder that seems to have one is named, for it is not read."""
+    for name in (".env.local", ".env"):
+        try:
+            if "DAYTONA_API_KEY" in Path(name).read_text(encoding="utf-8", errors="replace"):
+                return f"{what}; {Path(name).absolute()} has one, and files of the working directory are not read"
+        except OSError:
+            continue
+    return what
+
+
+def _ask(account: Account, path: str) -> Answer:
+    """One request; raises OSError when nobody answers."""
+    request = urllib.request.Request(account.api_url + path, headers={"Authorization": f"Bearer {account.key}"})  # noqa: S310  whatever the profile says is meant
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_S) as reply:  # noqa: S310  see above
+            return Answer(reply.status, _json(reply.read()), reply.headers.get("Date", ""))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, _json(error.read()), error.headers.get("Date", ""))
+
+
+def _json(data: bytes) -> Any:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  looked at by name
+
+
+def _clock(answer: Answer) -> Check:
+    try:
+        ahead_s = time.time() - email.utils.parsedate_to_datetime(answer.date).timestamp()
+    except ValueError:
+        return Check("clock", "ok", "the service does not tell its own")
+    if abs(ahead_s) > _SKEW_S:
+        way = "ahead" if ahead_s > 0 else "behind"
+        return Check("clock", "warning", f"{abs(ahead_s):.0f} s {way}", "sudo timedatectl set-ntp true")
+    return Check("clock", "ok", f"within {max(1, abs(ahead_s)):.0f} s of the service's")
+
+
+def _authorised(answer: Answer) -> Check:
+    if answer.status == 200:
+        until = str(answer.body.get("expiresAt") or "")
+        name = answer.body.get("name", "the key")
+        try:
+            left_s = datetime.fromisoformat(until).timestamp() - time.time()
+        except ValueError:
+            return Check("authorised", "ok", f"{name} is accepted")
+        if left_s < _WEEK_S:
+            return Check("authorised", "warning", f"{name} ends in {max(0.0, left_s) / _DAY_S:.1f} days", KEYS)
+        return Check("authorised", "ok", f"{name} is accepted until {until[:10]}")
+    said = str(answer.body.get("message") or "")[:200]
+    if answer.status in {401, 403}:
+        return Check("authorised", "missing", f"the key is refused ({answer.status}): {said}", KEYS)
+    return Check("authorised", "missing", f"status {answer.status}: {said}", "see status.app.daytona.io; try again")
+
+
+def _quota(account: Account, organization: str) -> Check:
+    try:
+        answer = _ask(account, f"/organizations/{organization}/usage")
+    except OSError as error:
+        return Check("quota", "warning", f"not told: {error}")
+    regions: list[dict[str, Any]] = answer.body.get("regionUsage") or []
+    if answer.status != 200 or not regions:
+        return Check("quota", "ok", "not told to this key")
+    words: list[str] = []
+    full = False
+    for region in regions:
+        used, most = region.get("currentCpuUsage", 0), region.get("totalCpuQuota", 0)
+        full = full or used >= most
+        words.append(f"{used:g} of {most:g} CPU in {region.get('regionId')}")
+    status = "warning" if full else "ok"
+    return Check("quota", status, ", ".join(words), "hermes-exec backends --cost" if full else "")

@@ -1,0 +1,137 @@
+"""From a profile to what the SDK is asked to create."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import ConfigError
+from hermes_exec_backends.cloud import guard, tags
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+IMAGE = "python:3.11-slim"
+"""What is built upon where a profile names nothing to build upon."""
+_GIB = 1 << 30
+_MINUTE_S = 60.0
+_SHORTEST_MIN = 3
+"""An interval that one request a minute keeps from ending."""
+NEVER = -1
+
+
+def gpus(profile: DaytonaProfile) -> tuple[int, list[str]]:
+    """How many GPUs, and of which kinds, the best first; no kind is any."""
+    text = profile.gpu
+    if text is None or text == "0":
+        return 0, []
+    if text.isdigit():
+        return int(text), []
+    if text == "all":
+        raise ConfigError(
+            "daytona: gpu = 'all': a sandbox has no GPUs by itself", remedy="a kind, such as H100 or H100:2"
+        )
+    kinds: list[str] = []
+    count = 1
+    for each in text.split(","):
+        kind, _, number = each.partition(":")
+        if number and not (number.isdigit() and int(number)):
+            raise ConfigError(f"daytona: gpu = {text!r}: a count is a number", remedy="KIND:COUNT, such as H100:2")
+        kinds.append(kind.upper())
+        count = max(count, int(number or 1))
+    return count, kinds
+
+
+def size(profile: DaytonaProfile) -> dict[str, Any]:
+    """The resources that are asked for, in the vendor's units."""
+    count, kinds = gpus(profile)
+    asked = {
+        "cpu": profile.cpu,
+        "memory": None if profile.memory is None else math.ceil(profile.memory / _GIB),
+        "disk": None if profile.disk is None else math.ceil(profile.disk / _GIB),
+        "gpu": count or None,
+        "gpu_type": kinds or None,
+    }
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def intervals(profile: DaytonaProfile, lease_s: float) -> dict[str, int]:
+    """When the vendor ends it by itself: it stops after the lease without a sign of ours, and then is deleted."""
+    lease_min = max(_SHORTEST_MIN, math.ceil(lease_s / _MINUTE_S))
+    stop, archive, delete = profile.auto_stop_min, profile.auto_archive_min, profile.auto_delete_min
+    return {
+        "auto_stop_interval": lease_min if stop is None else stop,
+        "auto_archive_interval": lease_min if archive is None else archive,
+        "auto_delete_interval": 0 if delete is None else delete,
+    }
+
+
+def parameters(profile: DaytonaProfile, name: str, lease_s: float) -> Any:
+    """What ``AsyncDaytona.create`` takes.
+
+    Raises:
+        ConfigError: options that do not go together, or that the cost guard refuses; nothing was asked.
+    """
+    from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Resources, VolumeMount
+
+    guard.check_profile(profile, gpus(profile)[1])
+    longest_s = guard.longest_s(profile)
+    asked: dict[str, Any] = {
+        "name": name,
+        "labels": tags.tags(profile, lease_s),
+        "volumes": [VolumeMount(volume_id=each, mount_path=path) for path, each in profile.volumes.items()] or None,
+        "os_user": profile.user,
+        "target": profile.region,
+        "network_block_all": True if profile.network == "blocked" else None,
+        "network_allow_list": ",".join(profile.allow) or None,
+        "ttl_minutes": None if longest_s is None else max(1, math.floor(longest_s / _MINUTE_S)),
+        **intervals(profile, lease_s),
+    }
+    resources = size(profile)
+    built = _image(profile, needed=bool(resources))
+    if built is None:
+        if resources:
+            raise ConfigError(
+                f"daytona: a snapshot has its own {', '.join(resources)}", remedy="an image instead of the snapshot"
+            )
+        return CreateSandboxFromSnapshotParams(snapshot=profile.snapshot, **asked)
+    return CreateSandboxFromImageParams(image=built, resources=_resources(Resources, resources), **asked)
+
+
+def _resources(model: Any, asked: dict[str, Any]) -> Any:
+    from daytona import GpuType
+
+    if not asked:
+        return None
+    known = [each.value for each in GpuType if not each.name.startswith("UNKNOWN")]
+    for kind in asked.get("gpu_type", ()):
+        if kind not in known:
+            raise ConfigError(f"daytona: there is no GPU {kind!r}", remedy=f"one of {', '.join(known)}")
+    kinds = [GpuType(kind) for kind in asked.get("gpu_type", ())]
+    return model(**{**asked, **({"gpu_type": kinds} if kinds else {})})
+
+
+def _image(profile: DaytonaProfile, *, needed: bool) -> Any:
+    """What to build, or the image's name; None is a snapshot, the vendor's own where the profile names none."""
+    from daytona import Image
+
+    adds = bool(profile.packages or profile.requirements)
+    if profile.snapshot or not (profile.image or profile.dockerfile or adds or needed):
+        if adds:
+            raise ConfigError(
+                "daytona: 'packages' and 'requirements' cannot be built into a snapshot",
+                remedy="an image instead of it",
+            )
+        return None
+    if profile.dockerfile is not None:
+        image = Image.from_dockerfile(profile.dockerfile)
+    elif not adds:
+        return profile.image or IMAGE
+    else:
+        image = Image.base(profile.image or IMAGE)
+    if profile.packages:
+        words = " ".join(profile.packages)
+        image = image.run_commands(
+            f"apt-get update && apt-get install -y --no-install-recommends {words} && rm -rf /var/lib/apt/lists/*"
+        )
+    return image.pip_install(*profile.requirements) if profile.requirements else image

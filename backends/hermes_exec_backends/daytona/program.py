@@ -1,0 +1,69 @@
+"""A program that the relay starts in the sandbox: its process and its pipes. Sent as source, like the relay."""
+
+import _signal
+import fcntl
+import os
+import struct
+import termios
+
+from .frames import ERR, OUT, STATUS
+
+
+class Program:
+    """One program: its process, its pipes, and how much of each went through."""
+
+    def __init__(self, number: int, pid: int, stdin: int, outputs: "dict[int, int]") -> None:
+        self.number = number
+        self.pid = pid
+        self.stdin = stdin
+        self.outputs = outputs
+        """Kind of frame by descriptor, while it is open."""
+        self.input = bytearray()
+        self.eof = False
+        self.taken = 0
+        self.sent = 0
+        self.used = 0
+        self.code: "int | None" = None
+        self.told = False
+        self.owed: "dict[int, int]" = {}
+        """Bytes by descriptor that were in the pipes when it ended, and come before the word of that."""
+
+
+def launch(number: int, argv: "list[bytes]", env: "dict[bytes, bytes]") -> "tuple[Program, bytes]":
+    """Start a program; with it comes why it could not be started, if so."""
+    (stdin, feed), (out, stdout), (err, stderr), (why, told) = (os.pipe() for _ in range(4))
+    pid = os.fork()
+    if pid == 0:
+        become(argv, env, (stdin, stdout, stderr), told)
+    for fd in (stdin, stdout, stderr, told):
+        os.close(fd)
+    said = os.read(why, STATUS.size)
+    os.close(why)
+    for fd in (feed, out, err):
+        os.set_blocking(fd, False)
+    return Program(number, pid, feed, {out: OUT, err: ERR}), said
+
+
+def waiting(fd: int) -> int:
+    """How many bytes can be read from a pipe by now."""
+    return int(struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"))[0])
+
+
+def become(argv: "list[bytes]", env: "dict[bytes, bytes]", streams: "tuple[int, int, int]", told: int) -> None:
+    """In a new process: be the program, in a session of its own, so that nothing of the terminal's ends it."""
+    try:
+        _signal.set_wakeup_fd(-1)
+        for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGINT):
+            _signal.signal(number, _signal.SIG_DFL)
+        os.setsid()
+        os.chdir(env.get(b"HOME") or b"/")
+        told = fcntl.fcntl(told, fcntl.F_DUPFD_CLOEXEC, 10)
+        for target, fd in enumerate(streams):
+            os.dup2(fd, target)
+        os.closerange(3, told)
+        os.closerange(told + 1, 256)
+        os.execvpe(argv[0], argv, env)
+    except OSError as error:
+        os.write(told, STATUS.pack(error.errno or 5))
+    finally:
+        os._exit(127)

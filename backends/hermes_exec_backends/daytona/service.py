@@ -1,0 +1,175 @@
+"""The vendor's service through its own asynchronous SDK, which is imported when it is first needed.
+
+The SDK takes what its configuration leaves out from ``.env`` files of the working directory, which anybody may have
+written. So the key and the address are given to it, and every other variable that it looks for is set while it looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import ConfigError, PlaceUnavailable
+from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+API_URL = "https://app.daytona.io/api"
+REQUEST_S = 30.0
+"""For one short request."""
+STATE_S = 120.0
+"""For a change of state, such as a start."""
+VARIABLES = (
+    "DAYTONA_API_KEY", "DAYTONA_API_URL", "DAYTONA_SERVER_URL", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID",
+    "DAYTONA_TARGET", "DAYTONA_HAPPY_EYEBALLS_DELAY", "DAYTONA_USE_DEPRECATED_POLLING", "DAYTONA_OTEL_ENABLED",
+    "DAYTONA_EXPERIMENTAL_OTEL_ENABLED",
+)  # fmt: skip
+"""All that the SDK reads."""
+_variables = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Whose sandboxes, and where: what a profile says, or the environment."""
+
+    key: str
+    api_url: str
+    region: str | None
+    organization: str | None
+
+    @classmethod
+    def of(cls, profile: DaytonaProfile) -> Account:
+        """Look the key up, which may ask its person something.
+
+        Raises:
+            PlaceUnavailable: there is no key where the profile says.
+        """
+        from hermes_exec.config.secrets import resolve_secrets
+
+        try:
+            secret = resolve_secrets({"api_key": profile.api_key}, os.environ)["api_key"]
+        except ConfigError as error:
+            raise PlaceUnavailable(f"daytona: no key: {error.what}", remedy=KEYS) from None
+        return cls(
+            secret.reveal(),
+            profile.api_url or os.environ.get("DAYTONA_API_URL") or API_URL,
+            profile.region or os.environ.get("DAYTONA_TARGET"),
+            profile.organization or os.environ.get("DAYTONA_ORGANIZATION_ID"),
+        )
+
+    def __repr__(self) -> str:
+        """Without the key."""
+        return f"Account({self.api_url!r})"
+
+
+@contextlib.contextmanager
+def _nothing_of_the_folder() -> Generator[None]:
+    with _variables, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that such a file's address is ignored is what we want
+        unset = [name for name in VARIABLES if name not in os.environ]
+        os.environ.update(dict.fromkeys(unset, ""))
+        try:
+            yield
+        finally:
+            for name in unset:
+                os.environ.pop(name, None)
+
+
+class Service:
+    """One client of the service, for one event loop. Every method raises our errors."""
+
+    def __init__(self, profile: DaytonaProfile) -> None:
+        self._profile = profile
+        self._client: Any = None
+        self.account: Account | None = None
+
+    @property
+    def client(self) -> Any:
+        """The SDK's client.
+
+        Raises:
+            PlaceUnavailable: it is not open.
+        """
+        if self._client is None:
+            raise PlaceUnavailable("daytona: the place is not open")
+        return self._client
+
+    async def open(self) -> None:
+        """Make the client; nothing is asked yet.
+
+        Raises:
+            PlaceUnavailable: no SDK, or no key.
+        """
+        self.account = account = await asyncio.to_thread(Account.of, self._profile)
+        with sdk_errors("the SDK"):
+            await asyncio.to_thread(load)
+            self._client = make(account)
+
+    async def close(self) -> None:
+        """Let go of every connection. Safe to call twice."""
+        client, self._client = self._client, None
+        if client is not None:
+            with sdk_errors("the connections were not closed"):
+                await client.close()
+
+    async def get(self, name: str) -> Any:
+        """The sandbox of that id or name, as it is now.
+
+        Raises:
+            PlaceGone: there is none.
+            PlaceUnavailable: the service does not say.
+        """
+        with sdk_errors(f"sandbox {name!r}"):
+            return await self.client.get(name, request_timeout=REQUEST_S)
+
+    async def listed(self, labels: dict[str, str]) -> list[Any]:
+        """Every sandbox with these labels."""
+        from daytona import ListSandboxesQuery
+
+        with sdk_errors("the list of sandboxes"):
+            query = ListSandboxesQuery(labels=labels, limit=100)
+            return [sandbox async for sandbox in self.client.list(query, request_timeout=REQUEST_S)]
+
+
+def load() -> None:
+    """Import what is used of the SDK, which takes seconds; meant for a thread."""
+    import daytona
+
+    for name in ("AsyncDaytona", "DaytonaConfig", "Image"):  # the package loads what is asked for
+        getattr(daytona, name)
+
+
+def make(account: Account) -> Any:
+    """A client for an account, on the running loop."""
+    from daytona import AsyncDaytona, DaytonaConfig
+
+    config = DaytonaConfig(
+        api_key=account.key, api_url=account.api_url, target=account.region, organization_id=account.organization
+    )
+    with _nothing_of_the_folder():
+        return AsyncDaytona(config)
+
+
+def gone(state: str) -> bool:
+    """Whether a sandbox in this state has lost everything that ran in it."""
+    return state in {
+        "stopped", "stopping", "archived", "archiving", "destroyed", "destroying", "error", "build_failed",
+    }  # fmt: skip
+
+
+def described(sandbox: Any) -> str:
+    """The state of a sandbox, for people."""
+    state = str(getattr(sandbox.state, "value", sandbox.state))
+    if sandbox.spot_evicted_at:
+        return "the sandbox was evicted for somebody who pays more"
+    words = {"stopped": "was stopped", "archived": "was archived", "destroyed": "was deleted", "error": "failed"}
+    reason = f": {sandbox.error_reason}" if sandbox.error_reason else ""
+    return f"the sandbox {words.get(state, 'is ' + state)}{reason}"

@@ -1,0 +1,5 @@
+"""Sandboxes of Modal, through the vendor's own SDK."""
+
+from hermes_exec_backends.modal.backend import ModalBackend
+
+__all__ = ["ModalBackend"]

@@ -1,0 +1,141 @@
+"""The way to Modal: one client for each token and event loop, which all backends with that token share.
+
+Every call is bounded: the SDK waits without a limit when it is throttled, and for most of its replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes_exec.config.secrets import resolve_secrets
+from hermes_exec_backends.modal.failures import NEW_TOKEN, Refused, sdk_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from hermes_exec_backends.profiles.modal import ModalProfile
+
+T = TypeVar("T")
+CALL_S = 60.0
+"""Seconds that one request may take, with all that the SDK tries again."""
+BUILD_S = 3600.0
+"""Seconds that building an image may take."""
+_THROTTLED_S = "20"
+_SWITCH = "MODAL_MAX_THROTTLE_WAIT"
+_accounts: dict[tuple[object, ...], Account] = {}
+
+
+def bound_throttling() -> None:
+    """Let the SDK give up when it is throttled for long, unless a limit is set; it has no other switch for that."""
+    os.environ.setdefault(_SWITCH, _THROTTLED_S)
+
+
+class Account:
+    """A client of the SDK, and what it has found out: the app, and images that are built."""
+
+    def __init__(self, key: tuple[object, ...]) -> None:
+        self.app: Any = None
+        self.images: dict[str, Any] = {}
+        self._key = key
+        self._users = 0
+        self._client: Any = None
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def of(cls, profile: ModalProfile) -> Account:
+        """The account that a profile names, or that Modal's own settings do; ``leave`` it in the end.
+
+        Raises:
+            ConfigError: a source of the token gives none.
+            PlaceUnavailable: there is no SDK, no token, or no such app and no right to make it.
+        """
+        token_id, token_secret = credentials(profile)
+        digest = hashlib.sha256(token_secret.encode()).hexdigest()
+        server = os.environ.get("MODAL_SERVER_URL", "")
+        loop = asyncio.get_running_loop()
+        key = (loop, server, token_id, digest, profile.app, profile.environment)
+        account = _accounts.setdefault(key, cls(key))
+        account._users += 1  # noqa: SLF001  our own
+        try:
+            await account._open(profile, token_id, token_secret)  # noqa: SLF001  our own
+        except BaseException:
+            await account.leave()
+            raise
+        return account
+
+    async def _open(self, profile: ModalProfile, token_id: str, token_secret: str) -> None:
+        async with self._lock:
+            if self._client is None:
+                with sdk_errors("modal: the SDK cannot be used"):
+                    self._client = await sdk().Client.from_credentials.aio(token_id, token_secret)
+            if self.app is None:
+                self.app = await self.call(
+                    f"modal: the app {profile.app!r}",
+                    sdk().App.lookup.aio(
+                        profile.app,
+                        create_if_missing=True,
+                        environment_name=profile.environment,
+                        client=self._client,
+                    ),
+                )
+
+    @property
+    def client(self) -> Any:
+        """The SDK's client."""
+        return self._client
+
+    async def call(self, what: str, work: Awaitable[T], limit_s: float = CALL_S) -> T:
+        """Wait for a request of the SDK; ``what`` begins the error's text.
+
+        Raises:
+            PlaceUnavailable: Modal refused, could not be reached, or gave no answer in time.
+        """
+        with sdk_errors(what):
+            async with asyncio.timeout(limit_s):
+                return await work
+
+    async def leave(self) -> None:
+        """Let go of it; the last one to leave closes the client."""
+        self._users -= 1
+        if self._users <= 0:
+            _accounts.pop(self._key, None)
+            client, self._client = self._client, None
+            if client is not None:
+                await client.close.aio()
+
+
+def sdk() -> Any:
+    """The SDK, imported on first use; its own types are full of holes.
+
+    Raises:
+        PlaceUnavailable: it is not installed.
+    """
+    with sdk_errors("modal: the SDK cannot be used"):
+        import modal
+        import modal.experimental  # pyright: ignore[reportUnusedImport]  it is not imported by the package itself
+
+        return modal
+
+
+def credentials(profile: ModalProfile) -> tuple[str, str]:
+    """The token that a profile names, or that Modal's own settings do.
+
+    Raises:
+        ConfigError: a source gives none.
+        PlaceUnavailable: there is none, or no SDK.
+    """
+    sources = {"token_id": profile.token_id, "token_secret": profile.token_secret}
+    named = resolve_secrets({name: source for name, source in sources.items() if source}, os.environ)
+    with sdk_errors("modal: the settings cannot be read"):
+        from modal.config import config
+
+        found = [
+            named[name].reveal() if name in named else str(config.get(name) or "")
+            for name in ("token_id", "token_secret")
+        ]
+    if not all(found):
+        raise Refused("modal: there is no token", remedy=NEW_TOKEN)
+    return found[0], found[1]

@@ -1,0 +1,214 @@
+"""Run commands in a sandbox of Modal: one that is created for that and ended afterwards, or one that runs already.
+
+Every channel is an exec of its own, whose streams go to the sandbox's worker (``channel``). The sandbox's first process
+is ours (``lease``): it ends, and with it the sandbox, when the orchestrator has vanished and the lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
+from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec_backends.modal import creating, keeping, moving
+from hermes_exec_backends.modal.account import Account, bound_throttling
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.modal.sandbox import Sandbox
+    from hermes_exec_backends.profiles.modal import ModalProfile
+
+_RENEWALS = 3
+"""In the time of one lease."""
+_FOR_EVER_S = 30 * 86400
+_log = logging.getLogger("hermes_exec.place")
+
+
+class ModalBackend(Backend):
+    """A sandbox of the account whose token the profile names, or Modal's own settings do."""
+
+    type: ClassVar[str] = "modal"
+    features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "gpu"})
+
+    def __init__(self, profile: ModalProfile) -> None:
+        bound_throttling()
+        self.lease_s = profile.lease_s
+        self._profile = profile
+        self._account: Account | None = None
+        self._sandbox: Sandbox | None = None
+        self._ours = False
+        self._kept = ""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def target(self) -> str:
+        """``modal:@ID`` while the sandbox is there, ``modal:im-ID`` once it is kept, else ``modal:IMAGE``."""
+        if self._sandbox is not None:
+            return f"modal:@{self._sandbox.id}"
+        return f"modal:{self._kept}" if self._kept else self._profile.target_text()
+
+    @property
+    def place(self) -> str:
+        """The sandbox's id."""
+        return self._sandbox.id if self._sandbox is not None else ""
+
+    @property
+    def pythons(self) -> Sequence[str]:
+        """The image's own Python, which is first on its PATH, then the system's."""
+        return ("python3", "/usr/local/bin/python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> ModalBackend:
+        """A backend with the options of a ``ModalProfile``."""
+        return cls(cast("ModalProfile", profile))
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Look for the SDK, a token, the service, and what the account is allowed."""
+        from hermes_exec_backends.modal.doctor import checks
+
+        return await checks()
+
+    @classmethod
+    async def reap(cls) -> list[Leftover]:
+        """End sandboxes of ours whose lease is over, of the account that is found without a profile."""
+        from hermes_exec_backends.modal.reaping import reap
+
+        return await reap()
+
+    @classmethod
+    async def alive(cls, profile: Profile | None = None) -> list[Alive]:
+        """The sandboxes of ours in the profile's app, or in the usual one."""
+        from hermes_exec_backends.modal.reaping import alive
+
+        return await alive(cast("ModalProfile | None", profile))
+
+    async def open(self) -> None:
+        """Create the sandbox, or find the one to work in.
+
+        Raises:
+            ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
+            PlaceUnavailable: no SDK, no token, no such sandbox, or Modal refused; nothing is left behind.
+        """
+        profile = self._profile
+        account = self._account = await Account.of(profile)
+        try:
+            if profile.sandbox:
+                self._sandbox = await creating.attach(account, profile.sandbox)
+            else:
+                self._sandbox = await self._found() or await self._created()
+                self._ours = True
+                loop = asyncio.get_running_loop()
+                self._tasks = [loop.create_task(self._renew()), loop.create_task(self._move())]
+        except BaseException:
+            self._account = None
+            await account.leave()
+            raise
+
+    async def _found(self) -> Sandbox | None:
+        """The one that is alive under the profile's name."""
+        profile, account = self._profile, self._opened()
+        if not profile.name:
+            return None
+        found = await creating.find(account, profile, profile.name)
+        if found is not None:
+            if profile.max_hours is not None:
+                creating.check_age(profile, await account.call("modal: its tags", found.handle.get_tags.aio()))
+            await found.renew(self.lease_s)
+        return found
+
+    async def _created(self) -> Sandbox:
+        profile, account = self._profile, self._opened()
+        image = await keeping.kept(account, profile, creating.image_name(profile)) if profile.name else None
+        return await creating.create(account, profile, self.lease_s, image)
+
+    async def _renew(self) -> None:
+        """Write down again and again that the sandbox is wanted, until it is not."""
+        while True:
+            await asyncio.sleep(max(self.lease_s / _RENEWALS, 0.2))
+            if self._sandbox is not None:
+                with contextlib.suppress(HermesError):  # out of reach: the next time, then
+                    await self._sandbox.renew(self.lease_s)
+
+    async def _move(self) -> None:
+        """Go on in a new sandbox with the same files before the vendor ends this one."""
+        await moving.announce(self._profile, self.target)
+        sandbox = self._sandbox
+        if sandbox is None:
+            return
+        try:
+            self._sandbox = await moving.move(self._opened(), self._profile, sandbox, self.lease_s)
+        except HermesError as error:
+            _log.error("%s could not be moved: %s", self.target, error.what)
+
+    def _opened(self) -> Account:
+        if self._account is None:
+            raise PlaceUnavailable("modal: the place is not open")
+        return self._account
+
+    def _there(self) -> Sandbox:
+        if self._sandbox is None:
+            raise PlaceUnavailable("modal: the place is not open")
+        return self._sandbox
+
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+    ) -> Channel:
+        """Start an exec."""
+        return await self._there().spawn(argv, receiver, env or {})
+
+    async def snapshot(self, name: str | None = None) -> str:
+        """Keep the sandbox's files as an image, published as ``name`` if there is one, until somebody deletes it.
+
+        Raises:
+            PlaceUnavailable: it could not be made.
+        """
+        return f"modal:{await keeping.keep(self._opened(), self._profile, self._there(), name or '')}"
+
+    async def tunnels(self) -> dict[int, tuple[str, int]]:
+        """The addresses at Modal of the profile's ``ports``: host and port of each.
+
+        Raises:
+            PlaceUnavailable: Modal does not say.
+        """
+        found = await self._opened().call("modal: the tunnels", self._there().handle.tunnels.aio())
+        return {port: tunnel.tcp_socket for port, tunnel in found.items()}
+
+    async def release(self) -> None:
+        """Leave the sandbox to its jobs; it ends after the last one, or when they have used up their time."""
+        await self._part(lambda sandbox: sandbox.renew(0))
+
+    async def close(self, *, keep: bool = False) -> None:
+        """End the sandbox that ``open`` created; one that was found by its id is left as it is.
+
+        With ``keep`` its files become an image, from which the next ``open`` of a profile with the same name goes on.
+
+        Raises:
+            PlaceUnavailable: its files could not be kept, or Modal does not confirm that it ended; its lease ends it.
+        """
+        await self._part(self._hibernate if keep else lambda sandbox: sandbox.terminate())
+
+    async def _hibernate(self, sandbox: Sandbox) -> None:
+        self._kept = await keeping.hibernate(self._opened(), self._profile, sandbox)
+
+    async def _part(self, farewell: Callable[[Sandbox], Awaitable[None]]) -> None:
+        """Let go of the sandbox, after ``farewell`` if it is ours. Safe to call twice."""
+        sandbox, account, ours = self._sandbox, self._account, self._ours
+        for task in self._tasks:
+            task.cancel()
+        self._tasks, self._ours = [], False
+        if sandbox is None or account is None:
+            return
+        try:
+            if ours:
+                await farewell(sandbox)
+        finally:
+            self._sandbox = None
+            await sandbox.detach()
+            self._account = None
+            await account.leave()

@@ -1,0 +1,93 @@
+"""From a profile to what the SDK is asked for: the image, and the sandbox's options."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_backends.modal.account import sdk
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.modal.account import Account
+    from hermes_exec_backends.profiles.modal import ModalProfile
+
+LONGEST_S = 24 * 3600
+"""What the vendor allows as a sandbox's life."""
+_MIB = 1 << 20
+
+
+async def image(account: Account, profile: ModalProfile) -> Any:
+    """The image of a profile; one that was used before with this account needs no request.
+
+    Raises:
+        NotFound: there is no image of that id.
+    """
+    key = _digest(profile)
+    if key not in account.images:
+        account.images[key] = _described(account, profile)
+    return account.images[key]
+
+
+def _described(account: Account, profile: ModalProfile) -> Any:
+    if profile.image and profile.image.startswith("im-"):
+        return sdk().Image.from_id(profile.image, client=account.client)
+    if profile.dockerfile:
+        made = sdk().Image.from_dockerfile(profile.dockerfile)
+    elif profile.image:
+        made = sdk().Image.from_registry(profile.image)
+    else:
+        made = sdk().Image.debian_slim(python_version=profile.python_version)
+    if profile.packages:
+        made = made.apt_install(*profile.packages)
+    if profile.requirements:
+        made = made.pip_install(*profile.requirements)
+    return made
+
+
+def _digest(profile: ModalProfile) -> str:
+    dockerfile = profile.dockerfile.read_bytes().hex() if profile.dockerfile else ""
+    parts = [profile.image, dockerfile, profile.python_version, profile.packages, profile.requirements]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def sandbox(account: Account, profile: ModalProfile) -> dict[str, Any]:
+    """The keyword arguments for a new sandbox, but for its name, its image and its tags."""
+    options: dict[str, Any] = {
+        "app": account.app,
+        "client": account.client,
+        "timeout": min(profile.timeout, LONGEST_S),
+        "idle_timeout": profile.idle_timeout,
+        "gpu": profile.gpu,
+        "region": list(profile.region) or None,
+        "cpu": _request(profile.cpu, profile.cpu_limit, 0.125),
+        "memory": _request(_mib(profile.memory), _mib(profile.memory_limit), 128),
+        "block_network": profile.network == "blocked",
+        "unencrypted_ports": list(profile.ports),
+        # Without a GPU, the vendor's first generation is what a terminal for the first process asks for.
+        "pty": profile.generation == "v1",
+    }
+    if profile.allow:
+        options["outbound_cidr_allowlist"] = list(profile.allow)
+    if profile.volumes:
+        options["volumes"] = {
+            folder: sdk().Volume.from_name(name, create_if_missing=True, environment_name=profile.environment)
+            for folder, name in profile.volumes.items()
+        }
+    if profile.vendor_secrets:
+        options["secrets"] = [
+            sdk().Secret.from_name(name, environment_name=profile.environment) for name in profile.vendor_secrets
+        ]
+    return options
+
+
+def _request(reserved: float | None, limit: float | None, least: float) -> Any:
+    """What the SDK takes for both; a limit alone needs the vendor's least reservation beside it."""
+    if limit is None:
+        return reserved
+    return (reserved if reserved is not None else min(least, limit), limit)
+
+
+def _mib(count: int | None) -> int | None:
+    return None if count is None else math.ceil(count / _MIB)

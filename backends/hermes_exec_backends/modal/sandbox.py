@@ -1,0 +1,164 @@
+"""One sandbox as Modal knows it: execs in it, whether it lives, how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec_backends.modal import lease
+from hermes_exec_backends.modal.channel import ExecChannel
+from hermes_exec_backends.modal.failures import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.backend import Channel, Exit, Receiver
+    from hermes_exec_backends.modal.account import Account
+
+_LONGEST_ARGV = 60_000
+"""Characters; the SDK refuses 65,536 before it asks anybody. Nothing of ours is near that."""
+_TIMEOUT, _KILLED = 124, 137
+_ENDED = {
+    0: "it ended by itself (its lease or its idle timeout was over)",
+    _TIMEOUT: "its time was over",
+    _KILLED: "it was terminated, evicted, or had used up its memory; Modal does not say which",
+}
+
+
+class Sandbox:
+    """A sandbox that is there, or was; ``handle`` is the SDK's."""
+
+    def __init__(self, account: Account, handle: Any) -> None:
+        self._account = account
+        self.handle = handle
+        self._farewells: set[asyncio.Task[None]] = set()
+
+    @property
+    def id(self) -> str:
+        """What Modal calls it."""
+        return str(self.handle.object_id)
+
+    async def spawn(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> Channel:
+        """Start a program in it.
+
+        Raises:
+            PlaceGone: the sandbox has ended.
+            PlaceUnavailable: it could not be started; nothing ran.
+        """
+        words = [os.fsdecode(word) for word in argv]
+        if sum(map(len, words)) > _LONGEST_ARGV:
+            raise ConfigError("modal: the command is too long for an argument list", remedy="send it as a file")
+        process = await self._call(
+            "modal: the command was not started", self.handle.exec.aio(*words, text=False, env=dict(env) or None)
+        )
+        return ExecChannel(process, receiver, self.death, self._farewells)
+
+    async def _call(self, what: str, work: Any) -> Any:
+        try:
+            return await self._account.call(what, work)
+        except (NotFound, PlaceGone) as error:
+            raise PlaceGone(f"modal: the sandbox {self.id} is gone: {await self.death() or error.what}") from error
+        except PlaceUnavailable as error:
+            why = await self._death_or_nothing()
+            if why:
+                raise PlaceGone(f"modal: the sandbox {self.id} is gone: {why}") from error
+            raise
+
+    async def death(self) -> str:
+        """How it ended, in words; empty while it lives.
+
+        Raises:
+            PlaceUnavailable: Modal does not say.
+        """
+        try:
+            code = await self._account.call(f"modal: the sandbox {self.id}", self.handle.poll.aio())
+        except NotFound:
+            return "Modal knows it no more"
+        return "" if code is None else _ENDED.get(code, f"it ended with exit code {code}")
+
+    async def _death_or_nothing(self) -> str:
+        try:
+            return await self.death()
+        except PlaceUnavailable:
+            return ""
+
+    async def run(self, argv: Sequence[str], limit_s: float = 60.0) -> bytes:
+        """Run a short program of ours in it; gives its standard output.
+
+        Raises:
+            PlaceUnavailable: it could not be started, failed, or was not through in time.
+        """
+        receiver = _Collector()
+        channel = await self.spawn(argv, receiver, {})
+        channel.write_eof()
+        try:
+            async with asyncio.timeout(limit_s):
+                exit = await receiver.ended
+        except TimeoutError:
+            channel.kill()
+            raise PlaceUnavailable(f"modal: {argv[0]} was not through within {limit_s:g} s") from None
+        if exit.code != 0:
+            raise PlaceUnavailable(f"modal: {argv[0]} in the sandbox failed: {exit.lost or exit}")
+        return bytes(receiver.data)
+
+    async def renew(self, lease_s: float) -> None:
+        """Write down that it is wanted for that long.
+
+        Raises:
+            PlaceUnavailable: that could not be done.
+        """
+        await self.run(lease.renewal(lease_s))
+
+    async def snapshot(self, limit_s: float = 600.0) -> Any:
+        """Its files as an image, which is kept until it is deleted.
+
+        Raises:
+            PlaceUnavailable: it could not be made.
+        """
+        # Without a limit of time for the image: the SDK's own is thirty days, after which the work would be gone.
+        work = self.handle.snapshot_filesystem.aio(timeout=round(limit_s), ttl=None)
+        return await self._call(f"modal: the snapshot of {self.id}", work)
+
+    async def terminate(self) -> None:
+        """End it, and wait until it has ended. One that has ended already is fine.
+
+        Raises:
+            PlaceUnavailable: Modal does not confirm it.
+        """
+        try:
+            await self._account.call(f"modal: the sandbox {self.id}", self.handle.terminate.aio(wait=True))
+        except (NotFound, PlaceGone):
+            return
+
+    async def detach(self) -> None:
+        """Let go of the connection to its worker, after what is under way has been said."""
+        if self._farewells:
+            await asyncio.wait(self._farewells, timeout=2.0)
+        for task in self._farewells:
+            task.cancel()
+        try:
+            await self._account.call("modal", self.handle.detach.aio(), 5.0)
+        except HermesError:
+            return  # there was none
+
+
+class _Collector:
+    """Takes what a short program says."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+
+    def received(self, data: bytes, /) -> None:
+        """Its standard output."""
+        self.data += data
+
+    def stderr_received(self, data: bytes, /) -> None:
+        """Is not looked at."""
+
+    def closed(self, exit: Exit, /) -> None:
+        """It has ended, or is lost."""
+        if not self.ended.done():
+            self.ended.set_result(exit)
