@@ -35,6 +35,7 @@ FUSE = Path("/dev/fuse")
 
 PARTS = (
     Part("bash", "bash", "the shell of sessions"),
+    Part("bubblewrap", "bwrap", "makes the local sandbox"),
     Part("busybox", "busybox", "the shell and tools of small images"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
