@@ -48,6 +48,10 @@ BUILT_INS = {
         "hermes_exec_backends.singularity:SingularityBackend",
         extra="singularity",
     ),
+    "bubblewrap": BuiltIn(
+        "hermes_exec_backends.profiles.bubblewrap:BubblewrapProfile",
+        "hermes_exec_backends.bubblewrap:BubblewrapBackend",
+    ),
     "modal": BuiltIn(
         "hermes_exec_backends.profiles.modal:ModalProfile",
         "hermes_exec_backends.modal:ModalBackend",
@@ -60,10 +64,8 @@ BUILT_INS = {
     ),
     "slurm": BuiltIn("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
 }
-ALIASES = {"shell": "local", "apptainer": "singularity"}
+ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
 """Other words for a type; as firmly ours as the types themselves."""
-RESERVED = frozenset({"bubblewrap"})
-"""Names that are kept for us, though this version has nothing behind them."""
 
 
 def profile_model(type_name: str) -> type[Profile]:
@@ -108,7 +110,7 @@ def canonical(type_name: str) -> str:
 
 def is_ours(type_name: str) -> bool:
     """Whether the name is built in, so that no plugin can have it. Reads nothing of what is installed."""
-    return canonical(type_name) in BUILT_INS or type_name in RESERVED
+    return canonical(type_name) in BUILT_INS
 
 
 def sdk_missing(type_name: str, error: ImportError) -> HermesError:
@@ -126,8 +128,6 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
     name = canonical(type_name)
     if name in BUILT_INS:
         return _built_in(name, group)
-    if name in RESERVED:
-        raise _not_in_this_version(name)
     plugin = _plugins(group).get(name)
     if plugin is not None:
         return _plugin(plugin, base)

@@ -26,8 +26,13 @@ from tests.rigs import images
 
 DEBIAN = "hermes-exec-test-debian:1"
 """bash, the usual tools and a Python 3, from Debian's packages."""
+BUBBLEWRAP = "hermes-exec-test-bubblewrap:1"
+"""The same, with bubblewrap."""
+UNCONFINED = ("seccomp=unconfined", "systempaths=unconfined")
+"""What a container has to be allowed, so that bubblewrap can make a sandbox in it."""
 BUSYBOX = "hermes-exec-test-busybox:1"
 """A shell and no Python."""
+_IMAGES = {DEBIAN: images.debian, BUBBLEWRAP: images.debian_with_bubblewrap, BUSYBOX: images.busybox}
 _START_S = 60.0
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
@@ -44,7 +49,7 @@ class Engine:
         try:
             self.client.inspect_image(name)
         except ImageNotFound:
-            file = images.debian() if name == DEBIAN else images.busybox()
+            file = _IMAGES[name]()
             repository, _, tag = name.partition(":")
             self.client.import_image_from_file(str(file), repository, tag)
         return name

@@ -49,6 +49,11 @@ def debian() -> Path:
     return _made("debian.tar", _debian)
 
 
+def debian_with_bubblewrap() -> Path:
+    """The same, with bubblewrap."""
+    return _made("debian-bubblewrap.tar", lambda root, work: _debian(root, work, "bubblewrap"))
+
+
 def busybox() -> Path:
     """Busybox alone: a POSIX shell and no Python."""
     return _made("busybox.tar", _busybox)
@@ -95,7 +100,7 @@ def _skeleton(root: Path) -> None:
         (root / name).write_text(text)
 
 
-def _debian(root: Path, work: Path) -> None:
+def _debian(root: Path, work: Path, *more: str) -> None:
     downloads = work / "downloads"
     (downloads / "partial").mkdir(parents=True)
     (work / "status").touch()
@@ -108,7 +113,7 @@ def _debian(root: Path, work: Path) -> None:
         "APT::Sandbox::User": "root",
     }
     options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    _run(["apt-get", *options, "-y", "-qq", "--no-install-recommends", "--download-only", "install", *PACKAGES])
+    _run(["apt-get", *options, "-y", "-qq", "--no-install-recommends", "--download-only", "install", *PACKAGES, *more])
     for package in sorted(downloads.glob("*.deb")):
         if package.name.startswith(_UNUSED):
             continue

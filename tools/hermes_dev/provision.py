@@ -35,11 +35,7 @@ FUSE = Path("/dev/fuse")
 
 PARTS = (
     Part("bash", "bash", "the shell of sessions"),
-    Part(
-        "bubblewrap",
-        "bwrap",
-        "the namespaces of sandboxes, and of the cells in which servers of the tests run commands",
-    ),
+    Part("bubblewrap", "bwrap", "the local sandbox, and the cells in which servers of the tests run commands"),
     Part("busybox", "busybox", "the shell and tools of small images"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),

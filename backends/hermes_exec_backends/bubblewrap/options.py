@@ -1,0 +1,79 @@
+"""The words that start ``bwrap``: what a sandbox is made of.
+
+Measured, and so said here: bwrap's own first process in the sandbox keeps the variables that bwrap was started with,
+and /proc/1/environ shows them inside, whatever ``--clearenv`` says; so they are removed before bwrap starts. And a
+sandbox of root's without another user could write to files of /proc/sys, ``core_pattern`` among them, without any
+capability; so that folder is mounted read-only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from hermes_exec_backends.bubblewrap.outside import Outside
+    from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
+
+NAMESPACES = (
+    "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
+)  # fmt: skip
+ALWAYS = ("--cap-drop", "ALL", "--new-session", "--die-with-parent")
+HOME = "/home/sandbox"
+_ENVIRONMENT = {
+    "HOME": HOME,
+    "LANG": "C.UTF-8",
+    "LOGNAME": "sandbox",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "USER": "sandbox",
+}
+_SETTINGS = (
+    "alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates", "ca-certificates.conf", "crypto-policies",
+    "debian_version", "default/locale", "environment-modules", "fonts", "gai.conf", "group", "host.conf", "hosts",
+    "inputrc", "java", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
+    "lsb-release", "magic", "mailcap", "mime.types", "mke2fs.conf", "nsswitch.conf", "os-release", "passwd", "pki",
+    "profile", "profile.d", "protocols", "redhat-release", "rpc", "services", "shells", "ssl", "terminfo", "timezone",
+)  # fmt: skip
+"""What programs need of /etc; the rest of it, with its keys and passwords, is not there."""
+_RESOLVERS = ("resolv.conf",)
+_IN_MEMORY = ("/tmp", "/var/tmp", "/run", "/home", "/dev/shm")  # noqa: S108  new ones, of the sandbox alone
+
+
+def prefix(variables: AbstractSet[str], profile: BubblewrapProfile, kept: AbstractSet[str]) -> list[str]:
+    """What comes before bwrap: away with the ``variables`` of the place outside but ``kept``, and be another user."""
+    words = ["env", "-i"]
+    if kept:
+        words = ["env", *(word for name in sorted(variables - kept) for word in ("-u", name))]
+    if profile.user is not None:
+        words += ["setpriv", f"--reuid={profile.user}", f"--regid={profile.user}", "--clear-groups"]
+    return words
+
+
+def options(outside: Outside, profile: BubblewrapProfile, env: Mapping[str, str]) -> list[str]:
+    """The options of bwrap; a variable of ``env`` is one that it was started with, and stays as it is."""
+    words = [*NAMESPACES, *ALWAYS, "--hostname", profile.hostname]
+    if profile.network == "none":
+        words.append("--unshare-net")
+    words += ["--ro-bind", profile.root, "/"] if profile.root else _system(outside, profile)
+    words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    for path in _IN_MEMORY:
+        words += ["--perms", "1777", "--size", str(profile.space), "--tmpfs", path]
+    words += ["--perms", "0700", "--dir", HOME]
+    for bind in profile.binds:
+        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
+    for name, value in _ENVIRONMENT.items():
+        if name not in env:
+            words += ["--setenv", name, value]
+    return words
+
+
+def _system(outside: Outside, profile: BubblewrapProfile) -> list[str]:
+    words = ["--ro-bind", "/usr", "/usr", "--perms", "0755", "--dir", "/etc"]
+    for path, link in outside.system.items():
+        words += ["--symlink", link, path] if link else ["--ro-bind", path, path]
+    for name in (*_SETTINGS, *(_RESOLVERS if profile.network == "host" else ())):
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return words

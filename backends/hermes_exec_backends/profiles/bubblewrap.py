@@ -1,0 +1,31 @@
+"""The profile of a sandbox made by bubblewrap."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from hermes_exec.config.profile import Profile
+from hermes_exec.config.values import Argument, Binds, Count, Name, Size
+
+
+class BubblewrapProfile(Profile, frozen=True):
+    """A sandbox on the system of the place outside: read-only, without a network, with an empty home and /tmp."""
+
+    target_field: ClassVar[str | None] = "root"
+
+    type: Literal["bubblewrap"] = "bubblewrap"
+    """`bubblewrap`, or `bwrap`, which means the same."""
+    root: Argument | None = None
+    """A folder with an unpacked system to use, read-only, instead of that of the place outside."""
+    binds: Binds = ()
+    """Folders of the place outside seen inside: `SOURCE:TARGET`, read-only unless `:rw` is added."""
+    network: Literal["none", "host"] = "none"
+    """`host` shares the network of the place outside, with all that listens there."""
+    space: Size = 1 << 30
+    """What each folder in memory holds at most: the home, /tmp, /var/tmp, /run and /dev/shm."""
+    user: Count | None = None
+    """The number of the user and group to be in there, where it is started by root; the same one when left out."""
+    hostname: Name = "sandbox"
+    """The host name seen inside."""
+    program: Argument | None = None
+    """The program to use there; `bwrap` when left out."""
