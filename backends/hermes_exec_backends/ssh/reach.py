@@ -140,7 +140,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 async def _through(host: Host, jump: Host, *, interactive: bool) -> Way:
     from hermes_exec_backends.ssh.connection import Connection
 
-    outer = await Connection.make(jump, interactive=interactive)
+    outer = await Connection.make(jump, interactive=interactive, early=False)
     ours, theirs = socket.socketpair()
     relay = _Relay(theirs)
     try:
