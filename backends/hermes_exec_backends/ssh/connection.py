@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.requests import Transport
 
 _OPEN_S = 60.0
+_FAR_S = 0.02
 _log = logging.getLogger("hermes_exec.ssh")
 
 
@@ -76,6 +77,11 @@ class Connection:
     def alive(self) -> bool:
         """Whether new channels can be asked for."""
         return self._transport.is_active()
+
+    @property
+    def far(self) -> bool:
+        """Whether round trips cost more here than a slower start of the guest does."""
+        return self._way.round_trip_s > _FAR_S
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str] | None, setup: Sequence[str]
