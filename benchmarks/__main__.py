@@ -49,7 +49,7 @@ def main() -> int:
         "streaming": lambda: streaming.figures(3, (1 << 30) // part),
         "files": lambda: files.figures(3, (200 << 20) // part, 2000 // part),
         "docker": lambda: containers.figures(400 // part, (1 << 30) // part),
-        "ssh": lambda: ssh.figures(400 // part, (200 << 20) // part),
+        "ssh": lambda: ssh.figures(400 // part, (200 << 20) // part, 2000 // part),
         "scale": lambda: scale.figures(1000 // part, 10_000 // part),
         "orchestrator": lambda: orchestrator.figures(100 // part),
     }

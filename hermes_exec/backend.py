@@ -165,6 +165,11 @@ class Backend(ABC):
         """True when what is spawned runs as this user among this process's own, so that /proc shows its pipes."""
         return False
 
+    @property
+    def far(self) -> bool:
+        """Whether fewer bytes to the place are worth a slower start of the guest there; asked once it is open."""
+        return False
+
     @classmethod
     @abstractmethod
     def from_profile(cls, profile: Profile) -> Backend:

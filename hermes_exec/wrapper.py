@@ -44,6 +44,11 @@ class Wrapper(Backend):
         outside = self.outer.target
         return self.own_target if outside == "local" else f"{self.own_target}+{outside}"
 
+    @property
+    def far(self) -> bool:
+        """As far as the place outside."""
+        return self.outer.far
+
     @classmethod
     def from_profile(cls, profile: Profile) -> Backend:
         """Inside of this machine."""

@@ -39,3 +39,22 @@ def test_every_module_of_the_guest_is_sent() -> None:
 def test_no_module_is_sent_twice() -> None:
     modules = [*CORE, *(module for part in bootstrap.PARTS.values() for module in part)]
     assert len(modules) == len(set(modules))
+
+
+@pytest.mark.parametrize("name", [*CORE, *(module for part in bootstrap.PARTS.values() for module in part)])
+def test_what_is_left_out_on_the_way_to_a_far_place_is_not_code(name: str) -> None:
+    source = (GUEST / f"{name}.py").read_bytes()
+    assert code_of(bootstrap.lean(source)) == code_of(source)
+
+
+def code_of(source: bytes) -> list[tuple[str, int, object]]:
+    """What is in a module but its comments and its texts that stand for themselves, with the lines."""
+    tree = ast.parse(source)
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return [
+        (type(node).__name__, getattr(node, "lineno", 0), getattr(node, "value", getattr(node, "id", None)))
+        if isinstance(node, (ast.Constant, ast.Name))
+        else (type(node).__name__, getattr(node, "lineno", 0), None)
+        for node in ast.walk(tree)
+        if id(node) not in texts
+    ]

@@ -27,6 +27,10 @@ class Feed:
         self._parts.append(data)
         self.tell()
 
+    def put(self, data: bytes) -> None:
+        """Bytes, on the loop, by somebody who tells of them."""
+        self._parts.append(data)
+
     def close(self) -> None:
         """No more will come."""
         self.tell()
@@ -51,3 +55,21 @@ class Room(threading.Condition):
         """The window grew, or the channel closed; on paramiko's thread."""
         super().notify_all()
         self._told()
+
+
+class Open:
+    """Stands in for a transport's ``clear_to_send``: nobody waits, ``Packets`` keeps what has to."""
+
+    def is_set(self) -> bool:
+        """Send."""
+        return True
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002  nobody waits
+        """Send."""
+        return True
+
+    def set(self) -> None:
+        """It is."""
+
+    def clear(self) -> None:
+        """It stays."""
