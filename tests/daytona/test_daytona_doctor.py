@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
 import json
+import sys
+from asyncio.subprocess import PIPE
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from hermes_exec.cli.app import app
 from hermes_exec_backends.daytona import DaytonaBackend
 
 if TYPE_CHECKING:
@@ -116,13 +117,14 @@ def test_a_quota_that_is_used_up(run: Any, daytona: Daytona) -> None:
 
 
 def test_the_cost_of_what_is_alive_is_listed(run: Any, daytona: Daytona, opened: Opened) -> None:
+    words = [sys.executable, "-I", "-m", "hermes_exec", "backends", "--cost", "--json"]
+
     async def work() -> None:
         async with opened(name="costly", cpu=2):
-            import asyncio
-
-            shown = await asyncio.to_thread(CliRunner().invoke, app, ["backends", "--cost", "--json"])
-            assert shown.exit_code == 0, shown.output
-            (alive,) = json.loads(shown.stdout)["alive"]
+            shown = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
+            out, err = await shown.communicate()
+            assert shown.returncode == 0, err
+            (alive,) = json.loads(out)["alive"]
             assert alive["target"] == "daytona:@costly"
             assert alive["size"].startswith("2 CPU")
 
