@@ -39,7 +39,11 @@ def daytona() -> Generator[Daytona]:
 @pytest.fixture
 def backend(daytona: Daytona) -> Callable[..., DaytonaBackend]:
     """``backend(cpu=2)``: one with these options."""
-    return lambda **options: DaytonaBackend(daytona_rig.profile(daytona, **options))
+
+    def make(**options: Any) -> DaytonaBackend:
+        return DaytonaBackend(daytona_rig.profile(daytona, **options))
+
+    return make
 
 
 @pytest.fixture

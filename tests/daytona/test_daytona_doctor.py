@@ -65,7 +65,10 @@ def test_no_sdk_names_the_extra(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_another_version_of_the_sdk_is_a_warning(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: "2.0.0")
+    def later(_: str) -> str:
+        return "2.0.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", later)
     found = said(run)["sdk"]
     assert (found.status, found.detail) == ("warning", "daytona 2.0.0; this is tested with 0.226")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,11 +11,16 @@ import pytest
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceGone
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from hermes_exec.backend import Exit
+    from hermes_exec_backends.daytona import DaytonaBackend
     from tests.daytona.conftest import Opened
+    from tests.rigs.daytona_faults import Drop
     from tests.rigs.daytona_sandbox import Sandbox
     from tests.rigs.daytona_server import Daytona
 
-ENDS = {
+ENDS: dict[str, tuple[str, Callable[[Sandbox], Coroutine[Any, Any, None]]]] = {
     "stopped": ("the sandbox was stopped", lambda sandbox: sandbox.stop()),
     "archived": ("the sandbox was (stopped|archived)", lambda sandbox: sandbox.put_away()),
     "deleted": ("the sandbox was deleted", lambda sandbox: sandbox.destroy()),
@@ -23,6 +29,18 @@ ENDS = {
 }
 ROUTES = [400, 404, 408, 429, 500, 502, 503, 504]
 RAN_ONCE = "echo ran >> /root/once; echo out; while [ ! -e /root/go ]; do sleep 0.02; done; echo end; exit 6"
+
+
+class Nobody:
+    """A receiver for what is never started."""
+
+    def received(self, data: bytes, /) -> None:
+        raise AssertionError(data)
+
+    stderr_received = received
+
+    def closed(self, exit: Exit, /) -> None:
+        raise AssertionError(exit)
 
 
 def only(daytona: Daytona) -> Sandbox:
@@ -61,7 +79,7 @@ def test_the_end_of_a_sandbox_is_unknown_with_its_reason(
 
 @pytest.mark.parametrize("how", ["fin", "rst"])
 def test_a_broken_connection_changes_nothing_for_the_command(
-    run: Any, daytona: Daytona, opened: Opened, how: str
+    run: Any, daytona: Daytona, opened: Opened, how: Drop
 ) -> None:
     async def work() -> None:
         async with opened() as terminal:
@@ -79,7 +97,7 @@ def test_a_broken_connection_changes_nothing_for_the_command(
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("how", ["fin", "rst"])
 def test_commands_sent_into_breaking_connections_run_once(
-    run: Any, daytona: Daytona, opened: Opened, how: str, when: str
+    run: Any, daytona: Daytona, opened: Opened, how: Drop, when: str
 ) -> None:
     async def work() -> None:
         async with opened() as terminal:
@@ -88,7 +106,7 @@ def test_commands_sent_into_breaking_connections_run_once(
                 running = asyncio.ensure_future(terminal.run(f"echo {turn} >> /root/once; echo out"))
                 if when == "after":
                     sandbox = only(daytona)
-                    await daytona.also(daytona.until(lambda turn=turn, s=sandbox: written(s) > turn))
+                    await daytona.also(daytona.until(partial(more, sandbox, turn)))
                 await daytona.also(daytona.cut(only(daytona), how))
                 assert (await running).stdout == b"out\n"
             assert ran(only(daytona)) == "0\n1\n2\n3\n4\n"
@@ -96,11 +114,11 @@ def test_commands_sent_into_breaking_connections_run_once(
     run(work())
 
 
-def written(sandbox: Sandbox) -> int:
-    """How many commands have left their line."""
+def more(sandbox: Sandbox, than: int) -> bool:
+    """Whether more commands have left their line."""
     assert sandbox.cell is not None
     file = sandbox.cell.root / "root/once"
-    return file.read_text().count("\n") if file.exists() else 0
+    return file.exists() and file.read_text().count("\n") > than
 
 
 @pytest.mark.parametrize("status", ROUTES)
@@ -218,15 +236,15 @@ def test_a_deletion_whose_connection_breaks_is_done(
     run(work())
 
 
-def test_a_place_that_has_gone_is_not_tried_again(run: Any, daytona: Daytona, opened: Opened) -> None:
+def test_a_place_that_has_gone_is_not_tried_again(
+    run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend]
+) -> None:
     async def work() -> None:
-        async with opened() as terminal:
-            await terminal.run("true")
-            await daytona.also(only(daytona).destroy())
-            with pytest.raises(OutcomeUnknown):
-                await terminal.run("true")
-            with pytest.raises(HermesError) as caught:
-                await terminal._backend.spawn(["true"], None)  # type: ignore[arg-type]  it does not come to that
-            assert isinstance(caught.value, PlaceGone)
+        made = backend()
+        await made.open()
+        await daytona.also(only(daytona).destroy())
+        with pytest.raises(PlaceGone, match="the sandbox was deleted"):
+            await made.spawn(["true"], Nobody())
+        await made.close()
 
     run(work())

@@ -75,7 +75,7 @@ class Sandbox:
     def record(self) -> dict[str, Any]:
         """Its record as the main API tells it."""
         wanted = self.wanted
-        kinds = wanted.get("gpuType") or []
+        kinds: list[str] = wanted.get("gpuType") or []
         return {
             "id": self.id, "organizationId": "organization", "name": self.name, "snapshot": wanted.get("snapshot"),
             "user": wanted.get("user") or "root", "env": wanted.get("env") or {}, "labels": self.labels,

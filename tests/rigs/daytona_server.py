@@ -19,7 +19,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import socketio
+import socketio  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it ships none
 from aiohttp import web
 
 from tests.rigs import daytona_routes
@@ -70,7 +70,7 @@ class Daytona:
         self._main = MainApi(self)
         self._toolbox = Toolbox()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._events = socketio.AsyncServer(async_mode="aiohttp", cors_allowed_origins="*")
+        self._events: Any = socketio.AsyncServer(async_mode="aiohttp", cors_allowed_origins="*")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="daytona-rig", daemon=True)
         self._runner: web.AppRunner | None = None
