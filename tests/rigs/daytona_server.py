@@ -10,6 +10,7 @@ It lives on a thread and a loop of its own; one for a whole session of tests.
 from __future__ import annotations
 
 import asyncio
+import http.client
 import shutil
 import tempfile
 import threading
@@ -18,17 +19,17 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import socketio
+import socketio  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it ships none
 from aiohttp import web
 
 from tests.rigs import daytona_routes
 from tests.rigs.cell import CellError
 from tests.rigs.daytona_api import MainApi
-from tests.rigs.daytona_faults import Fault, refusal
+from tests.rigs.daytona_faults import Drop, Fault, hang_up, refusal
 from tests.rigs.daytona_toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from tests.rigs.daytona_sandbox import Sandbox
 
@@ -57,6 +58,7 @@ class Daytona:
         self.complaints: list[str] = []
         """What the rig does not model, and what went wrong in it: no test run may leave any."""
         self.key = KEY
+        self.key_ends: str | None = None
         self.quota = 1000
         self.create_s = 0.2
         self.create_fails = ""
@@ -68,7 +70,7 @@ class Daytona:
         self._main = MainApi(self)
         self._toolbox = Toolbox()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._events = socketio.AsyncServer(async_mode="aiohttp", cors_allowed_origins="*")
+        self._events: Any = socketio.AsyncServer(async_mode="aiohttp", cors_allowed_origins="*")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="daytona-rig", daemon=True)
         self._runner: web.AppRunner | None = None
@@ -171,7 +173,29 @@ class Daytona:
     def recover(self) -> None:
         """Let nothing fail any more, and set every setting back."""
         self._faults.clear()
-        self.key, self.quota, self.create_fails, self.minute_s, self.wall_s = KEY, 1000, "", 60.0, 0.0
+        self.key, self.key_ends, self.quota, self.create_fails = KEY, None, 1000, ""
+        self.minute_s, self.wall_s = 60.0, 0.0
+
+    async def clear(self) -> None:
+        """Delete every sandbox."""
+        for sandbox in list(self.sandboxes.values()):
+            await sandbox.destroy()
+
+    async def new_volume(self, name: str) -> None:
+        """Make a volume."""
+        self.volumes.add(name)
+        self.volume_folder(name).mkdir(exist_ok=True)
+
+    async def cut(self, sandbox: Sandbox, how: Drop) -> None:
+        """Break every connection to a sandbox that is in use."""
+        for request in list(sandbox.live):
+            hang_up(request, how)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when ``condition`` holds; fail when it does not come to hold."""
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(_TICK_S / 5)
 
     def count(self, operation: str) -> int:
         """How many requests of an operation came."""
@@ -244,10 +268,10 @@ class Daytona:
         if sandbox_id:
             if sandbox is None:
                 return refusal(404, f"Sandbox {sandbox_id} not found")
-            if sandbox.state != "started":
+            if sandbox.state != "started" or sandbox.cell is None:
                 return refusal(400, "bad request: failed to resolve container IP")  # assumed: [D] issue 4142
             first.append(sandbox)
-            sandbox.active = time.monotonic()
+            sandbox.seen()
             sandbox.live.append(request)
         try:
             value = await handler(*first, **arguments)
@@ -264,4 +288,21 @@ class Daytona:
         return value if isinstance(value, web.StreamResponse) else web.json_response(value)
 
     async def _preview(self, request: web.Request) -> web.StreamResponse:
-        return refusal(501, "no previews yet")
+        """What listens on a port of a sandbox; assumed: the token is a header, and a wrong one is a 401 ([D] docs)."""
+        _, _, sandbox_id, port, *rest = request.path.split("/")
+        sandbox = self.sandboxes.get(sandbox_id)
+        if request.headers.get("x-daytona-preview-token") != self._main.tokens.get((sandbox_id, int(port)), ""):
+            return refusal(401, "unauthorized")
+        if sandbox is None or sandbox.cell is None:
+            return refusal(400, "bad request: failed to resolve container IP")
+        connection = http.client.HTTPConnection("sandbox")
+        connection.sock = await sandbox.cell.connect(int(port))
+        connection.sock.setblocking(True)
+
+        def ask() -> tuple[int, bytes]:
+            connection.request(request.method, "/" + "/".join(rest))
+            with connection.getresponse() as reply:
+                return reply.status, reply.read()
+
+        status, body = await asyncio.to_thread(ask)
+        return web.Response(status=status, body=body)

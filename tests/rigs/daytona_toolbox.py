@@ -37,7 +37,7 @@ class Toolbox:
         process = await sandbox.cell.exec(argv, env=body.get("envs") or {}, cwd=body.get("cwd") or "/root")
         try:
             async with asyncio.timeout(body.get("timeout") or _EXEC_S):
-                code, out, _ = await process.communicate()
+                code, out, __ = await process.communicate()
         except TimeoutError:
             await process.kill()
             return refusal(408, "command execution timeout", "PROCESS_EXECUTION_TIMEOUT")

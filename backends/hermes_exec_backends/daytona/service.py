@@ -170,6 +170,9 @@ def described(sandbox: Any) -> str:
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:
         return "the sandbox was evicted for somebody who pays more"
-    words = {"stopped": "was stopped", "archived": "was archived", "destroyed": "was deleted", "error": "failed"}
+    words = {
+        "stopped": "was stopped", "stopping": "was stopped", "archived": "was archived", "archiving": "was archived",
+        "destroyed": "was deleted", "destroying": "was deleted", "error": "failed",
+    }  # fmt: skip
     reason = f": {sandbox.error_reason}" if sandbox.error_reason else ""
     return f"the sandbox {words.get(state, 'is ' + state)}{reason}"
