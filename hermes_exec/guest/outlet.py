@@ -30,12 +30,13 @@ def waiting_bytes(fd: int) -> int:
     return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, b"\0\0\0\0"), "little")
 
 
-def enlarge(fd: int) -> None:
-    """Give a pipe 1 MiB, which doubles its throughput; where that is refused it stays as it is."""
+def enlarge(fd: int) -> bool:
+    """Give a pipe 1 MiB, which doubles its throughput; False: it is none, or that is refused, and it stays as it is."""
     try:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _BIG_PIPE)
     except OSError:
-        pass
+        return False
+    return True
 
 
 class Outlet:

@@ -45,6 +45,7 @@ PARTS = (
     Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("openssh-client", "ssh", "the other way to a host over SSH, and what makes keys"),
     Part("openssh-server", "sshd", "the server that the tests start, with users and keys of its own"),
+    Part("podman", "podman", "the other engine that speaks Docker's API, with a service and data of its own"),
     Part("procps", "ps", "looks for survivors from outside"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),
     Part("slurm-client", "srun", "the commands of Slurm"),
