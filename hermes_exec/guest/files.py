@@ -6,7 +6,7 @@ import os
 from _collections import deque
 
 from . import fileworker, runner, wire
-from .outlet import enlarge
+from .plumbing import enlarge
 from .tree import TreeKill
 
 TYPE_CHECKING = False

@@ -79,7 +79,7 @@ class Link:
             argv, payload = bootstrap.guest(attempt.nonce, self._kind)
             self._python = python
             try:
-                await self._connect(attempt, argv, [payload, self._attach(known=False)])
+                await self._connect(attempt, argv, [payload, self._attach(known=False), *self._parts.first()])
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
                 self._log.info("no guest by %s", reasons[-1])

@@ -31,6 +31,9 @@ _TAKE = 1 << 24
 _LOW = 1 << 20
 _MESSAGE = (32 << 10) - 64
 """What paramiko puts into one packet for OpenSSH's server; a byte more would make two of it."""
+_FIRST_MESSAGE = 4 << 10
+_FIRST = 64 << 10
+"""A packet is of use there when all of it has come, and a new connection carries 14 KB in its first round trip."""
 _REKEY_S = 0.01
 """How soon to look again while keys are exchanged, when nothing may be sent."""
 
@@ -48,6 +51,7 @@ class SshChannel(Channel):
         self._waits_for_room = False
         self._queue: deque[bytes | memoryview] = deque()
         self._unsent = 0
+        self._sent = 0
         self._turn = False
         self._held_up = False
         """Whether something else than the end of this turn makes it write on."""
@@ -180,6 +184,7 @@ class SshChannel(Channel):
                 self._unsent = 0
                 break
             self._unsent -= done
+            self._sent += done
             if done < len(data):
                 self._queue.appendleft(memoryview(data)[done:])
         if self._unsent <= _LOW:
@@ -188,16 +193,16 @@ class SshChannel(Channel):
             self._send_eof()
 
     def _message(self) -> bytes:
-        """The next bytes to send: many small parts as one, a large one in pieces."""
-        part = self._queue.popleft()
-        if len(part) > _MESSAGE:
-            self._queue.appendleft(memoryview(part)[_MESSAGE:])
-            return bytes(part[:_MESSAGE])
-        parts = [part]
-        size = len(part)
-        while self._queue and size + len(self._queue[0]) <= _MESSAGE:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1])
+        """The next bytes to send, as many as go into a packet: of many small parts, or a piece of a large one."""
+        room = _MESSAGE if self._sent >= _FIRST else _FIRST_MESSAGE
+        parts: list[bytes | memoryview] = []
+        while room and self._queue:
+            part = self._queue.popleft()
+            if len(part) > room:
+                self._queue.appendleft(memoryview(part)[room:])
+                part = memoryview(part)[:room]
+            parts.append(part)
+            room -= len(part)
         return b"".join(parts)
 
     def _wake(self) -> None:
