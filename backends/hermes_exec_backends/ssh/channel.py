@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Channel, Exit
-from hermes_exec_backends.ssh.feed import Room
+from hermes_exec_backends.ssh.feed import Room, Stream
 from hermes_exec_backends.ssh.packets import Packets
 from hermes_exec_backends.ssh.requests import close
 
@@ -72,7 +72,7 @@ class SshChannel(Channel):
         owner.out_buffer_cv = Room(chan.lock, self._tell_room)
         chan.settimeout(0.0)
         if isinstance(transport.packetizer, Packets):
-            transport.packetizer.take(self._number, self._out, self._err, self._take)
+            transport.packetizer.take(self._number, Stream(self._out, self._err, self._take, self._more_room))
         self._tell()  # the other end of a tunnel may have spoken already
 
     def _tell(self) -> None:
@@ -86,6 +86,14 @@ class SshChannel(Channel):
             self._waits_for_room = False
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._flush)
+
+    def _more_room(self, size: int) -> None:
+        """The host takes so many more bytes. On the loop."""
+        with self._chan.lock:
+            self._chan.out_window_size += size
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._flush()
 
     @property
     def _may_send(self) -> bool:
@@ -158,6 +166,14 @@ class SshChannel(Channel):
             self._flush()
 
     def _flush(self) -> None:
+        packets = self._transport.packetizer
+        if isinstance(packets, Packets) and self._unsent > _MESSAGE:
+            with packets.together():
+                self._send()
+        else:
+            self._send()
+
+    def _send(self) -> None:
         self._held_up = False
         while self._queue and not self._over:
             if not self._may_send:
