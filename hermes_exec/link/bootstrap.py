@@ -25,6 +25,7 @@ CORE = (
 PARTS: dict[str, tuple[str, ...]] = {
     "files": (
         "filesafe",
+        "filelent",
         "filepatterns",
         "filetree",
         "filewrite",
