@@ -140,7 +140,7 @@ class Operation:
         self._stopping = False
         self._output = -1
         self._outlet = request.outlet(wire.STDOUT, bulk=True)
-        if arguments["do"] in _WITH_INPUT:
+        if arguments["do"] in _WITH_INPUT or arguments.get("near"):
             request.expect_input()
         request.cancel = self._cancel
         pool.run(self)

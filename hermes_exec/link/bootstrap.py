@@ -54,6 +54,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "files": (
         "filesafe",
+        "filelent",
         "filepatterns",
         "filetree",
         "filewrite",

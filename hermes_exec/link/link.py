@@ -111,6 +111,11 @@ class Link:
         return {**self.guest, "interpreter": self._python, "place": self._backend.place}
 
     @property
+    def near(self) -> bool:
+        """Whether the place is on this very machine, so that open files can be lent."""
+        return self._loans.near
+
+    @property
     def connected(self) -> bool:
         """Whether there is a channel at this moment."""
         return self._channel is not None
