@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import fcntl
 import importlib.util
 import marshal
@@ -28,6 +29,14 @@ _STUB = (
     "with open(int(sys.argv[1]),'rb') as f:m,c,s,a=marshal.load(f)\n"
     "exec(marshal.loads(c) if m==e.MAGIC_NUMBER else compile(s,'launcher','exec'))\n"
     "main(int(sys.argv[2]),a)"
+)
+
+
+_INLINE = (
+    "import _frozen_importlib_external as e,binascii,marshal,sys\n"
+    "m,c,s,a=marshal.loads(binascii.a2b_base64(sys.argv[1]))\n"
+    "exec(marshal.loads(c) if m==e.MAGIC_NUMBER else compile(s,'launcher','exec'))\n"
+    "inline(a)"
 )
 
 
@@ -64,6 +73,12 @@ def launcher(python: str, given: int, control: int) -> list[str]:
     return [python, "-ISc", _STUB, str(given), str(control)]
 
 
+def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
+    """The argv that confines a process in front of ``argv`` where no descriptor can be handed over."""
+    whole = base64.b64encode(marshal.dumps((*_program(), _plain(confinement, argv, mounts=False)), 2)).decode()
+    return [python, "-ISc", _INLINE, whole]
+
+
 def given(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> bytes:
     """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others."""
     # Version 2 of the format is read by every Python since 2.5.
@@ -80,7 +95,7 @@ def _program() -> tuple[bytes, bytes, bytes]:
     return importlib.util.MAGIC_NUMBER, marshal.dumps(code), spec.loader.get_data(spec.loader.get_filename(spec.name))
 
 
-def _plain(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> dict[str, Any]:
+def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: bool) -> dict[str, Any]:
     rules = confinement.landlock
     return {
         "argv": list(map(os.fsencode, argv)),

@@ -76,6 +76,29 @@ def main(control: int, spec: "dict[str, Any]") -> None:
     reap(control, child)
 
 
+def inline(spec: "dict[str, Any]") -> None:
+    """Confine this very process, which nobody watches, and become the program: in front of a guest of ours.
+
+    A guest comes as text for an interpreter that was started just as this one, so it is run by this one.
+    """
+    report: "dict[str, str]" = {}
+    try:
+        drop_privileges()
+        limit(spec, report)
+        ask_for_profile(spec, report)
+        confine(spec, report)
+        filter_calls(spec["seccomp"], spec)
+    except BaseException as error:
+        os.write(2, "the sandbox cannot be confined: {}\n".format(error).encode("utf-8", "replace"))
+        os._exit(125)
+    argv = spec["argv"]
+    if argv[1:2] == [b"-ISc"] and os.fsencode(sys.executable) == argv[0] and not report.get("apparmor"):
+        sys.argv = ["-c"] + [os.fsdecode(word) for word in argv[3:]]
+        exec(argv[2].decode(), {"__name__": "__main__"})
+        os._exit(0)
+    os.execvp(argv[0], argv)
+
+
 def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> None:
     """In the child: the rest, then the program. Does not return."""
     try:
