@@ -8,6 +8,7 @@ entered again either: after a lost connection there is nothing to come back to, 
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec import registry
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 PROGRAM = "bwrap"
 _STAYS = '"$@"; exit $?'
-"""A parent for bwrap, which dies with its parent: what starts a process in a container ends as soon as that runs."""
+"""A parent for bwrap, which dies with its parent. What starts a process in a container ends as soon as that runs; and
+here a parent is a thread, as the kernel sees it, which may end long before its process does."""
 
 
 class BubblewrapBackend(Wrapper):
@@ -112,11 +114,11 @@ class BubblewrapBackend(Wrapper):
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """A new sandbox; its variables are those that bwrap is started with, since no word may hold their values."""
         variables = self._outside.variables
+        before = ["/bin/sh", "-c", _STAYS, "sh"]
         if self._is_here:
-            before: list[str] = []
             variables |= os.environ.keys()  # which may have got more since
-        else:
-            before = ["/bin/sh", "-c", _STAYS, "sh"]
+            if threading.current_thread() is threading.main_thread():
+                before = []
         before += [*prefix(variables, self._user, kept=env.keys()), self._outside.program]
         if self._confinement is None:
             return [*before, *options(self._outside, self._profile, env), "--", *argv], env
