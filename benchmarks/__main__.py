@@ -19,6 +19,7 @@ from benchmarks import (
     latency,
     opening,
     orchestrator,
+    sandbox,
     scale,
     ssh,
     streaming,
@@ -46,7 +47,10 @@ def _peers(rounds: int) -> list[Figure]:
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    known = "latency, peers, opening, streaming, files, docker, apptainer, ssh, daytona, scale, orchestrator, fleet"
+    known = (
+        "latency, peers, opening, streaming, files, docker, apptainer, ssh, daytona, sandbox, scale, orchestrator, "
+        "fleet"
+    )
     parser.add_argument("groups", nargs="*", help=f"{known}; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
@@ -63,6 +67,7 @@ def main() -> int:
         "apptainer": lambda: apptainer.figures(400 // part),
         "ssh": lambda: ssh.figures(400 // part, (200 << 20) // part, 2000 // part),
         "daytona": lambda: daytona.figures(200 // part),
+        "sandbox": lambda: sandbox.figures(40 // part),
         "scale": lambda: scale.figures(1000 // part, 10_000 // part),
         "orchestrator": lambda: orchestrator.figures(100 // part),
         "fleet": orchestrator.in_containers,

@@ -7,12 +7,14 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
+import hermes_exec.sync
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
 
@@ -147,6 +149,17 @@ def test_a_system_of_its_own_can_be_used(inside: Inside, options: dict[str, Any]
     assert not (shared / "x").exists()
 
 
+def test_the_guest_can_be_neither_read_nor_written_by_commands(inside: Inside, options: dict[str, Any]) -> None:
+    text = """for pid in $(cd /proc; ls -d [0-9]*); do
+        tr '\\0' ' ' </proc/$pid/cmdline | grep -q '<[h]x ' || continue
+        [ -e /proc/$pid/exe ] && [ "$(cat /proc/$pid/comm)" = bwrap ] && continue
+        cat /proc/$pid/environ >/dev/null 2>&1 && echo "read $pid"
+        (: >>/proc/$pid/mem) 2>/dev/null && echo "written $pid"
+        echo seen
+    done"""
+    assert set(inside(text, **options).stdout_text.split("\n")) == {"seen", ""}
+
+
 def test_a_command_leads_no_terminal_of_ours(inside: Inside, options: dict[str, Any]) -> None:
     """So that no keystroke can be put into it (TIOCSTI)."""
     assert inside("ps -o tty= -p $$", **options).stdout_text.strip() == "?"
@@ -184,6 +197,20 @@ def test_a_sandbox_ends_with_the_process_that_opened_it(inside: Inside) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(folder))
+
+
+def test_a_sandbox_outlives_the_thread_that_opened_it(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+    opened: list[hermes_exec.sync.Terminal] = []
+
+    def open_it() -> None:
+        opened.append(hermes_exec.sync.open(BubblewrapBackend(BubblewrapProfile()), audit=False))
+
+    thread = threading.Thread(target=open_it)
+    thread.start()
+    thread.join(50)
+    with opened[0] as terminal:
+        assert terminal.run("echo alive").stdout == b"alive\n"
 
 
 def _held(folder: str) -> list[str]:
