@@ -161,7 +161,7 @@ _APPLIES: Mapping[str, Callable[[Policy], bool]] = {
     "files.write": lambda p: p.files.root == "read-only",
     "files.hidden": lambda p: p.files.hidden,
     "files.run": lambda p: not p.files.run_written,
-    "files.devices": lambda p: bool(p.files.devices),
+    "files.devices": lambda p: p.files.hidden,
     "network.isolated": lambda p: p.network.access == "none",
     "network.hosts": lambda p: p.network.access == "hosts",
     "network.sockets": lambda p: bool(p.network.sockets),
