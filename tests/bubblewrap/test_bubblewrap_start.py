@@ -117,6 +117,13 @@ def test_a_bound_folder_can_be_one_that_nothing_starts_from(inside: Inside) -> N
     assert tries(inside, text, more_binds=(source,)) == ["EACCES"]
 
 
+def test_the_whole_machine_can_be_bound_and_has_a_proc_of_its_own_all_the_same(inside: Inside) -> None:
+    text = "import os; print(os.path.isdir('/etc/default'), os.getpid(), sorted(os.listdir('/dev'))[0])"
+    folder = Tmpfs(target="/tmp", size=1 << 20, inodes=40)
+    seen = inside(text, more_binds=(Bind(source="/", target="/"),), links=(), tmpfs=(folder,))
+    assert seen["stdout"] == "True 2 fd\n", seen["stderr"]
+
+
 def test_what_is_not_to_be_seen_is_covered(inside: Inside) -> None:
     text = "print(len(open('/proc/version').read()), os.listdir('/usr/share'))"
     assert inside("import os;" + text, masked=("/proc/version", "/usr/share", "/nowhere"))["stdout"] == "0 []\n"

@@ -25,6 +25,8 @@ from hermes_exec_backends.confined.spec import Confinement, Limits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec_backends.confined.spec import Bind
+
 _START_S = 30.0
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
@@ -97,6 +99,9 @@ def options(confinement: Confinement, files: Sequence[int]) -> list[str]:
         words.append("--as-pid-1")
     if "uts" in confinement.namespaces:
         words += ["--hostname", confinement.hostname]
+    above = [bind for bind in confinement.binds if not bind.target.startswith(("/proc/", "/dev/"))]
+    for bind in above:
+        words += _bound(bind)
     if confinement.proc:
         words += ["--proc", "/proc"]
     if confinement.dev:
@@ -106,7 +111,7 @@ def options(confinement: Confinement, files: Sequence[int]) -> list[str]:
         for name, target in _DEVICE_LINKS.items():
             words += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
     for bind in confinement.binds:
-        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+        words += [] if bind in above else _bound(bind)
     for path, target in confinement.links:
         words += ["--symlink", target, path]
     for (path, _), fd in zip(confinement.files, files, strict=True):
@@ -116,6 +121,10 @@ def options(confinement: Confinement, files: Sequence[int]) -> list[str]:
     if confinement.dev:
         words += ["--remount-ro", "/dev"]
     return [*words, "--remount-ro", "/", "--chdir", "/"]
+
+
+def _bound(bind: Bind) -> list[str]:
+    return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
 
 
 def _check(confinement: Confinement, argv: Sequence[str]) -> None:
