@@ -146,7 +146,7 @@ _SAYS: Mapping[str, Callable[[Policy], str]] = {
     "privileges.namespaces": lambda _: "it can make no namespaces of its own",
     "processes.hidden": lambda _: "processes outside can be neither seen nor signalled",
     "processes.ipc": lambda _: "shared memory, queues and abstract sockets of others cannot be reached",
-    "processes.traced": lambda _: "no process can look into another one",
+    "processes.traced": lambda _: "no process can trace another one, or read its memory by a call of the kernel",
     "processes.terminal": lambda _: "there is no terminal that somebody outside types at",
     "processes.end_together": lambda _: "every process ends with the sandbox",
     "environment.cleared": lambda p: f"variables: {_listed((*p.environment.set, *p.environment.keep))}, and no other",

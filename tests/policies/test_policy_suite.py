@@ -41,7 +41,7 @@ def reported() -> bytes:
         "limits": LIMITS,
         "outside": {
             "secret": "terces", "name": "7c1f0e5b", "file": "/no/such/file", "pid": 4194303, "tcp": 1,
-            "abstract": "canary", "socket": "/no/such/socket", "shm": "none",
+            "abstract": "canary", "homes": [], "socket": "/no/such/socket", "shm": "none",
         },
     }  # fmt: skip
     argv = [bwrap, *BARE, *program.argv("/usr/bin/python3", configuration)]

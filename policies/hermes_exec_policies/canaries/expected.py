@@ -6,7 +6,7 @@ that is not there 2. Where a layer is to be told from the others, its own number
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.explain import applies
@@ -71,7 +71,7 @@ def _network(name: str, family: str = "", *, absent: bool = False) -> Canary:
     return Canary(name, "network.isolated", errnos=NETWORK | {ENOENT}, absent=absent)
 
 
-def _call(call: str, arguments: tuple[int, ...] = (), *, name: str = "", told: bool = True) -> Canary:
+def _call(call: str, arguments: tuple[int, ...] = (), name: str = "", *, told: bool = True) -> Canary:
     """``told`` says whether an unfiltered call fails otherwise, so that the filter alone explains the outcome."""
 
     def asked(policy: Policy) -> bool:
@@ -84,8 +84,6 @@ def _call(call: str, arguments: tuple[int, ...] = (), *, name: str = "", told: b
 
 _ALL = (1 << 32) - 1
 _CALLS = (
-    _call("ptrace"),
-    _call("process_vm_readv", name="process-vm"),
     _call("kcmp"),
     _call("pidfd_getfd"),
     _call("process_madvise"),
@@ -143,6 +141,8 @@ _CALLS = (
 )
 
 CANARIES: tuple[Canary, ...] = (
+    replace(_call("ptrace"), rule="processes.traced"),
+    replace(_call("process_vm_readv", name="process-vm"), rule="processes.traced"),
     *(_writes(f"files-{name}") for name in ("etc", "root", "skills", "app", "climb", "symlink", "chmod", "sysrq")),
     _writes("files-usr", layer="mounts", errnos=frozenset({EROFS})),
     _writes("files-change"),
@@ -192,7 +192,7 @@ CANARIES: tuple[Canary, ...] = (
         "processes-signal-first", "lsm", "security module", frozenset({EPERM, EACCES}), absent=True,
         asked=lambda p: p.processes.hidden, abi=6,
     ),
-    Canary("processes-memory-first", "processes.traced", errnos=frozenset({EACCES, EPERM}), absent=True),
+    Canary("processes-memory-first", "lsm", errnos=frozenset({EACCES, EPERM}), absent=True),
     _absent("processes-terminal", "processes.terminal"),
     Canary("processes-type", "processes.terminal", errnos=frozenset({EPERM, 25, 5, EACCES})),
     Canary("processes-priority", "privileges.capabilities", errnos=frozenset({EACCES, EPERM})),

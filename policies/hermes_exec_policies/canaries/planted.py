@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _VARIABLE = "HERMES_EXEC_CANARY_TOKEN"
 _SLEEP_S = 120
 _IPC_RMID = 0
+_MOST_HOMES = 100
 
 
 @contextlib.contextmanager
@@ -43,6 +44,7 @@ def planted() -> Generator[dict[str, object]]:
             "tcp": _listening(stack, socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1],
             "abstract": _abstract(stack, secrets.token_hex(8)),
             "socket": _unix(stack, str(folder / "socket")),
+            "homes": _homes(),
             "shm": _shared(stack, secrets.token_hex(8)),
         }
 
@@ -85,6 +87,15 @@ def _unix(stack: contextlib.ExitStack, path: str) -> str:
     _listening(stack, socket.AF_UNIX, path)
     Path(path).chmod(0o777)
     return path
+
+
+def _homes() -> list[tuple[int, int]]:
+    """What tells the entries of people's home folders from those of an image: their devices and inodes."""
+    found: list[tuple[int, int]] = []
+    for folder in (Path("/root"), Path("/home")):
+        with contextlib.suppress(OSError):
+            found += [(entry.lstat().st_dev, entry.lstat().st_ino) for entry in folder.iterdir()]
+    return found[:_MOST_HOMES]
 
 
 def _shared(stack: contextlib.ExitStack, name: str) -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .kit import Config
 
 _TIOCSTI = 0x5412
+HOMES = ("/root", "/home")
 
 
 def _status() -> "dict[str, str]":
@@ -178,17 +179,19 @@ def secrets_file(config: "Config") -> str:
 
 
 @attempt("secrets-home")
-def secrets_home(_: "Config") -> str:
-    """Look into people's home folders."""
+def secrets_home(config: "Config") -> str:
+    """Look into the home folders of the outside; an image may have some of its own."""
     seen: "list[str]" = []
-    for folder in ("/root", "/home"):
+    for folder in HOMES:
         try:
             seen += ["{}/{}".format(folder, name) for name in os.listdir(folder)]
         except OSError:
             continue
-    if not seen:
-        raise Absent("there are none to be seen")
-    return ", ".join(seen[:5])
+    outside_ones = [tuple(each) for each in config["outside"]["homes"]]
+    theirs = [path for path in seen if (os.lstat(path).st_dev, os.lstat(path).st_ino) in outside_ones]
+    if not theirs:
+        raise Absent("none of the outside's is to be seen")
+    return ", ".join(theirs[:5])
 
 
 @attempt("secrets-shadow")
