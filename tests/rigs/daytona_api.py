@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import secrets
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +115,7 @@ class MainApi:
         return sandbox.record()
 
     async def op_update_last_activity(self, _: web.Request, sandboxId: str, body: dict[str, Any]) -> object:  # noqa: N803
-        self.find(sandboxId).active = time.monotonic()
+        self.find(sandboxId).seen()
         return None
 
     async def op_replace_labels(self, _: web.Request, sandboxIdOrName: str, body: dict[str, Any]) -> object:  # noqa: N803
@@ -155,6 +154,17 @@ class MainApi:
         self._service.snapshots[name] = folder
         await sandbox.become(before)
         return sandbox.record()
+
+    async def op_get_current_api_key(self, _: web.Request) -> object:
+        return {
+            "name": "the test's", "value": "dtn_*****", "createdAt": "2026-01-01T00:00:00Z", "permissions": [],
+            "lastUsedAt": None, "expiresAt": self._service.key_ends, "userId": "user", "organizationId": "organization",
+        }  # fmt: skip
+
+    async def op_get_organization_usage_overview(self, _: web.Request, organizationId: str) -> object:  # noqa: N803
+        used = len(self._service.sandboxes)
+        region = {"regionId": "us", "currentCpuUsage": used, "totalCpuQuota": self._service.quota}
+        return {"regionUsage": [region]} if organizationId == "organization" else refusal(404, "no such organization")
 
     async def op_get_volume_by_name(self, _: web.Request, name: str) -> object:
         if name not in self._service.volumes:

@@ -48,6 +48,7 @@ PARTS = (
     Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("openssh-client", "ssh", "the other way to a host over SSH, and what makes keys"),
     Part("openssh-server", "sshd", "the server that the tests start, with users and keys of its own"),
+    Part("podman", "podman", "the other engine that speaks Docker's API, with a service and data of its own"),
     Part("procps", "ps", "looks for survivors from outside"),
     Part("qemu-system-x86", "qemu-system-x86_64", "emulates a machine whose kernel has AppArmor"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),

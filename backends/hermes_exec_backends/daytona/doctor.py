@@ -148,5 +148,6 @@ def _quota(account: Account, organization: str) -> Check:
         used, most = region.get("currentCpuUsage", 0), region.get("totalCpuQuota", 0)
         full = full or used >= most
         words.append(f"{used:g} of {most:g} CPU in {region.get('regionId')}")
-    status = "warning" if full else "ok"
-    return Check("quota", status, ", ".join(words), "hermes-exec backends --cost" if full else "")
+    if full:
+        return Check("quota", "warning", ", ".join(words), "hermes-exec backends --cost")
+    return Check("quota", "ok", ", ".join(words))

@@ -18,7 +18,7 @@ from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
@@ -139,6 +139,24 @@ class Service:
             return [sandbox async for sandbox in self.client.list(query, request_timeout=REQUEST_S)]
 
 
+def unconfigured() -> DaytonaProfile:
+    """What there is without a profile: the environment's key, at the vendor's own address or the environment's."""
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+    return DaytonaProfile()
+
+
+@contextlib.asynccontextmanager
+async def asked(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
+    """The service of an account, to be asked something."""
+    service = Service(profile or unconfigured())
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
 def load() -> None:
     """Import what is used of the SDK, which takes seconds; meant for a thread."""
     import daytona
@@ -170,6 +188,9 @@ def described(sandbox: Any) -> str:
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:
         return "the sandbox was evicted for somebody who pays more"
-    words = {"stopped": "was stopped", "archived": "was archived", "destroyed": "was deleted", "error": "failed"}
+    words = {
+        "stopped": "was stopped", "stopping": "was stopped", "archived": "was archived", "archiving": "was archived",
+        "destroyed": "was deleted", "destroying": "was deleted", "error": "failed",
+    }  # fmt: skip
     reason = f": {sandbox.error_reason}" if sandbox.error_reason else ""
     return f"the sandbox {words.get(state, 'is ' + state)}{reason}"
