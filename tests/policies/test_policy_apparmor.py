@@ -70,7 +70,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[vm.Done, Path]:
     shutil.copytree(package / "canaries", lib / "canaries", ignore=shutil.ignore_patterns("__pycache__"))
     policy = load(SKILL)
     attempts = [each.name for each in canaries_of(policy) if not each.name.startswith("limits-")]
-    job = {
+    job: dict[str, object] = {
         "nonce": "n",
         "attempts": [*CONTROLS, *attempts],
         "write": list(policy.files.write),
