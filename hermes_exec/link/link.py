@@ -46,6 +46,8 @@ class Link:
         self.guest: dict[str, Any] = {}
         self.stays = False
         """Once closed: whether the guest goes on, for its jobs or for others."""
+        self.near = backend.near
+        """Whether the place is on this very machine, so that open files can be lent."""
         self._backend = backend
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self._client = os.urandom(16)
@@ -109,11 +111,6 @@ class Link:
     def identity(self) -> dict[str, Any]:
         """What ``attach`` needs to find this guest again."""
         return {**self.guest, "interpreter": self._python, "place": self._backend.place}
-
-    @property
-    def near(self) -> bool:
-        """Whether the place is on this very machine, so that open files can be lent."""
-        return self._loans.near
 
     @property
     def connected(self) -> bool:

@@ -45,7 +45,9 @@ class Engine:
         self.client: Any = APIClient(address, version="auto", timeout=60)
 
     def image(self, name: str) -> str:
-        """Have an image of the tests there; gives its name."""
+        """Have an image of the tests there; gives its name. One that a test has made is there already."""
+        if name not in _IMAGES:
+            return name
         file = _IMAGES[name]()
         repository, _, tag = name.partition(":")
         current = f"{repository}:{file.stem}"  # an engine that runs already may have one of older packages
@@ -53,7 +55,7 @@ class Engine:
             self.client.inspect_image(current)
         except ImageNotFound:
             self.import_file(file, repository, file.stem)
-            self.client.tag(current, repository, tag, force=True)
+        self.client.tag(current, repository, tag, force=True)
         return name
 
     def import_file(self, file: Path, repository: str, tag: str) -> None:
