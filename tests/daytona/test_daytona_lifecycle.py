@@ -12,6 +12,8 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona import backend as module
+from hermes_exec_backends.daytona.options import intervals
+from hermes_exec_backends.profiles import DaytonaProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +96,24 @@ def test_a_crash_leaves_no_bill(run: Any, daytona: Daytona, backend: Callable[..
     run(crash())
     daytona.minute_s = 0.05
     daytona.do(daytona.until(lambda: not daytona.sandboxes))
+
+
+@pytest.mark.parametrize("lease_s", [1.0, 60.0, 900.0, 86400.0])
+def test_signs_come_at_most_once_a_minute_and_before_the_vendor_stops_it(lease_s: float) -> None:
+    stop_s = 60.0 * intervals(DaytonaProfile(), lease_s)["auto_stop_interval"]
+    assert stop_s >= lease_s
+    assert 60.0 <= module.pause_s(stop_s) <= stop_s / 3
+
+
+def test_an_idle_terminal_asks_for_nothing(run: Any, daytona: Daytona, opened: Opened) -> None:
+    async def work() -> None:
+        async with opened() as terminal:
+            await terminal.run("true")
+            before = list(daytona.calls)
+            await asyncio.sleep(2)
+            assert daytona.calls == before
+
+    run(work())
 
 
 def test_signs_of_life_keep_a_sandbox_in_use(
