@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -202,6 +203,13 @@ def test_a_service_that_cannot_be_reached_is_told_with_its_cause(
                 await hermes_exec.open(DaytonaBackend(profile), audit=False)
 
         run(work())
+
+
+def test_no_sdk_names_the_extra(run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "daytona", None)
+    error = run(refused(opened))
+    assert "is not installed" in error.what or "does not fit" in error.what
+    assert error.remedy.startswith("pip install 'hermes-exec[daytona]'")
 
 
 def test_no_key_says_where_it_was_looked_for(run: Any, daytona: Daytona, monkeypatch: pytest.MonkeyPatch) -> None:

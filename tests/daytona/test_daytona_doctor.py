@@ -90,6 +90,13 @@ def test_a_service_that_refuses(run: Any, daytona: Daytona, status: int) -> None
     assert "because" in found.detail
 
 
+def test_the_key_is_sent_nowhere_else(run: Any, daytona: Daytona) -> None:
+    elsewhere = {"Location": f"{daytona.url}/elsewhere"}
+    daytona.fail("get_current_api_key", status=302, message="moved", headers=elsewhere)
+    assert said(run)["authorised"].detail == "status 302: moved"
+    assert not daytona.complaints  # of a request that it does not know
+
+
 def test_a_key_that_is_refused(run: Any, daytona: Daytona) -> None:
     daytona.key = "dtn_another"
     found = said(run)["authorised"]

@@ -12,6 +12,8 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona import backend as module
+from hermes_exec_backends.daytona.options import intervals
+from hermes_exec_backends.profiles import DaytonaProfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +36,7 @@ def test_a_kept_sandbox_is_stopped_and_the_next_open_finds_its_files(
 ) -> None:
     async def work() -> None:
         terminal = await hermes_exec.open(backend(name="box"), audit=False)
-        await terminal.run("echo here > /root/file; sleep 1000 &")
+        await terminal.run("echo here > /srv/file; sleep 1000 &")
         await terminal.close(keep=True)
         (sandbox,) = daytona.sandboxes.values()
         assert (sandbox.state, sandbox.auto_delete) == ("stopped", -1)
@@ -42,7 +44,7 @@ def test_a_kept_sandbox_is_stopped_and_the_next_open_finds_its_files(
         if archived:
             await daytona.also(sandbox.archive())
         again = await hermes_exec.open(backend(name="box"), audit=False)
-        assert (await again.run("cat /root/file; pgrep -f 'sleep 1000'")).stdout == b"here\n"
+        assert (await again.run("cat /srv/file; pgrep -f 'sleep 1000'")).stdout == b"here\n"
         assert (sandbox.state, sandbox.auto_delete) == ("started", 0)
         assert sandbox.labels[tags.STATE] == "open"
         assert daytona.count("create_sandbox") - before == 1
@@ -58,12 +60,12 @@ def test_a_kept_sandbox_without_a_name_is_found_by_the_target_of_the_terminal(
 ) -> None:
     async def work() -> None:
         terminal = await hermes_exec.open(made := backend(), audit=False)
-        await terminal.run("echo here > /root/file")
+        await terminal.run("echo here > /srv/file")
         place, target = made.place, made.target
         assert target == f"daytona:@{place}"
         await terminal.close(keep=True)
         again = await hermes_exec.open(backend(sandbox=place), audit=False)
-        assert (await again.run("cat /root/file")).stdout == b"here\n"
+        assert (await again.run("cat /srv/file")).stdout == b"here\n"
         await again.close()
         (sandbox,) = daytona.sandboxes.values()
         assert sandbox.state == "stopped"  # as it was found
@@ -78,8 +80,8 @@ def test_a_sandbox_that_runs_already_is_left_running(
     async def work() -> None:
         async with opened(name="theirs") as terminal:
             async with hermes_exec.open(backend(sandbox="theirs"), audit=False) as other:
-                await other.run("echo x > /root/shared")
-            assert (await terminal.run("cat /root/shared")).stdout == b"x\n"
+                await other.run("echo x > /srv/shared")
+            assert (await terminal.run("cat /srv/shared")).stdout == b"x\n"
 
     run(work())
 
@@ -96,6 +98,24 @@ def test_a_crash_leaves_no_bill(run: Any, daytona: Daytona, backend: Callable[..
     daytona.do(daytona.until(lambda: not daytona.sandboxes))
 
 
+@pytest.mark.parametrize("lease_s", [1.0, 60.0, 900.0, 86400.0])
+def test_signs_come_at_most_once_a_minute_and_before_the_vendor_stops_it(lease_s: float) -> None:
+    stop_s = 60.0 * intervals(DaytonaProfile(), lease_s)["auto_stop_interval"]
+    assert stop_s >= lease_s
+    assert 60.0 <= module.pause_s(stop_s) <= stop_s / 3
+
+
+def test_an_idle_terminal_asks_for_nothing(run: Any, daytona: Daytona, opened: Opened) -> None:
+    async def work() -> None:
+        async with opened() as terminal:
+            await terminal.run("true")
+            before = list(daytona.calls)
+            await asyncio.sleep(2)
+            assert daytona.calls == before
+
+    run(work())
+
+
 def test_signs_of_life_keep_a_sandbox_in_use(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +124,7 @@ def test_signs_of_life_keep_a_sandbox_in_use(
 
     async def work() -> None:
         async with opened() as terminal:
-            running = asyncio.ensure_future(terminal.run("read x < /root/pipe || sleep 1000; echo in", timeout=40))
+            running = asyncio.ensure_future(terminal.run("read x < /srv/pipe || sleep 1000; echo in", timeout=40))
             (sandbox,) = daytona.sandboxes.values()
             daytona.minute_s = 0.2
             seen = daytona.count("update_last_activity")

@@ -28,7 +28,7 @@ ENDS: dict[str, tuple[str, Callable[[Sandbox], Coroutine[Any, Any, None]]]] = {
     "dead": ("the sandbox failed: the runner was lost", lambda sandbox: sandbox.die()),
 }
 ROUTES = [400, 404, 408, 429, 500, 502, 503, 504]
-RAN_ONCE = "echo ran >> /root/once; echo out; while [ ! -e /root/go ]; do sleep 0.02; done; echo end; exit 6"
+RAN_ONCE = "echo ran >> /srv/once; echo out; while [ ! -e /srv/go ]; do sleep 0.02; done; echo end; exit 6"
 
 
 class Nobody:
@@ -51,7 +51,7 @@ def only(daytona: Daytona) -> Sandbox:
 def ran(sandbox: Sandbox) -> str:
     """What the commands have left on the disk."""
     assert sandbox.cell is not None
-    return (sandbox.cell.root / "root/once").read_text()
+    return (sandbox.cell.root / "srv/once").read_text()
 
 
 @pytest.mark.parametrize("way", ["text", "words"])
@@ -72,7 +72,7 @@ def test_the_end_of_a_sandbox_is_unknown_with_its_reason(
             with pytest.raises(OutcomeUnknown, match=words):
                 await stream.result()
             with pytest.raises(HermesError, match=words):
-                await terminal.run("echo again >> /root/once")
+                await terminal.run("echo again >> /srv/once")
 
     run(work())
 
@@ -86,7 +86,7 @@ def test_a_broken_connection_changes_nothing_for_the_command(
             stream = terminal.stream(["sh", "-c", RAN_ONCE])
             assert (await anext(stream)).data == b"out\n"
             await daytona.also(daytona.cut(only(daytona), how))
-            await terminal.run(["touch", "/root/go"])
+            await terminal.run(["touch", "/srv/go"])
             assert b"".join([event.data async for event in stream]) == b"end\n"
             assert (await stream.result()).exit_code == 6
             assert ran(only(daytona)) == "ran\n"
@@ -103,7 +103,7 @@ def test_commands_sent_into_breaking_connections_run_once(
         async with opened() as terminal:
             await terminal.run("true")
             for turn in range(5):
-                running = asyncio.ensure_future(terminal.run(f"echo {turn} >> /root/once; echo out"))
+                running = asyncio.ensure_future(terminal.run(f"echo {turn} >> /srv/once; echo out"))
                 if when == "after":
                     sandbox = only(daytona)
                     await daytona.also(daytona.until(partial(more, sandbox, turn)))
@@ -117,7 +117,7 @@ def test_commands_sent_into_breaking_connections_run_once(
 def more(sandbox: Sandbox, than: int) -> bool:
     """Whether more commands have left their line."""
     assert sandbox.cell is not None
-    file = sandbox.cell.root / "root/once"
+    file = sandbox.cell.root / "srv/once"
     return file.exists() and file.read_text().count("\n") > than
 
 
@@ -129,7 +129,7 @@ def test_a_way_that_fails_for_a_while_is_tried_again(run: Any, daytona: Daytona,
             assert (await anext(stream)).data == b"out\n"
             fault = daytona.fail("create_connect_pty", status=status, times=2)
             await daytona.also(daytona.cut(only(daytona), "rst"))
-            await terminal.run(["touch", "/root/go"])
+            await terminal.run(["touch", "/srv/go"])
             assert (await stream.result()).exit_code == 6
             assert fault.met == 2
             assert ran(only(daytona)) == "ran\n"
@@ -147,7 +147,7 @@ def test_a_way_that_breaks_while_it_is_made_is_tried_again(
             await terminal.run("true")
             daytona.fail("create_connect_pty", when=when, drop=drop)
             await daytona.also(daytona.cut(only(daytona), "rst"))
-            assert (await terminal.run("echo x >> /root/once; echo out")).stdout == b"out\n"
+            assert (await terminal.run("echo x >> /srv/once; echo out")).stdout == b"out\n"
             assert ran(only(daytona)) == "x\n"
 
     run(work())
@@ -162,7 +162,7 @@ def test_a_key_that_expires_holds_up_only_what_needs_a_new_connection(
             daytona.key = "dtn_another"
             assert (await terminal.run("echo still")).stdout == b"still\n"
             await daytona.also(daytona.cut(only(daytona), "fin"))
-            running = asyncio.ensure_future(terminal.run("echo x >> /root/once; echo out"))
+            running = asyncio.ensure_future(terminal.run("echo x >> /srv/once; echo out"))
             await daytona.also(daytona.until(lambda: daytona.count("create_connect_pty") > 1))
             daytona.recover()
             assert (await running).stdout == b"out\n"
@@ -207,7 +207,7 @@ def test_a_client_that_is_dropped_as_too_slow_goes_on_where_it_was(run: Any, day
             (pty,) = sandbox.ptys.values()
             for count in (1000, 20_000):
                 await daytona.also(pty.skip())
-                result = await terminal.run(f"seq 1 {count}; echo x >> /root/once")
+                result = await terminal.run(f"seq 1 {count}; echo x >> /srv/once")
                 assert result.stdout == b"".join(b"%d\n" % number for number in range(1, count + 1))
                 pty = next(iter(pty for pty in sandbox.ptys.values() if not pty.over.is_set()))
             assert ran(sandbox) == "x\nx\n"

@@ -116,12 +116,12 @@ def test_without_an_image_it_is_the_vendors_own_snapshot(run: Any, daytona: Dayt
 def test_a_snapshot_is_opened_again_by_its_target(run: Any, daytona: Daytona, opened: Opened) -> None:
     async def work() -> None:
         async with opened() as terminal:
-            await terminal.run("echo then > /root/file")
+            await terminal.run("echo then > /srv/file")
             target = await terminal.snapshot("base")
             assert target == "daytona:snapshot:base"
-            assert (await terminal.run("echo now > /root/file; cat /root/file")).stdout == b"now\n"
+            assert (await terminal.run("echo now > /srv/file; cat /srv/file")).stdout == b"now\n"
         async with opened(snapshot="base") as terminal:
-            assert (await terminal.run("cat /root/file")).stdout == b"then\n"
+            assert (await terminal.run("cat /srv/file")).stdout == b"then\n"
 
     run(work())
 

@@ -106,7 +106,7 @@ def test_a_login_shell_that_prints_a_lot_is_no_hindrance(run: Any, daytona: Dayt
 
     async def work() -> None:
         async with opened() as terminal:
-            await terminal.write("/root/.profile", noise.encode())
+            await terminal.write(".profile", noise.encode())
             await daytona.also(daytona.cut(next(iter(daytona.sandboxes.values())), "fin"))
             assert (await terminal.run("echo in")).stdout == b"in\n"
 

@@ -90,8 +90,8 @@ class Toolbox:
         sandbox.ptys[id] = pty
         return await self._serve(request, sandbox, pty)
 
-    async def op_connect_pty_session(self, request: web.Request, sandbox: Sandbox, sessionId: str) -> object:  # noqa: N803
-        return await self._serve(request, sandbox, sandbox.ptys.get(sessionId))
+    async def op_connect_pty_session(self, request: web.Request, sandbox: Sandbox, session_id: str) -> object:
+        return await self._serve(request, sandbox, sandbox.ptys.get(session_id))
 
     async def _serve(self, request: web.Request, sandbox: Sandbox, pty: Pty | None) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(max_msg_size=_LONGEST_INPUT, compress=False)
@@ -105,8 +105,8 @@ class Toolbox:
             sandbox.ptys.pop(pty.id, None)
         return socket
 
-    async def op_delete_pty_session(self, _: web.Request, sandbox: Sandbox, sessionId: str) -> object:  # noqa: N803
-        pty = sandbox.ptys.pop(sessionId, None)
+    async def op_delete_pty_session(self, _: web.Request, sandbox: Sandbox, session_id: str) -> object:
+        pty = sandbox.ptys.pop(session_id, None)
         if pty is None or pty.over.is_set():
             return refusal(404, "PTY session not found")
         with contextlib.suppress(CellError):

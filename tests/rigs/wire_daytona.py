@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import json
 from typing import Any
 
 from tests.rigs import daytona_api, daytona_routes, daytona_toolbox
@@ -73,6 +72,3 @@ def daytona_contract() -> dict[str, str]:
 def _fields(service: str, name: str) -> dict[str, str]:
     return {f"{name}.{field}": kind for field, kind in daytona_routes.fields(service, name).items()}
 
-
-if __name__ == "__main__":
-    print(json.dumps(daytona_contract(), indent=1, sort_keys=True))

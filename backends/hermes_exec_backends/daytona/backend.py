@@ -150,7 +150,7 @@ class DaytonaBackend(Backend):
         """Say again and again that the sandbox is in use, until it is not."""
         stop_s = 60.0 * intervals(self._profile, self.lease_s)["auto_stop_interval"]
         while stop_s:
-            await asyncio.sleep(max(stop_s / _SIGNS, _OFTEN_S))
+            await asyncio.sleep(pause_s(stop_s))
             with contextlib.suppress(HermesError), sdk_errors("no sign of life"):  # the next time, then
                 await self._opened().refresh_activity(request_timeout=REQUEST_S)
 
@@ -264,3 +264,8 @@ class DaytonaBackend(Backend):
         finally:
             self._sandbox, self._name = None, ""
             await self._service.close()
+
+
+def pause_s(stop_s: float) -> float:
+    """Seconds between two signs of life of a sandbox that is stopped after ``stop_s`` without one."""
+    return max(stop_s / _SIGNS, _OFTEN_S)

@@ -30,7 +30,7 @@ BULK = 256 << 10
 """Bytes that are worth a file."""
 LARGEST = 2 << 20
 """Bytes in a file."""
-BULK_WINDOW = 16 << 20
+BULK_WINDOW = 8 << 20
 """As ``WINDOW``, where they go by files."""
 FLIGHT = 640 << 10
 """Bytes of all of them that have not arrived; the daemon drops a client for whom 256 messages of 4 KiB wait."""

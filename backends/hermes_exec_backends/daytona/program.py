@@ -79,7 +79,7 @@ def become(argv: "list[bytes]", env: "dict[bytes, bytes]", streams: "tuple[int, 
     """In a new process: be the program, in a session of its own, so that nothing of the terminal's ends it."""
     try:
         _signal.set_wakeup_fd(-1)
-        for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGINT):
+        for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_DFL)
         os.setsid()
         os.chdir(env.get(b"HOME") or b"/")
