@@ -91,5 +91,8 @@ def test_a_service_out_of_reach_is_said_soon(run: Any, server: Apart, monkeypatc
 def test_a_clock_that_is_wrong_is_said(
     run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch, off_s: float, status: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_served_at", lambda _: time.time() - off_s)
+    def served_at(_: str) -> float:
+        return time.time() - off_s
+
+    monkeypatch.setattr(doctor, "_served_at", served_at)
     assert by_name(run(ModalBackend.doctor()))["clock"].status == status

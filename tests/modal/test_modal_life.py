@@ -80,7 +80,7 @@ def test_files_that_cannot_be_kept_keep_the_sandbox_until_its_lease_ends(run: An
     async def work() -> None:
         terminal = await new(name="unkept", lease_s=2.0)
         server.call("fail", "TaskSnapshotFilesystem", status="INVALID_ARGUMENT", times=99)
-        with pytest.raises(ConfigError):
+        with pytest.raises(PlaceUnavailable):
             await terminal.close(keep=True)
         assert len(server.call("alive")) == 1
 

@@ -219,7 +219,8 @@ class Cell:
     def _readable(self) -> None:
         assert self._control is not None
         try:
-            data, ancillary, _, _ = self._control.recvmsg(65536, socket.CMSG_SPACE(_FDS * 4), socket.MSG_DONTWAIT)
+            flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+            data, ancillary, _, _ = self._control.recvmsg(65536, socket.CMSG_SPACE(_FDS * 4), flags)
         except BlockingIOError:
             return
         except OSError:

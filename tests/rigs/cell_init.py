@@ -51,7 +51,9 @@ class Init:
 
     def _serve(self) -> bool:
         fds: array.array[int] = array.array("i")
-        data, ancillary, _, _ = self._control.recvmsg(65536, socket.CMSG_SPACE(FDS * fds.itemsize))
+        data, ancillary, _, _ = self._control.recvmsg(
+            65536, socket.CMSG_SPACE(FDS * fds.itemsize), socket.MSG_CMSG_CLOEXEC
+        )
         for level, kind, content in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 fds.frombytes(content[: len(content) - len(content) % fds.itemsize])

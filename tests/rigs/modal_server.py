@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import grpclib.server
 from tests.rigs.modal_control import Control
 from tests.rigs.modal_dispatch import Book, Dispatch, Fault, hang_up
 from tests.rigs.modal_sandboxes import Sandboxes
-from tests.rigs.modal_state import State
+from tests.rigs.modal_state import HOUR_S, State
 from tests.rigs.modal_wheel import api, details, router
 from tests.rigs.modal_worker import Worker
 from tests.rigs.slow import Slow
@@ -125,14 +124,15 @@ class ModalServer:
         """No more faults."""
         self._book.faults.clear()
         self._state.build_failure = ""
+        self._state.tokens_for_s = HOUR_S
 
     def fail_builds(self, message: str) -> None:
         """Images cannot be built, until ``heal``."""
         self._state.build_failure = message
 
-    def expire_tokens(self) -> None:
-        """Every token that was given out so far is expired."""
-        self._state.valid_since = time.time()
+    def give_tokens(self, *, for_s: int) -> None:
+        """Tokens that are given out from now on expire so soon, until ``heal``."""
+        self._state.tokens_for_s = for_s
 
     def secret(self, name: str, **values: str) -> None:
         """Have a named secret."""

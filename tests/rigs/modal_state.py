@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.rigs.cell_process import Process
     from tests.rigs.modal_worker import Worker
 
+HOUR_S = 3600
 _HELD = 4 << 20
 _KEPT = 16 << 20
 """assumed: a worker holds a producer whose output nobody takes, and keeps some of what was taken for a reader that
@@ -162,7 +163,7 @@ class State:
         """Published names of images."""
         self.build_failure = ""
         self.seccomp = b""
-        self.valid_since = 0.0
+        self.tokens_for_s = HOUR_S
         self._numbers = itertools.count(1)
 
     def new_id(self, prefix: str, length: int = 22) -> str:
@@ -205,7 +206,7 @@ class State:
 
     def token(self, **claims: Any) -> str:
         """A JWT that can be decoded, and whose signature nobody checks."""
-        body = {"exp": int(time.time()) + 3600, "iat": time.time(), **claims}
+        body = {"exp": int(time.time()) + self.tokens_for_s, **claims}
         parts = [json.dumps(part).encode() for part in ({"alg": "none"}, body)]
         return ".".join([*(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts), "x"])
 
@@ -213,14 +214,14 @@ class State:
         """The claims of a token of ours.
 
         Raises:
-            GRPCError: UNAUTHENTICATED: it is none, or was made invalid.
+            GRPCError: UNAUTHENTICATED: it is none, or has expired.
         """
         try:
             body = text.split(".")[1]
             claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         except (IndexError, ValueError):
             raise GRPCError(Status.UNAUTHENTICATED, "no valid token") from None
-        if claims["iat"] < self.valid_since or claims["exp"] < time.time():
+        if claims["exp"] < time.time():
             raise GRPCError(Status.UNAUTHENTICATED, "the token has expired")
         return claims
 

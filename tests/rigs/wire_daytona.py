@@ -71,4 +71,3 @@ def daytona_contract() -> dict[str, str]:
 
 def _fields(service: str, name: str) -> dict[str, str]:
     return {f"{name}.{field}": kind for field, kind in daytona_routes.fields(service, name).items()}
-

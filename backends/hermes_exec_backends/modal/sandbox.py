@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LONGEST_ARGV = 60_000
 """Characters; the SDK refuses 65,536 before it asks anybody. Nothing of ours is near that."""
+_FAREWELL_S = 2.0
 _TIMEOUT, _KILLED = 124, 137
 _ENDED = {
     0: "it ended by itself (its lease or its idle timeout was over)",
@@ -33,7 +34,7 @@ class Sandbox:
     def __init__(self, account: Account, handle: Any) -> None:
         self._account = account
         self.handle = handle
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._channels: set[ExecChannel] = set()
 
     @property
     def id(self) -> str:
@@ -53,11 +54,15 @@ class Sandbox:
         process = await self._call(
             "modal: the command was not started", self.handle.exec.aio(*words, text=False, env=dict(env) or None)
         )
-        return ExecChannel(process, receiver, self.death, self._farewells)
+        channel = ExecChannel(process, receiver, self.death)
+        self._channels = {each for each in self._channels if not each.over.is_set()} | {channel}
+        return channel
 
     async def _call(self, what: str, work: Any) -> Any:
         try:
             return await self._account.call(what, work)
+        except ConfigError as error:  # a program that is not there is refused like a wrong argument
+            raise PlaceUnavailable(error.what) from error
         except (NotFound, PlaceGone) as error:
             raise PlaceGone(f"modal: the sandbox {self.id} is gone: {await self.death() or error.what}") from error
         except PlaceUnavailable as error:
@@ -134,10 +139,11 @@ class Sandbox:
 
     async def detach(self) -> None:
         """Let go of the connection to its worker, after what is under way has been said."""
-        if self._farewells:
-            await asyncio.wait(self._farewells, timeout=2.0)
-        for task in self._farewells:
-            task.cancel()
+        try:
+            async with asyncio.timeout(_FAREWELL_S):
+                await asyncio.gather(*(channel.over.wait() for channel in self._channels))
+        except TimeoutError:
+            pass  # what is still said ends with the connection
         try:
             await self._account.call("modal", self.handle.detach.aio(), 5.0)
         except HermesError:

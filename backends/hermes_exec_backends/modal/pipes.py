@@ -1,0 +1,212 @@
+"""The streams of an exec where they are served: on the event loop that the SDK keeps in a thread of its own.
+
+The SDK's public objects carry every read and every write from one loop to the other and back. Behind them are the
+objects of its own loop; served there, a command costs one hop each way. Where a later SDK hides them differently, the
+public ones are used on our loop, by the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+_BATCH = 4 << 20
+"""Bytes of one request; the SDK refuses more than 16 MiB."""
+_PATIENCE_S = 0.2
+"""Seconds for which a paused stream is left open: the window of a connection is for all its streams."""
+WAIT_S = 15.0
+"""Seconds for what settles how an exec ended; the SDK itself would wait for ever for a worker that is gone."""
+
+
+def _behind(process: Any) -> tuple[Any, Any] | None:
+    """The SDK's own process and its loop, or None where they are not found."""
+    try:
+        from modal._utils.async_utils import synchronizer
+
+        hidden: Any = synchronizer
+        own = hidden._translate_in(process)  # noqa: SLF001  there is no other way in, and it may fail
+        loop: Any = hidden._get_loop(start=False)  # noqa: SLF001  the same
+        served = inspect.iscoroutinefunction(own.stdin.drain) and loop is not None and loop.is_running()
+    except Exception:  # noqa: BLE001  whatever has changed there
+        return None
+    return (own, loop) if served else None
+
+
+class Pipes:
+    """Serves the streams of a process. ``tell`` hands a call over to our loop, where all callbacks are made."""
+
+    def __init__(self, process: Any, ours: asyncio.AbstractEventLoop) -> None:
+        behind = _behind(process)
+        self._process, self._loop = behind or (process, ours)
+        self._ours = ours
+        self._queue: deque[bytes | memoryview] = deque()
+        self._eof = False
+        self._flowing = True
+        self._changed: asyncio.Event | None = None
+        self._serving: Future[None] | None = None
+        self.sent = 0
+        """Bytes that the worker has taken; written by this side alone."""
+
+    def start(
+        self,
+        received: Callable[[int, bytes], None],
+        taken: Callable[[], None],
+        ended: Callable[[int | None, Exception | None], None],
+    ) -> None:
+        """Serve: ``received`` is told what comes (1 or 2, and bytes), ``ended`` the exit code or what broke, once."""
+        work = self._serve(received, taken, ended)
+        self._serving = asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def queue(self, *parts: bytes | memoryview) -> None:
+        """Send bytes, after those that were queued before."""
+        self._queue.extend(parts)
+        self._wake()
+
+    def end_input(self, *, drop: bool = False) -> None:
+        """Close standard input, after what is queued unless that is to be dropped."""
+        if drop:
+            self._queue.clear()
+        self._eof = True
+        self._wake()
+
+    def flow(self, *, on: bool) -> None:
+        """Take output, or none."""
+        self._flowing = on
+        self._wake()
+
+    def stop(self) -> None:
+        """Let go of the outputs. Input that is under way, and its end, are still sent."""
+        self._call(self._cancel)
+
+    def _call(self, call: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # that loop is closed, and with it everything
+            self._loop.call_soon_threadsafe(call)
+
+    def _wake(self) -> None:
+        self._call(self._notice)
+
+    def _notice(self) -> None:
+        if self._changed is not None:
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+
+    async def _serve(
+        self,
+        received: Callable[[int, bytes], None],
+        taken: Callable[[], None],
+        ended: Callable[[int | None, Exception | None], None],
+    ) -> None:
+        self._changed = asyncio.Event()
+        self._reading = asyncio.ensure_future(self._read(received))
+        writing = asyncio.ensure_future(self._write(taken))
+        code: int | None = None
+        broken: Exception | None = None
+        try:
+            await asyncio.wait([self._reading, writing], return_when=asyncio.FIRST_COMPLETED)
+            if not self._reading.done():
+                # The outputs follow; they may tell of the end, which explains why the input was not taken.
+                await asyncio.wait([self._reading], timeout=WAIT_S if writing.exception() else None)
+            if self._reading.done():
+                code = self._reading.result()
+            else:
+                broken = _as_error(writing.exception())
+        except asyncio.CancelledError:
+            await self._farewell(writing)
+        except Exception as error:  # noqa: BLE001  the SDK's are many, and each means that the streams are lost
+            broken = error
+        finally:
+            for task in (self._reading, writing):
+                task.cancel()
+        with contextlib.suppress(RuntimeError):
+            self._ours.call_soon_threadsafe(ended, code, broken)
+
+    def _cancel(self) -> None:
+        if self._serving is not None and self._changed is not None:
+            self._reading.cancel()
+
+    async def _farewell(self, writing: asyncio.Future[None]) -> None:
+        with contextlib.suppress(Exception):  # it ends with the sandbox's lease then
+            await asyncio.wait([writing], timeout=WAIT_S)
+
+    async def _read(self, received: Callable[[int, bytes], None]) -> int:
+        """Both outputs to their ends, then the exit code."""
+        await asyncio.gather(
+            self._pump(self._process.stdout, 1, received), self._pump(self._process.stderr, 2, received)
+        )
+        async with asyncio.timeout(WAIT_S):
+            return int(await _plain(self._process.wait)())
+
+    async def _pump(self, stream: Any, number: int, received: Callable[[int, bytes], None]) -> None:
+        # Whoever asks again gets what follows: the SDK opens the stream anew at the offset that was reached.
+        at_end = False
+        while not at_end:
+            chunks = aiter(stream)
+            at_end = True
+            async for data in chunks:
+                self._ours.call_soon_threadsafe(received, number, data)
+                if not self._flowing and await self._is_stalled():
+                    at_end = False
+                    break
+            if not at_end:
+                await chunks.aclose()
+                await self._until_flowing()
+
+    async def _is_stalled(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._until_flowing()
+        return not self._flowing
+
+    async def _until_flowing(self) -> None:
+        while not self._flowing:
+            assert self._changed is not None  # noqa: S101  it is served
+            await self._changed.wait()
+
+    async def _write(self, taken: Callable[[], None]) -> None:
+        stdin = self._process.stdin
+        drain = _plain(stdin.drain)
+        while True:
+            size = self._take(stdin)
+            closes = self._eof and not self._queue
+            if closes:
+                stdin.write_eof()
+            if size or closes:
+                await drain()
+                self.sent += size
+                self._ours.call_soon_threadsafe(taken)
+            if closes:
+                return
+            if not self._queue and not self._eof:
+                assert self._changed is not None  # noqa: S101  it is served
+                await self._changed.wait()
+
+    def _take(self, stdin: Any) -> int:
+        """Hand queued bytes to the SDK, as many as one request carries."""
+        size = 0
+        while size < _BATCH:
+            try:
+                part = self._queue.popleft()
+            except IndexError:  # nothing more; the other side may drop it at any moment
+                break
+            if size + len(part) > _BATCH:
+                self._queue.appendleft(memoryview(part)[_BATCH - size :])
+                part = memoryview(part)[: _BATCH - size]
+            stdin.write(part)
+            size += len(part)
+        return size
+
+
+def _plain(method: Any) -> Any:
+    """A method to be awaited, of the SDK's public objects as of its own."""
+    return getattr(method, "aio", method)
+
+
+def _as_error(error: BaseException | None) -> Exception:
+    return error if isinstance(error, Exception) else ConnectionError("the input was lost")
