@@ -123,19 +123,6 @@ def known_types() -> list[str]:
     return sorted({*BUILT_INS, *_plugins(PROFILES)})
 
 
-def confinement_of(policy: str, **options: Any) -> Any:
-    """What the policy of this name asks a local sandbox to be: see ``hermes_exec_policies.confine.confinement``.
-
-    Policies stand above the backends that enforce them, so this is how a backend asks for one.
-
-    Raises:
-        ConfigError: there is no such policy, or an override is wrong.
-        Unsupported: a required rule cannot be enforced here; says what mends it.
-    """
-    module_name, _, attribute = POLICIES.partition(":")
-    return getattr(importlib.import_module(module_name), attribute)(policy, **options)
-
-
 def canonical(type_name: str) -> str:
     """The type that ``type_name`` is another word for, or itself."""
     return ALIASES.get(type_name, type_name)
