@@ -100,6 +100,9 @@ def backend_class(type_name: str) -> type[Backend]:
 def confinement_of(policy: str, **options: Any) -> Any:
     """What a sandbox on this machine has to be made of to be under the policy of this name, and its limits.
 
+    Policies stand above the backends that enforce them, so this is how a backend asks for one; the options are
+    those of ``hermes_exec_policies.confine.confinement``.
+
     Raises:
         ConfigError: there is no such policy.
         Unsupported: one of its rules cannot be enforced here, or no policies are installed.
