@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 PROFILES = "hermes_exec.profiles"
 BACKENDS = "hermes_exec.backends"
-POLICIES = "hermes_exec_policies.confine:confinement"
-"""What renders a policy for a local sandbox."""
 OUR_DISTRIBUTION = "hermes-exec"
 
 

@@ -145,6 +145,7 @@ def _bubblewrap(policy: Policy, host: Host) -> Table:
         "files.hidden": [Means("a root folder of its own"), *modules],
         "files.run": [Means("mounts from which nothing is run (noexec)"), _landlock(host), _apparmor(policy, host)],
         "files.devices": [Means("a /dev of its own"), *modules],
+        "files.masked": [Means("mounts over what is not to be read"), _apparmor(policy, host)],
         "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
         "user.ordinary": [Means("an ordinary user")],
         "user.unique": [unique],
@@ -172,6 +173,7 @@ def _docker(policy: Policy, host: Host) -> Table:
         "files.hidden": [Means("the image is all there is"), _apparmor(policy, host)],
         "files.run": [Means("mounts from which nothing is run (noexec)"), _apparmor(policy, host)],
         "files.devices": [Means("the engine's /dev and device group")],
+        "files.masked": [option, _apparmor(policy, host)],
         "network.isolated": [Means("a network namespace with nothing in it"), calls],
         "user.ordinary": [option],
         "user.unique": [Means(f"a user of its own, from {policy.user.first}")],
@@ -197,9 +199,12 @@ def _singularity(policy: Policy, host: Host) -> Table:
     if not {"apptainer", "singularity"} & host.versions.keys():
         missing = Means("Apptainer", "it is not installed", "https://apptainer.org/docs/admin/main/installation.html")
         return {rule: [missing] for rule in _bubblewrap(policy, host)}
+    open_to_root = "started by root, it can write the kernel's settings in /proc and its control groups"
+    image = Means("an image that cannot be written", open_to_root if host.root else "", "run it as an ordinary user")
     table = _by_kernel(policy, host) | _by_runner(host)
     table |= {
-        "files.write": [Means("an image that cannot be written"), _apparmor(policy, host)],
+        "files.write": [image, _apparmor(policy, host)],
+        "files.masked": [_apparmor(policy, host)],
         "files.hidden": [Means("--containall: the image is all there is"), _apparmor(policy, host)],
         "files.devices": [Means("--containall: a small /dev")],
         "network.isolated": [_namespace(host, "network"), _filter(host)],

@@ -9,6 +9,7 @@ RULES: dict[str, str] = {
     "files.hidden": "nothing is read but what the policy lists",
     "files.run": "no program is started from where files can be written",
     "files.devices": "there are no devices but those listed",
+    "files.masked": "what the kernel tells of the machine and of others' keys is empty",
     "network.isolated": "neither other hosts nor this machine's ports can be reached",
     "network.hosts": "only the named hosts can be reached",
     "network.sockets": "only sockets of the listed families can be made",

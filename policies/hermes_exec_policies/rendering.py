@@ -20,16 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_exec_policies.model import Policy
+    from hermes_exec_policies.render.filter import Filter
 
 SECCOMP_FILE = "seccomp.{machine}.json"
+APPTAINER_FILE = "seccomp-apptainer.{machine}.json"
 
 
-def _seccomp(machine: str) -> Callable[[Policy], str]:
-    def render(policy: Policy) -> str:
+def _seccomp(render: Callable[[Filter, str], str], machine: str) -> Callable[[Policy], str]:
+    def rendered(policy: Policy) -> str:
         wanted = filter_of(policy)
-        return oci.render(wanted, machine) if wanted else ""
+        return render(wanted, machine) if wanted else ""
 
-    return render
+    return rendered
 
 
 def _landlock(policy: Policy) -> str:
@@ -54,7 +56,7 @@ def _docker(policy: Policy) -> str:
 
 
 def _apptainer(policy: Policy) -> str:
-    named = SECCOMP_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
+    named = APPTAINER_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
     return "".join(f"{word}\n" for word in apptainer.render(policy, seccomp=named, apparmor=True))
 
 
@@ -67,7 +69,8 @@ def _json(value: Any) -> str:
 
 
 FORMS: dict[str, Callable[[Policy], str]] = {
-    **{SECCOMP_FILE.format(machine=machine): _seccomp(machine) for machine in oci.ARCHITECTURES},
+    **{SECCOMP_FILE.format(machine=each): _seccomp(oci.render, each) for each in oci.ARCHITECTURES},
+    **{APPTAINER_FILE.format(machine=each): _seccomp(oci.render_for_apptainer, each) for each in oci.ARCHITECTURES},
     "apparmor": _apparmor,
     "landlock.json": _landlock,
     "limits.json": _limits,

@@ -86,7 +86,7 @@ ABLATIONS: dict[str, tuple[Callable[[Confinement], Confinement], str]] = {
     "noexec": (_runnable, "files.run"),
     "limits of processes": (lambda made: replace(made, rlimits=()), "limits.open_files"),
     "sizes of folders": (_larger, "limits.disk"),
-    "masks": (lambda made: replace(made, masked=()), "processes.hidden"),
+    "masks": (lambda made: replace(made, masked=()), "files.masked"),
     "network": (lambda made: replace(made, namespaces=made.namespaces - {"net"}), "network.isolated"),
     "ipc": (lambda made: replace(made, namespaces=made.namespaces - {"ipc"}), "processes.ipc"),
     "environment": (lambda made: replace(made, env=(*made.env, ("AWS_SECRET", "x"))), "environment.cleared"),

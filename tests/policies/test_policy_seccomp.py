@@ -126,6 +126,14 @@ def test_an_engine_answers_as_the_policy_says(name: str, call: str, arguments: t
     assert answered(document(name), call, arguments) == wanted(name).answer(call, arguments)
 
 
+@pytest.mark.parametrize("name", FILTERED)
+def test_what_looks_absent_to_apptainer_has_nobody_who_could_trace_it(name: str) -> None:
+    read = json.loads(oci.render_for_apptainer(wanted(name), "x86_64"))
+    assert {entry["action"] for entry in read["syscalls"]} == {"SCMP_ACT_ALLOW", "SCMP_ACT_TRACE"}
+    assert not [entry for entry in read["syscalls"] if "ptrace" in entry["names"]]
+    assert not [entry for entry in read["syscalls"] if "errnoRet" in entry]
+
+
 @pytest.mark.parametrize("machine", oci.ARCHITECTURES)
 @pytest.mark.parametrize("name", FILTERED)
 def test_only_the_native_architecture_is_named(name: str, machine: str) -> None:

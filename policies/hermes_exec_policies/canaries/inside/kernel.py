@@ -8,7 +8,7 @@ is none (ESRCH). So the error number says whether the filter was there, whatever
 import mmap
 import os
 
-from .kit import attempt
+from .kit import Absent, attempt
 from .system import BAD, call, numbered
 
 TYPE_CHECKING = False
@@ -125,6 +125,8 @@ def writable_code(_: "Config") -> str:
 @attempt("kernel-setuid")
 def setuid(_: "Config") -> str:
     """Become root."""
+    if os.getuid() == 0:
+        raise Absent("it is root already")
     os.setuid(0)
     return "root"
 
