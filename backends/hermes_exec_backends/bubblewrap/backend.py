@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec import registry
@@ -16,6 +17,7 @@ from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
 from hermes_exec_backends.bubblewrap.options import options, options_under, prefix
 from hermes_exec_backends.bubblewrap.outside import Outside, look
+from hermes_exec_backends.confined import PathRule
 from hermes_exec_backends.confined.control import inline
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ PROGRAM = "bwrap"
 _STAYS = '"$@"; exit $?'
 """A parent for bwrap, which dies with its parent. What starts a process in a container ends as soon as that runs; and
 here a parent is a thread, as the kernel sees it, which may end long before its process does."""
+_USE = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 14 | 1 << 15  # write, read, list, truncate, ioctl
+_TERMINALS = (PathRule(path="/dev/pts", access=_USE), PathRule(path="/dev/tty", access=_USE))
+"""What rules for a single program leave out, which has none of them: the sandbox's own terminals."""
 
 
 class BubblewrapBackend(Wrapper):
@@ -109,7 +114,10 @@ class BubblewrapBackend(Wrapper):
         readonly = {bind.source: bind.target for bind in binds if not bind.writable}
         confinement: Confinement
         confinement, _ = registry.confinement_of(policy, writable=writable, readonly=readonly)
-        return confinement
+        rules = confinement.landlock
+        if rules is None or not confinement.dev:
+            return confinement
+        return replace(confinement, landlock=replace(rules, paths=(*rules.paths, *_TERMINALS)))
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """A new sandbox; its variables are those that bwrap is started with, since no word may hold their values."""
