@@ -179,6 +179,11 @@ class Backend(ABC):
         """Whether fewer bytes to the place are worth a slower start of the guest there; asked once it is open."""
         return False
 
+    @property
+    def guarded(self) -> bool:
+        """True when commands may be trusted less than the guest, which then lets none read or change its memory."""
+        return False
+
     @classmethod
     @abstractmethod
     def from_profile(cls, profile: Profile) -> Backend:

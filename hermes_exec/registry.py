@@ -11,7 +11,7 @@ import difflib
 import importlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 PROFILES = "hermes_exec.profiles"
 BACKENDS = "hermes_exec.backends"
+POLICIES = "hermes_exec_policies.confine:confinement"
+"""What renders a policy for a local sandbox."""
 OUR_DISTRIBUTION = "hermes-exec"
 
 
@@ -101,6 +103,19 @@ def known_types() -> list[str]:
         ConfigError: a plugin claims a name that is taken.
     """
     return sorted({*BUILT_INS, *_plugins(PROFILES)})
+
+
+def confinement_of(policy: str, **options: Any) -> Any:
+    """What the policy of this name asks a local sandbox to be: see ``hermes_exec_policies.confine.confinement``.
+
+    Policies stand above the backends that enforce them, so this is how a backend asks for one.
+
+    Raises:
+        ConfigError: there is no such policy, or an override is wrong.
+        Unsupported: a required rule cannot be enforced here; says what mends it.
+    """
+    module_name, _, attribute = POLICIES.partition(":")
+    return getattr(importlib.import_module(module_name), attribute)(policy, **options)
 
 
 def canonical(type_name: str) -> str:

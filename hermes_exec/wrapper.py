@@ -45,6 +45,11 @@ class Wrapper(Backend):
         return self.own_target if outside == "local" else f"{self.own_target}+{outside}"
 
     @property
+    def guarded(self) -> bool:
+        """As in the place outside."""
+        return self.outer.guarded
+
+    @property
     def far(self) -> bool:
         """As far as the place outside."""
         return self.outer.far

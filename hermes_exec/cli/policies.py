@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.say import CHECK_FAILED, note
+from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ In = Annotated[
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/security.md tells all about them.")
-    for command in (list_policies, show, explain, diff, render, check):
+    for command in (list_policies, show, explain, diff, render, check, prove):
         group.command(command.__name__.partition("_")[0])(command)
     app.add_typer(group, name=name, short_help=summary)
 
@@ -194,6 +194,42 @@ def check(
             )
         note(f"nothing is wrong with {', '.join(policy.name for policy in found)}")
     return CHECK_FAILED if any(gaps.values()) else 0
+
+
+def prove(
+    target: Annotated[str, typer.Argument(metavar="KIND", help="The kind of place: bubblewrap.")],
+    *,
+    policy: Annotated[str, typer.Option("--policy", "-p", metavar="POLICY", help="The policy to prove.")],
+    again: Annotated[bool, typer.Option("--again", help="Make the attempts though they held before.")] = False,
+    json: Json = False,
+) -> int:
+    """Try to break every rule of a policy in a twin of its sandbox, and show what came of it.
+
+    The exit code is 1 when a rule does not hold, or when the attempts prove nothing.
+    """
+    import asyncio
+
+    from hermes_exec_policies.canaries.prove import evidence_of
+    from hermes_exec_policies.load import load
+
+    evidence = asyncio.run(evidence_of(target, load(policy), again=again))
+    if json:
+        show_json(evidence.facts())
+        return 0 if evidence.holds else CHECK_FAILED
+    show_table(
+        ("ATTEMPT", "RULE", "VERDICT", "IT ENDED"),
+        [[each.name, each.rule, each.verdict.value, each.ended] for each in evidence.proof.judged],
+    )
+    kernel, versions = evidence.host["kernel"], evidence.host["versions"]
+    print(f"policy {evidence.policy} {evidence.digest[:16]}, specification {evidence.specification[:16]}")
+    print(f"kernel {kernel}, " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    print(f"shown by what it alone stops: {', '.join(evidence.proof.layers)}")
+    held = sum(each.verdict.value == "held" for each in evidence.proof.judged)
+    when = "remembered from this boot" if evidence.remembered else f"{evidence.seconds:.1f} s"
+    print(f"{evidence.verdict}: {held} of {len(evidence.proof.judged)} attempts held ({when})")
+    if not evidence.holds:
+        say(evidence.refusal().what)
+    return 0 if evidence.holds else CHECK_FAILED
 
 
 def _shown(value: object) -> str:

@@ -147,8 +147,13 @@ def _accept(server: Server, door: "_socket.socket") -> None:
     server.loop.on_read(number, handed_over)
 
 
-def main(load_part: "Any", nonce: str) -> None:
-    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is what it writes first."""
+def main(load_part: "Any", nonce: str, guarded: bool) -> None:
+    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is what it writes first.
+
+    A ``guarded`` one, and all that is forked from it, is no file below /proc that its own user may open.
+    """
+    if guarded:
+        native.become_undumpable()
     close_above(2)
     os.write(1, nonce.encode())
     name = os.urandom(8).hex()

@@ -7,6 +7,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _IN_CLOSE_WRITE = 0x8
 _IN_OPEN = 0x20
@@ -32,6 +33,12 @@ def become_subreaper() -> bool:
         return bool(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (AttributeError, OSError):
         return False
+
+
+def become_undumpable() -> None:
+    """From now on no process of this user may trace this one, or open its memory; until it becomes a program."""
+    if libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
+        raise OSError("this process cannot be closed to others")
 
 
 _EVENTS = 16384

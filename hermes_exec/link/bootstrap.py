@@ -52,7 +52,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 _STUB = (
     "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
-    "exec(b[:%d]);load(b[%d:]).main(load,%r)"
+    "exec(b[:%d]);load(b[%d:]).main(load,%r,%r)"
 )
 
 
@@ -92,11 +92,14 @@ def _payload(kind: Kind) -> tuple[bytes, int]:
     return loader + _blob(CORE, kind), len(loader)
 
 
-def guest(nonce: str, kind: Kind) -> tuple[list[str], bytes]:
-    """The argv without its interpreter, and the bytes to send first, that start a guest."""
+def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], bytes]:
+    """The argv without its interpreter, and the bytes to send first, that start a guest.
+
+    A ``guarded`` one lets nobody of its own user read or change its memory.
+    """
     payload, loader = _payload(kind)
     size = len(payload)
-    return ["-ISc", _STUB % (size, size, loader, loader, nonce)], payload
+    return ["-ISc", _STUB % (size, size, loader, loader, nonce, guarded)], payload
 
 
 @cache

@@ -76,7 +76,7 @@ class Link:
         reasons: list[str] = []
         for python in self._pythons:
             attempt = Attempt(self)
-            argv, payload = bootstrap.guest(attempt.nonce, self._kind)
+            argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
             self._python = python
             try:
                 await self._connect(attempt, argv, [payload, self._attach(known=False)])

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -167,12 +168,14 @@ def _versions() -> dict[str, str]:
         "runc": ("runc", "--version"),
         "apparmor_parser": ("apparmor_parser", "--version"),
     }
-    found = {name: _version(*argv) for name, argv in asked.items()}
+    with ThreadPoolExecutor(len(asked)) as pool:  # each of them mostly waits
+        found = dict(zip(asked, pool.map(_version, asked.values()), strict=True))
     found["libseccomp"] = _libseccomp()
     return {name: version for name, version in found.items() if version}
 
 
-def _version(program: str, *words: str) -> str:
+def _version(argv: tuple[str, ...]) -> str:
+    program, *words = argv
     path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     said = _ran(path, *words) if path else None
     number = _VERSION.search(said or "")

@@ -55,7 +55,7 @@ class Files(Part):
     run_written: bool
     """Whether programs may be started from where files can be written."""
     devices: Paths
-    """Device files that there are."""
+    """Device files that may be used; with ``hidden``, there are no others."""
 
 
 class Network(Part):

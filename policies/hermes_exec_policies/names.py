@@ -19,7 +19,7 @@ RULES: dict[str, str] = {
     "privileges.namespaces": "no new namespaces can be made",
     "processes.hidden": "processes outside can be neither seen nor signalled",
     "processes.ipc": "shared memory and queues of others cannot be reached",
-    "processes.traced": "no process looks into another",
+    "processes.traced": "no process traces another",
     "processes.terminal": "no terminal outside can be typed into",
     "processes.end_together": "all processes end with the sandbox",
     "environment.cleared": "no variable of the outside is inherited but those listed",

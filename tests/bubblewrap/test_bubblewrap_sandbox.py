@@ -147,6 +147,17 @@ def test_a_system_of_its_own_can_be_used(inside: Inside, options: dict[str, Any]
     assert not (shared / "x").exists()
 
 
+def test_the_guest_can_be_neither_read_nor_written_by_commands(inside: Inside, options: dict[str, Any]) -> None:
+    text = """for pid in $(cd /proc; ls -d [0-9]*); do
+        tr '\\0' ' ' </proc/$pid/cmdline | grep -q '<[h]x ' || continue
+        [ -e /proc/$pid/exe ] && [ "$(cat /proc/$pid/comm)" = bwrap ] && continue
+        cat /proc/$pid/environ >/dev/null 2>&1 && echo "read $pid"
+        (: >>/proc/$pid/mem) 2>/dev/null && echo "written $pid"
+        echo seen
+    done"""
+    assert set(inside(text, **options).stdout_text.split("\n")) == {"seen", ""}
+
+
 def test_a_command_leads_no_terminal_of_ours(inside: Inside, options: dict[str, Any]) -> None:
     """So that no keystroke can be put into it (TIOCSTI)."""
     assert inside("ps -o tty= -p $$", **options).stdout_text.strip() == "?"

@@ -19,7 +19,7 @@ from hermes_exec.cli.app import COMMANDS
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
 BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
-POLICY_COMMANDS = ("list", "show", "explain", "diff", "render", "check")
+POLICY_COMMANDS = ("list", "show", "explain", "diff", "render", "check", "prove")
 
 
 @functools.cache

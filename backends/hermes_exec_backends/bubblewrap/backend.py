@@ -57,6 +57,11 @@ class BubblewrapBackend(Wrapper):
         """False: a second ``spawn`` makes another sandbox."""
         return False
 
+    @property
+    def guarded(self) -> bool:
+        """True: what is run in a sandbox is there for a reason."""
+        return True
+
     @classmethod
     def inside(cls, profile: Profile, outer: Backend) -> Backend:
         """A sandbox of a profile, in whatever place."""

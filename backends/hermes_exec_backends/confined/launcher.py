@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096
+TIMES = {1024: 1 << 10, 2048: 1 << 11, 4096: 1 << 21}
+"""How statvfs(2) shows noatime, nodiratime and relatime, and how mount(2) is told."""
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 22, 24, 38, 47
 PR_CAP_AMBIENT_CLEAR_ALL, SECCOMP_MODE_FILTER = 4, 2
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # on every architecture
@@ -144,7 +146,8 @@ def mount_all(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
         mount(b"tmpfs", target, b"tmpfs", flags, "size={},nr_inodes={},mode={:o}".format(size, inodes, mode).encode())
     for target, writable in spec["noexec"]:
         flags = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV | MS_NOEXEC | (0 if writable else MS_RDONLY)
-        mount(None, target, None, flags)
+        kept = os.statvfs(target).f_flag  # what is set outside may not be taken away in here
+        mount(None, target, None, flags | sum(flag for seen, flag in TIMES.items() if kept & seen))
     if spec["readonly_proc"]:
         for path in KERNELS_OWN:
             if os.path.exists(path):

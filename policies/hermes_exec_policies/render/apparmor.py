@@ -54,7 +54,7 @@ def _files(policy: Policy) -> list[str]:
         lines += _below("/", "rwkl")
     for path in policy.writable:
         lines += _below(path, "rwklmix" if files.run_written else "rwkl")
-    lines += [f"{path} rw," for path in files.devices]
+    lines += [f"{path}{{,/**}} rw," for path in files.devices]
     if files.root == "read-only":
         lines += [f"audit deny {path} wkl," for path in _KNOBS]
         lines += [f"audit deny {path} rwklmx," for path in _CLOSED]
