@@ -11,7 +11,19 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import containers, files, latency, opening, orchestrator, scale, ssh, streaming
+from benchmarks import (
+    apptainer,
+    containers,
+    daytona,
+    files,
+    latency,
+    opening,
+    orchestrator,
+    sandbox,
+    scale,
+    ssh,
+    streaming,
+)
 from benchmarks.figures import Figure, as_json, table
 from benchmarks.peers.serve import PEERS, Peer
 
@@ -35,7 +47,10 @@ def _peers(rounds: int) -> list[Figure]:
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    known = "latency, peers, opening, streaming, files, docker, ssh, scale, orchestrator"
+    known = (
+        "latency, peers, opening, streaming, files, docker, apptainer, ssh, daytona, sandbox, scale, orchestrator, "
+        "fleet"
+    )
     parser.add_argument("groups", nargs="*", help=f"{known}; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
@@ -49,9 +64,13 @@ def main() -> int:
         "streaming": lambda: streaming.figures(3, (1 << 30) // part),
         "files": lambda: files.figures(3, (200 << 20) // part, 2000 // part),
         "docker": lambda: containers.figures(400 // part, (1 << 30) // part),
+        "apptainer": lambda: apptainer.figures(400 // part),
         "ssh": lambda: ssh.figures(400 // part, (200 << 20) // part, 2000 // part),
+        "daytona": lambda: daytona.figures(200 // part),
+        "sandbox": lambda: sandbox.figures(40 // part),
         "scale": lambda: scale.figures(1000 // part, 10_000 // part),
         "orchestrator": lambda: orchestrator.figures(100 // part),
+        "fleet": orchestrator.in_containers,
     }
     if unknown := set(chosen.groups) - set(groups):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(groups)}")

@@ -69,6 +69,9 @@ BUILT_INS = {
 ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
 """Other words for a type; as firmly ours as the types themselves."""
 
+POLICIES = "hermes_exec_policies.confine:confinement"
+"""What makes of a policy's name what a sandbox on this machine is made of."""
+
 
 def profile_model(type_name: str) -> type[Profile]:
     """The model that checks profiles of this type.
@@ -94,6 +97,21 @@ def backend_class(type_name: str) -> type[Backend]:
     from hermes_exec.backend import Backend
 
     return cast("type[Backend]", _find(type_name, BACKENDS, Backend))
+
+
+def confinement_of(policy: str, **options: Any) -> Any:
+    """What a sandbox on this machine has to be made of to be under the policy of this name, and its limits.
+
+    Raises:
+        ConfigError: there is no such policy.
+        Unsupported: one of its rules cannot be enforced here, or no policies are installed.
+    """
+    module, _, name = POLICIES.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise Unsupported(f"the policy {policy!r} cannot be looked up: {error}", remedy="install it again") from error
+    return make(policy, **options)
 
 
 def known_types() -> list[str]:

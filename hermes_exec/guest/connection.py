@@ -9,8 +9,7 @@ import struct
 from _collections import deque
 
 from . import wire
-from .loan import LendingOutlet
-from .outlet import enlarge
+from .plumbing import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -242,5 +241,5 @@ def _tell_outlet(outlet: "Outlet", kind: int, payload: bytes) -> None:
     """What the reader of a stream says of it."""
     if kind == wire.CREDIT:
         outlet.consumed(wire.OFFSET.unpack(payload)[0])
-    elif isinstance(outlet, LendingOutlet):
+    else:
         outlet.returned(*wire.RETURNED.unpack(payload))

@@ -3,34 +3,58 @@
 The argv is a stub of two lines, so that nothing has to be installed, copied or escaped. Compiled code
 starts faster than source and works only for the very interpreter version that made it; so both are
 sent, unless the place runs our own interpreter. To a place that is far source alone is sent, without
-its comments: a new TCP connection carries 14 KB in its first round trip and twice as much in each further one.
+its comments: a new TCP connection carries 14 KB in its first round trip, which the core just fits, and twice as much
+in the second one.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import marshal
-import re
 import zlib
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Literal
 
+from hermes_exec.link.lean import lean
+
 Kind = Literal["code", "both", "source"]
 """What is sent: compiled code, both, or source alone."""
 
 _GUEST = "hermes_exec.guest"
-CORE = (
-    "wire", "heap", "loop", "spool", "outlet", "loan", "inlet", "native", "tree", "runner", "client", "connection",
-    "server", "process", "command", "shelltext", "folders", "orphans", "shell", "polled", "shellcommand", "outputs",
-    "lookout", "session", "sessions", "leftovers", "main",
-)  # fmt: skip
-"""In the order of their imports of each other; the last one is run."""
+CORE = ("wire", "heap", "plumbing", "loop", "native", "tree", "client", "connection", "server", "leftovers", "main")
+"""In the order of their imports of each other; the last one is run and says that a guest is there."""
+
+WORK = "work"
+"""The part that every guest is sent at once: it fits into a second round trip, and is loaded while the word of the
+first is on its way."""
 
 PARTS: dict[str, tuple[str, ...]] = {
+    WORK: (
+        "spool",
+        "outlet",
+        "loan",
+        "inlet",
+        "inotify",
+        "runner",
+        "process",
+        "command",
+        "shelltext",
+        "folders",
+        "orphans",
+        "shell",
+        "polled",
+        "shellcommand",
+        "outputs",
+        "lookout",
+        "session",
+        "sessions",
+        "work",
+    ),
     "files": (
         "filesafe",
+        "filelent",
         "filepatterns",
         "filetree",
         "filewrite",
@@ -48,22 +72,12 @@ PARTS: dict[str, tuple[str, ...]] = {
     "limits": ("cgroups", "rlimits", "confine", "limits"),
     "pty": ("ptyview", "ptyprogram", "pty"),
 }
-"""What is sent on first use: the part's name, and its modules in order; the last one has ``install``."""
+"""What is sent behind it or on first use: the part's name, and its modules in order; the last one has ``install``."""
 
 _STUB = (
     "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
     "exec(b[:%d]);load(b[%d:]).main(load,%r,%r)"
 )
-
-
-_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
-_DOCSTRING = re.compile(rb'^([ \t]*)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE)
-
-
-def lean(source: bytes) -> bytes:
-    """Source of ours without comments and docstrings, each line where it was: tracebacks stay true."""
-    without = _DOCSTRING.sub(lambda found: found[1] + b'""' + b"\n" * found[0].count(b"\n"), source)
-    return _COMMENT.sub(b"", without)
 
 
 def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:

@@ -79,7 +79,7 @@ class Link:
             argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
             self._python = python
             try:
-                await self._connect(attempt, argv, [payload, self._attach(known=False)])
+                await self._connect(attempt, argv, [payload, self._attach(known=False), *self._parts.first()])
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
                 self._log.info("no guest by %s", reasons[-1])
@@ -109,6 +109,11 @@ class Link:
     def identity(self) -> dict[str, Any]:
         """What ``attach`` needs to find this guest again."""
         return {**self.guest, "interpreter": self._python, "place": self._backend.place}
+
+    @property
+    def near(self) -> bool:
+        """Whether the place is on this very machine, so that open files can be lent."""
+        return self._loans.near
 
     @property
     def connected(self) -> bool:

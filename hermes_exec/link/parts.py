@@ -25,7 +25,15 @@ class Parts:
         self._needed.add(part)
         if part not in self._there:
             self._there.add(part)
-            self._send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, self._kind)))
+            self._send(self._frame(part))
+
+    def _frame(self, part: str) -> bytes:
+        return wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, self._kind))
+
+    def first(self) -> list[bytes]:
+        """What a new guest is sent behind its core."""
+        self._needed.add(bootstrap.WORK)
+        return [self._frame(bootstrap.WORK)]
 
     def told(self, parts: Iterable[str]) -> None:
         """The guest says what it has."""

@@ -7,12 +7,14 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
+import hermes_exec.sync
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
 
@@ -195,6 +197,20 @@ def test_a_sandbox_ends_with_the_process_that_opened_it(inside: Inside) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(run(folder))
+
+
+def test_a_sandbox_outlives_the_thread_that_opened_it(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+    opened: list[hermes_exec.sync.Terminal] = []
+
+    def open_it() -> None:
+        opened.append(hermes_exec.sync.open(BubblewrapBackend(BubblewrapProfile()), audit=False))
+
+    thread = threading.Thread(target=open_it)
+    thread.start()
+    thread.join(50)
+    with opened[0] as terminal:
+        assert terminal.run("echo alive").stdout == b"alive\n"
 
 
 def _held(folder: str) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +137,13 @@ def test_what_a_launcher_says_is_read() -> None:
 def test_what_no_launcher_says_is_refused(applied: bytes, ready: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         parse(applied, ready)
+
+
+@pytest.mark.parametrize("name", ["launcher", "mechanisms"])
+def test_the_launcher_is_written_for_old_interpreters(name: str) -> None:
+    spec = importlib.util.find_spec(f"hermes_exec_backends.confined.{name}")
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_text(), feature_version=(3, 6))
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    assert imported <= {"_signal", "ctypes", "os", "resource", "sys"}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import urllib.error
+import urllib.request
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -133,6 +136,38 @@ def test_a_volume_is_shared(run: Any, daytona: Daytona, opened: Opened) -> None:
             assert (await terminal.run("cat /mnt/file")).stdout == b"kept\n"
 
     run(work())
+
+
+def test_a_port_has_an_address_at_the_vendors_for_who_has_the_token(
+    run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend]
+) -> None:
+    script = (
+        "import http.server as h; s = h.HTTPServer(('', 8123), h.BaseHTTPRequestHandler);"
+        "print(1, flush=True); s.serve_forever()"
+    )
+
+    async def work() -> None:
+        made = backend()
+        async with hermes_exec.open(made, audit=False) as terminal:
+            stream = terminal.stream(["python3", "-c", script])
+            assert (await anext(stream)).data == b"1\n"
+            link = await made.preview(8123)
+            assert link.token not in repr(link)
+            assert await asyncio.to_thread(status, link.url, link.token) == 501  # the server's own, which does nothing
+            assert await asyncio.to_thread(status, link.url, "guessed") == 401
+            await stream.cancel()
+
+    run(work())
+
+
+def status(url: str, token: str) -> int:
+    """What is answered there."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"x-daytona-preview-token": token})) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
 
 
 @pytest.mark.parametrize(("network", "reached"), [("open", True), ("blocked", False)])

@@ -10,8 +10,9 @@ It lives on a thread and a loop of its own; one for a whole session of tests.
 from __future__ import annotations
 
 import asyncio
-import http.client
+import json
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -26,6 +27,7 @@ from tests.rigs import daytona_routes
 from tests.rigs.cell import CellError
 from tests.rigs.daytona_api import MainApi
 from tests.rigs.daytona_faults import Drop, Fault, hang_up, refusal
+from tests.rigs.daytona_preview import preview
 from tests.rigs.daytona_toolbox import Toolbox
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Daytona:
 
     def __init__(self) -> None:
         self.url = ""
+        self.host = ""
+        """By which the last request came here; records tell it, so that a detour is one for all requests."""
         self.folder = Path(tempfile.mkdtemp(prefix="hx-daytona-"))
         self.sandboxes: dict[str, Sandbox] = {}
         self.gone: dict[str, Sandbox] = {}
@@ -83,7 +87,7 @@ class Daytona:
     @property
     def toolbox_url(self) -> str:
         """What records tell as ``toolboxProxyUrl``."""
-        return f"{self.url}/toolbox"
+        return f"http://{self.host}/toolbox"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -218,9 +222,14 @@ class Daytona:
         if not name:
             found = daytona_routes.find(service, request.method, rest) if service else None
             if found is None:
-                return await self._preview(request) if path.startswith("/preview/") else self._unknown(request)
+                return (
+                    await preview(self, self._main.tokens, request)
+                    if path.startswith("/preview/")
+                    else self._unknown(request)
+                )
             route, arguments = found
             name, query, body = route.name, route.query, route.body
+        self.host = request.host
         self.calls.append((time.monotonic(), name))
         handler = getattr(self._toolbox if sandbox_id else self._main, f"op_{name}", None)
         if handler is None:
@@ -287,22 +296,9 @@ class Daytona:
                 sandbox.live.remove(request)
         return value if isinstance(value, web.StreamResponse) else web.json_response(value)
 
-    async def _preview(self, request: web.Request) -> web.StreamResponse:
-        """What listens on a port of a sandbox; assumed: the token is a header, and a wrong one is a 401 ([D] docs)."""
-        _, _, sandbox_id, port, *rest = request.path.split("/")
-        sandbox = self.sandboxes.get(sandbox_id)
-        if request.headers.get("x-daytona-preview-token") != self._main.tokens.get((sandbox_id, int(port)), ""):
-            return refusal(401, "unauthorized")
-        if sandbox is None or sandbox.cell is None:
-            return refusal(400, "bad request: failed to resolve container IP")
-        connection = http.client.HTTPConnection("sandbox")
-        connection.sock = await sandbox.cell.connect(int(port))
-        connection.sock.setblocking(True)
 
-        def ask() -> tuple[int, bytes]:
-            connection.request(request.method, "/" + "/".join(rest))
-            with connection.getresponse() as reply:
-                return reply.status, reply.read()
-
-        status, body = await asyncio.to_thread(ask)
-        return web.Response(status=status, body=body)
+if __name__ == "__main__":  # in a process of its own, until its input ends
+    with Daytona() as apart:
+        print(apart.api_url, flush=True)
+        sys.stdin.read()
+        print(json.dumps(apart.complaints))

@@ -6,10 +6,11 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
 from tests.rigs.cell import CellError
 from tests.rigs.daytona_faults import refusal
@@ -44,18 +45,18 @@ class Toolbox:
         return {"exitCode": code if code >= 0 else 128 - code, "result": out.decode("utf-8", "replace")}
 
     async def op_upload_files(self, request: web.Request, sandbox: Sandbox) -> object:
-        paths: dict[str, str] = {}
-        async for part in await request.multipart():
-            assert isinstance(part, BodyPartReader)
-            name = str(part.name)
-            if name.endswith(".path"):
-                paths[name.removesuffix(".path")] = await part.text()
-                continue
-            file = _inside(sandbox, paths[name.removesuffix(".file")])
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as out:
-                while chunk := await part.read_chunk(_CHUNK):
-                    out.write(chunk)
+        boundary = request.headers["Content-Type"].partition("boundary=")[2].strip('"').encode()
+        paths: dict[bytes, str] = {}
+        for part in (await request.read()).split(b"--" + boundary)[1:-1]:
+            head, _, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+            named = re.search(rb'name="([^"]*)\.(path|file)"', head)
+            assert named is not None
+            if named[2] == b"path":
+                paths[named[1]] = content.removesuffix(b"\r\n").decode()
+            else:
+                file = _inside(sandbox, paths[named[1]])
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content.removesuffix(b"\r\n"))
         return {}
 
     async def op_download_files(self, request: web.Request, sandbox: Sandbox, body: dict[str, Any]) -> object:

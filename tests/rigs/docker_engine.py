@@ -46,13 +46,19 @@ class Engine:
 
     def image(self, name: str) -> str:
         """Have an image of the tests there; gives its name."""
+        file = _IMAGES[name]()
+        repository, _, tag = name.partition(":")
+        current = f"{repository}:{file.stem}"  # an engine that runs already may have one of older packages
         try:
-            self.client.inspect_image(name)
+            self.client.inspect_image(current)
         except ImageNotFound:
-            file = _IMAGES[name]()
-            repository, _, tag = name.partition(":")
-            self.client.import_image_from_file(str(file), repository, tag)
+            self.import_file(file, repository, file.stem)
+            self.client.tag(current, repository, tag, force=True)
         return name
+
+    def import_file(self, file: Path, repository: str, tag: str) -> None:
+        """Make an image of a root file system."""
+        self.client.import_image_from_file(str(file), repository, tag)
 
     def profile(self, image: str = DEBIAN, **options: Any) -> DockerProfile:
         """The profile of a container here."""
@@ -82,7 +88,9 @@ class Engine:
 class Dockerd(Engine):
     """A dockerd that was started for the tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
+        """Start one; ``more`` are further options of its."""
+        self._more = more
         self._program = shutil.which("dockerd", path=_PATH) or ""
         self.folder = Path(tempfile.mkdtemp(prefix="hx-dockerd-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,7 +103,7 @@ class Dockerd(Engine):
         words = [
             self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
-            "--bridge=none", "--iptables=false", "--ip6tables=false",
+            "--bridge=none", "--iptables=false", "--ip6tables=false", *self._more,
         ]  # fmt: skip
         if tied := shutil.which("setpriv"):
             words = [tied, "--pdeathsig", "TERM", *words]

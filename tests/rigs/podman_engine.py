@@ -18,11 +18,10 @@ from functools import cache
 from pathlib import Path
 
 from docker import APIClient
-from docker.errors import DockerException, ImageNotFound
+from docker.errors import DockerException
 
 from tests.conftest import require_engines, require_part
-from tests.rigs import images
-from tests.rigs.docker_engine import DEBIAN, Engine
+from tests.rigs.docker_engine import Engine
 
 _START_S = 60.0
 _SETTINGS = """\
@@ -71,16 +70,10 @@ class Podman(Engine):
                 raise RuntimeError(f"podman does not start here: {said}")
             time.sleep(0.05)
 
-    def image(self, name: str) -> str:
-        """Have an image of the tests there; gives its name."""
-        try:
-            self.client.inspect_image(name)
-        except ImageNotFound:
-            file = images.debian() if name == DEBIAN else images.busybox()
-            repository, _, tag = name.partition(":")
-            self.client.import_image_from_file(str(file), repository, tag)
-            self.client.tag(f"{repository}:latest", repository, tag)  # Podman's import takes no tag
-        return name
+    def import_file(self, file: Path, repository: str, tag: str) -> None:
+        """The same for Podman, whose import takes no tag."""
+        self.client.import_image_from_file(str(file), repository)
+        self.client.tag(f"{repository}:latest", repository, tag)
 
     def remove(self) -> None:
         """End it, with all that it has."""

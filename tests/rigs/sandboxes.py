@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hermes_exec.errors import ConfigError
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Bind, Confinement, Limits, Tmpfs
+from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
 from hermes_exec_backends.confined.control import given
 
 PYTHON = "/usr/bin/python3"
@@ -28,6 +29,38 @@ SYSTEM: dict[str, Any] = {
     "tmpfs": (Tmpfs(target="/app/data", size=1 << 20, inodes=40),),
     "env": (("PATH", "/usr/bin:/bin"),),
 }
+
+
+RIGHTS = (1 << 13) - 1
+NOT_EXECUTE = RIGHTS & ~1
+PATHS = (
+    PathRule(path="/usr", access=0b1101),
+    PathRule(path="/proc", access=0b1100),
+    PathRule(path="/dev", access=NOT_EXECUTE),
+    PathRule(path="/tmp", access=NOT_EXECUTE),
+    PathRule(path="/dev/shm", access=NOT_EXECUTE),
+)
+POLICIES: dict[str, dict[str, Any]] = {
+    "landlocked": {"landlock": Landlock(handled_fs=RIGHTS, paths=PATHS, scoped=3)},
+    "impossible": {"landlock": Landlock(handled_fs=RIGHTS, minimum_abi=99)},
+    "bounded": {"rlimits": (("nofile", 77, 77),), "masked": ("/proc/version", "/nowhere")},
+}
+
+
+def named(policy: str, **_: Any) -> tuple[Confinement, Limits]:
+    """What a policy of these tests asks for; in place of what registry.POLICIES names."""
+    if policy not in POLICIES:
+        raise ConfigError(f"no policy {policy!r}")
+    folders = ("/tmp", "/dev/shm", "/open")
+    fields: dict[str, Any] = {
+        **SYSTEM,
+        "tmpfs": tuple(Tmpfs(target=path, size=8 << 20, inodes=1000) for path in folders),
+        "env": (("PATH", "/usr/bin:/bin"), ("HOME", "/tmp")),
+        "cwd": "/tmp",
+        "uid": 61_900 if os.geteuid() == 0 else None,
+        **POLICIES[policy],
+    }
+    return Confinement(**fields), Limits()
 
 
 def specification(**fields: Any) -> Confinement:

@@ -8,22 +8,28 @@ entered again either: after a lost connection there is nothing to come back to, 
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, ClassVar
 
+from hermes_exec import registry
+from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
-from hermes_exec_backends.bubblewrap.options import options, prefix
+from hermes_exec_backends.bubblewrap.options import options, options_under, prefix
 from hermes_exec_backends.bubblewrap.outside import Outside, look
+from hermes_exec_backends.confined.control import inline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hermes_exec.backend import Backend, Check
     from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.confined import Confinement
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
 
 PROGRAM = "bwrap"
 _STAYS = '"$@"; exit $?'
-"""A parent for bwrap, which dies with its parent: what starts a process in a container ends as soon as that runs."""
+"""A parent for bwrap, which dies with its parent. What starts a process in a container ends as soon as that runs; and
+here a parent is a thread, as the kernel sees it, which may end long before its process does."""
 
 
 class BubblewrapBackend(Wrapper):
@@ -36,6 +42,8 @@ class BubblewrapBackend(Wrapper):
         self.lease_s = profile.lease_s
         self._profile = profile
         self._outside = Outside(PROGRAM, {}, frozenset())
+        self._user = profile.user
+        self._confinement: Confinement | None = None
 
     @property
     def own_target(self) -> str:
@@ -78,20 +86,42 @@ class BubblewrapBackend(Wrapper):
         return await examine()
 
     async def enter(self) -> None:
-        """Find bwrap, and see that it can make a sandbox.
+        """Find bwrap, see that it can make a sandbox, and look up the policy.
 
         Raises:
-            PlaceUnavailable: it is not there, or may not; says why and what mends it.
+            ConfigError: there is no such policy.
+            Unsupported: a rule of the policy cannot be enforced, or the place is not of this machine.
+            PlaceUnavailable: bwrap is not there, or may not; says why and what mends it.
         """
-        self._outside = await look(self.outer, self._profile.program or PROGRAM, self._profile.user)
+        if self._profile.policy:
+            self._confinement = self._under_policy(self._profile.policy)
+            self._user = self._confinement.uid
+        self._outside = await look(self.outer, self._profile.program or PROGRAM, self._user)
+
+    def _under_policy(self, policy: str) -> Confinement:
+        if not self._is_here:
+            raise Unsupported(
+                f"bubblewrap: the policy {policy!r} can be enforced on this machine, and not at {self.outer.target}",
+                remedy="the policy for a sandbox on this machine, or a profile without it",
+            )
+        binds = self._profile.binds
+        writable = {bind.source: bind.target for bind in binds if bind.writable}
+        readonly = {bind.source: bind.target for bind in binds if not bind.writable}
+        confinement: Confinement
+        confinement, _ = registry.confinement_of(policy, writable=writable, readonly=readonly)
+        return confinement
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """A new sandbox; its variables are those that bwrap is started with, since no word may hold their values."""
         variables = self._outside.variables
+        before = ["/bin/sh", "-c", _STAYS, "sh"]
         if self._is_here:
-            before: list[str] = []
             variables |= os.environ.keys()  # which may have got more since
-        else:
-            before = ["/bin/sh", "-c", _STAYS, "sh"]
-        before += prefix(variables, self._profile, kept=env.keys())
-        return [*before, self._outside.program, *options(self._outside, self._profile, env), "--", *argv], env
+            if threading.current_thread() is threading.main_thread():
+                before = []
+        before += [*prefix(variables, self._user, kept=env.keys()), self._outside.program]
+        if self._confinement is None:
+            return [*before, *options(self._outside, self._profile, env), "--", *argv], env
+        python = str(argv[0]) if list(argv[1:2]) == ["-ISc"] else self.pythons[0]
+        inner = inline(self._confinement, python, argv)
+        return [*before, *options_under(self._confinement, env), "--", *inner], env

@@ -8,13 +8,17 @@ capability; so that folder is mounted read-only.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from hermes_exec.errors import Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
     from hermes_exec_backends.bubblewrap.outside import Outside
+    from hermes_exec_backends.confined import Confinement
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
 
 NAMESPACES = (
@@ -41,13 +45,13 @@ _RESOLVERS = ("resolv.conf",)
 _IN_MEMORY = ("/tmp", "/var/tmp", "/run", "/home", "/dev/shm")  # noqa: S108  new ones, of the sandbox alone
 
 
-def prefix(variables: AbstractSet[str], profile: BubblewrapProfile, kept: AbstractSet[str]) -> list[str]:
+def prefix(variables: AbstractSet[str], user: int | None, kept: AbstractSet[str]) -> list[str]:
     """What comes before bwrap: away with the ``variables`` of the place outside but ``kept``, and be another user."""
     words = ["env", "-i"]
     if kept:
         words = ["env", *(word for name in sorted(variables - kept) for word in ("-u", name))]
-    if profile.user is not None:
-        words += ["setpriv", f"--reuid={profile.user}", f"--regid={profile.user}", "--clear-groups"]
+    if user is not None:
+        words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
     return words
 
 
@@ -64,10 +68,42 @@ def options(outside: Outside, profile: BubblewrapProfile, env: Mapping[str, str]
     for bind in profile.binds:
         words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
-    for name, value in _ENVIRONMENT.items():
-        if name not in env:
-            words += ["--setenv", name, value]
-    return words
+    return [*words, *_variables(_ENVIRONMENT, env)]
+
+
+def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]:
+    """The options of bwrap for a terminal under a specification, of which the launcher applies the rest.
+
+    Raises:
+        Unsupported: bwrap alone cannot make it.
+    """
+    if confinement.files:
+        raise Unsupported("bubblewrap: a policy that makes files of its own is not for terminals")
+    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
+    words += ["--disable-userns", *ALWAYS]
+    if "uts" in confinement.namespaces:
+        words += ["--hostname", confinement.hostname]
+    for bind in confinement.binds:
+        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+    for path, link in confinement.links:
+        words += ["--symlink", link, path]
+    if confinement.proc:
+        words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    if confinement.dev:
+        words += ["--dev", "/dev"]
+    for path in confinement.masked:
+        if Path(path).is_dir():
+            words += ["--tmpfs", path, "--remount-ro", path]
+        elif Path(path).exists():
+            words += ["--ro-bind", "/dev/null", path]
+    for folder in confinement.tmpfs:
+        words += ["--perms", f"{folder.mode:04o}", "--size", str(folder.size), "--tmpfs", folder.target]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", confinement.cwd]
+    return [*words, *_variables(dict(confinement.env), env)]
+
+
+def _variables(values: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    return [word for name, value in values.items() if name not in given for word in ("--setenv", name, value)]
 
 
 def _system(outside: Outside, profile: BubblewrapProfile) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import fcntl
 import importlib.util
 import marshal
@@ -22,12 +23,22 @@ if TYPE_CHECKING:
 
 LONGEST = 64 << 10
 _CREDENTIALS = struct.Struct("3i")
-_LAUNCHER = "hermes_exec_backends.confined.launcher"
+_ROOM = "hermes_exec_backends.confined"
+_MODULES = ("mechanisms", "launcher")
+"""In the order of their imports; the last one has ``main`` and ``inline``."""
+_LOAD = (
+    "k=type(sys);sys.modules['confined']=k('confined')\n"
+    "for n,c,s in p:\n"
+    " m=sys.modules[n]=k(n);m.__package__='confined'\n"
+    " exec(marshal.loads(c) if g==e.MAGIC_NUMBER else compile(s,n,'exec'),m.__dict__)\n"
+)
 _STUB = (
     "import _frozen_importlib_external as e,marshal,sys\n"
-    "with open(int(sys.argv[1]),'rb') as f:m,c,s,a=marshal.load(f)\n"
-    "exec(marshal.loads(c) if m==e.MAGIC_NUMBER else compile(s,'launcher','exec'))\n"
-    "main(int(sys.argv[2]),a)"
+    "with open(int(sys.argv[1]),'rb') as f:g,p,a=marshal.load(f)\n" + _LOAD + "m.main(int(sys.argv[2]),a)"
+)
+_INLINE = (
+    "import _frozen_importlib_external as e,binascii,marshal,sys\n"
+    "g,p,a=marshal.loads(binascii.a2b_base64(sys.argv[1]))\n" + _LOAD + "m.inline(a)"
 )
 
 
@@ -64,6 +75,12 @@ def launcher(python: str, given: int, control: int) -> list[str]:
     return [python, "-ISc", _STUB, str(given), str(control)]
 
 
+def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
+    """The argv that confines a process in front of ``argv`` where no descriptor can be handed over."""
+    whole = base64.b64encode(marshal.dumps((*_program(), _plain(confinement, argv, mounts=False)), 2)).decode()
+    return [python, "-ISc", _INLINE, whole]
+
+
 def given(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> bytes:
     """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others."""
     # Version 2 of the format is read by every Python since 2.5.
@@ -71,16 +88,20 @@ def given(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> byt
 
 
 @cache
-def _program() -> tuple[bytes, bytes, bytes]:
-    """The number of the format of its code, its code, and its source for other interpreters."""
-    spec = importlib.util.find_spec(_LAUNCHER)
+def _program() -> tuple[bytes, tuple[tuple[str, bytes, bytes], ...]]:
+    """The number of the format of its code; and of each module its name, its code, and its source for others."""
+    return importlib.util.MAGIC_NUMBER, tuple(map(_module, _MODULES))
+
+
+def _module(name: str) -> tuple[str, bytes, bytes]:
+    spec = importlib.util.find_spec(f"{_ROOM}.{name}")
     if spec is None or not isinstance(spec.loader, SourceFileLoader):
-        raise ImportError("the launcher is not a source file")
-    code = spec.loader.get_code(spec.name)
-    return importlib.util.MAGIC_NUMBER, marshal.dumps(code), spec.loader.get_data(spec.loader.get_filename(spec.name))
+        raise ImportError(f"the launcher's module {name} is not a source file")
+    source = spec.loader.get_data(spec.loader.get_filename(spec.name))
+    return f"confined.{name}", marshal.dumps(spec.loader.get_code(spec.name)), source
 
 
-def _plain(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> dict[str, Any]:
+def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: bool) -> dict[str, Any]:
     rules = confinement.landlock
     return {
         "argv": list(map(os.fsencode, argv)),

@@ -18,7 +18,7 @@ from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
@@ -137,6 +137,24 @@ class Service:
         with sdk_errors("the list of sandboxes"):
             query = ListSandboxesQuery(labels=labels, limit=100)
             return [sandbox async for sandbox in self.client.list(query, request_timeout=REQUEST_S)]
+
+
+def unconfigured() -> DaytonaProfile:
+    """What there is without a profile: the environment's key, at the vendor's own address or the environment's."""
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+    return DaytonaProfile()
+
+
+@contextlib.asynccontextmanager
+async def asked(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
+    """The service of an account, to be asked something."""
+    service = Service(profile or unconfigured())
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close()
 
 
 def load() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.values import Argument, Binds, Count, Name, Size
@@ -15,6 +17,9 @@ class BubblewrapProfile(Profile, frozen=True):
 
     type: Literal["bubblewrap"] = "bubblewrap"
     """`bubblewrap`, or `bwrap`, which means the same."""
+    policy: Name | None = None
+    """The policy that it is under, on this machine; it decides on files, variables, network and user, in place of
+    `root`, `network`, `space` and `user`."""
     root: Argument | None = None
     """A folder with an unpacked system to use, read-only, instead of that of the place outside."""
     binds: Binds = ()
@@ -29,3 +34,10 @@ class BubblewrapProfile(Profile, frozen=True):
     """The host name seen inside."""
     program: Argument | None = None
     """The program to use there; `bwrap` when left out."""
+
+    @model_validator(mode="after")
+    def _one_decides(self) -> Self:
+        for other in ("root", "network", "space", "user"):
+            if self.policy and other in self.model_fields_set:
+                raise ValueError(f"'policy' decides on that, so {other!r} means nothing beside it")
+        return self

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Channel, Exit
-from hermes_exec_backends.ssh.feed import Room
+from hermes_exec_backends.ssh.feed import Room, Stream
 from hermes_exec_backends.ssh.packets import Packets
 from hermes_exec_backends.ssh.requests import close
 
@@ -31,6 +31,9 @@ _TAKE = 1 << 24
 _LOW = 1 << 20
 _MESSAGE = (32 << 10) - 64
 """What paramiko puts into one packet for OpenSSH's server; a byte more would make two of it."""
+_FIRST_MESSAGE = 4 << 10
+_FIRST = 64 << 10
+"""A packet is of use there when all of it has come, and a new connection carries 14 KB in its first round trip."""
 _REKEY_S = 0.01
 """How soon to look again while keys are exchanged, when nothing may be sent."""
 
@@ -48,6 +51,7 @@ class SshChannel(Channel):
         self._waits_for_room = False
         self._queue: deque[bytes | memoryview] = deque()
         self._unsent = 0
+        self._sent = 0
         self._turn = False
         self._held_up = False
         """Whether something else than the end of this turn makes it write on."""
@@ -68,7 +72,7 @@ class SshChannel(Channel):
         owner.out_buffer_cv = Room(chan.lock, self._tell_room)
         chan.settimeout(0.0)
         if isinstance(transport.packetizer, Packets):
-            transport.packetizer.take(self._number, self._out, self._err, self._take)
+            transport.packetizer.take(self._number, Stream(self._out, self._err, self._take, self._more_room))
         self._tell()  # the other end of a tunnel may have spoken already
 
     def _tell(self) -> None:
@@ -82,6 +86,14 @@ class SshChannel(Channel):
             self._waits_for_room = False
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._flush)
+
+    def _more_room(self, size: int) -> None:
+        """The host takes so many more bytes. On the loop."""
+        with self._chan.lock:
+            self._chan.out_window_size += size
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._flush()
 
     @property
     def _may_send(self) -> bool:
@@ -154,6 +166,14 @@ class SshChannel(Channel):
             self._flush()
 
     def _flush(self) -> None:
+        packets = self._transport.packetizer
+        if isinstance(packets, Packets) and self._unsent > _MESSAGE:
+            with packets.together():
+                self._send()
+        else:
+            self._send()
+
+    def _send(self) -> None:
         self._held_up = False
         while self._queue and not self._over:
             if not self._may_send:
@@ -180,6 +200,7 @@ class SshChannel(Channel):
                 self._unsent = 0
                 break
             self._unsent -= done
+            self._sent += done
             if done < len(data):
                 self._queue.appendleft(memoryview(data)[done:])
         if self._unsent <= _LOW:
@@ -188,16 +209,16 @@ class SshChannel(Channel):
             self._send_eof()
 
     def _message(self) -> bytes:
-        """The next bytes to send: many small parts as one, a large one in pieces."""
-        part = self._queue.popleft()
-        if len(part) > _MESSAGE:
-            self._queue.appendleft(memoryview(part)[_MESSAGE:])
-            return bytes(part[:_MESSAGE])
-        parts = [part]
-        size = len(part)
-        while self._queue and size + len(self._queue[0]) <= _MESSAGE:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1])
+        """The next bytes to send, as many as go into a packet: of many small parts, or a piece of a large one."""
+        room = _MESSAGE if self._sent >= _FIRST else _FIRST_MESSAGE
+        parts: list[bytes | memoryview] = []
+        while room and self._queue:
+            part = self._queue.popleft()
+            if len(part) > room:
+                self._queue.appendleft(memoryview(part)[room:])
+                part = memoryview(part)[:room]
+            parts.append(part)
+            room -= len(part)
         return b"".join(parts)
 
     def _wake(self) -> None:

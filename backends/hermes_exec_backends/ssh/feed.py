@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -42,6 +43,18 @@ class Feed:
 
     def __len__(self) -> int:
         return len(self._parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Where the packets of a channel go."""
+
+    out: Feed
+    err: Feed
+    told: Callable[[], None]
+    """Called once for all data that came at once."""
+    room: Callable[[int], None]
+    """Called when the host takes so many more bytes."""
 
 
 class Room(threading.Condition):

@@ -14,7 +14,7 @@ from hermes_exec_backends.ssh.keys import LONG, Keys, ask, secret
 from hermes_exec_backends.ssh.packets import Packets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import paramiko
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.ssh")
 _LOG = "hermes_exec.ssh.paramiko"
+_CERTIFICATE = "-cert-v01@openssh.com"
 _INTERACTIVE = "keyboard-interactive"
 
 
@@ -56,10 +57,7 @@ def _handshake(transport: Transport, host: Host, way: Way) -> paramiko.PKey:
     transport.use_compression(host.compression)
     options = transport.get_security_options()
     options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)  # see packets.py
-    known = hostkeys.known_types(host)
-    wanted = [kind for kind in options.key_types if kind in known or (kind.startswith("rsa-") and "ssh-rsa" in known)]
-    if known:
-        options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
+    options.key_types = _wanted(host, options.key_types)
     try:
         transport.start_client(timeout=host.connect_timeout_s)
         if isinstance(transport.packetizer, Packets) and transport.packetizer.opens:
@@ -73,6 +71,14 @@ def _handshake(transport: Transport, host: Host, way: Way) -> paramiko.PKey:
             + (f" ({said})" if said else ""),
             remedy="check the port, and whether the server refuses this address or is too busy",
         ) from error
+
+
+def _wanted(host: Host, kinds: Sequence[str]) -> list[str]:
+    """Kinds of host keys, best first: with a certificate where somebody may vouch for the host, else the known ones."""
+    if hostkeys.wants_certificate(host):
+        return [*(f"{kind}{_CERTIFICATE}" for kind in kinds), *kinds]
+    known = hostkeys.known_types(host)
+    return sorted(kinds, key=lambda kind: kind not in known and not (kind.startswith("rsa-") and "ssh-rsa" in known))
 
 
 class Login:

@@ -8,6 +8,7 @@ channels of ours; everything else goes on to paramiko's thread, in its order. Th
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import threading
 from queue import Empty, SimpleQueue
@@ -22,17 +23,19 @@ from hermes_exec_backends.ssh.gcm import Key, whole_size
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
-    from hermes_exec_backends.ssh.feed import Feed
+    from hermes_exec_backends.ssh.feed import Stream
     from hermes_exec_backends.ssh.wire import Wire
 
 _DATA = struct.Struct(">BBII")
-"""Of a packet that brings data: padding, kind, channel, size."""
+"""Of a packet that brings data or room: padding, kind, channel, size."""
 _EXTENDED = struct.Struct(">BBIII")
 _LAST_OF_TRANSPORT = 49
 """Kinds of packets up to here may be sent while keys are exchanged (RFC 4253, 7.1)."""
 _STDERR = 1
+_TOGETHER = 4
+"""Large packets of one write."""
 _MAX_AHEAD = 4096
 """Packets that may wait for paramiko's thread."""
 _WAKE_S = 0.5
@@ -50,13 +53,14 @@ class Packets(Packetizer):
         super().__init__(sock)
         self._wire = cast("Wire", sock)
         self._sending = threading.Lock()
+        self._together: list[bytes] | None = None
         self._out: Key | None = None
         self._in: Key | None = None
         self._waiting: list[bytes] | None = None
         """While keys are exchanged: what may not be sent before the new ones are there."""
         self._changing = False
         self._held = b""
-        self._streams: dict[int, tuple[Feed, Feed, Callable[[], None]]] = {}
+        self._streams: dict[int, Stream] = {}
         self._inbox: SimpleQueue[tuple[int, Message] | Exception | None] = SimpleQueue()
         self._handed = self._taken = self._done = 0
         self._paused = False
@@ -82,9 +86,9 @@ class Packets(Packetizer):
         transport.clear_to_send = Open()
         self._hasty = hasty
 
-    def take(self, number: int, out: Feed, err: Feed, told: Callable[[], None]) -> None:
-        """Put the data of a channel into its feeds, and call ``told`` once for all that came at once."""
-        self._streams[number] = out, err, told
+    def take(self, number: int, stream: Stream) -> None:
+        """Give a channel's packets to ``stream``."""
+        self._streams[number] = stream
 
     def drop(self, number: int) -> None:
         """Let paramiko have that channel's data again."""
@@ -131,7 +135,29 @@ class Packets(Packetizer):
     def _seal(self, key: Key | None, payload: bytes) -> None:
         if key is None:
             raise EOFError("the keys changed to a kind of cipher that is not sealed here")
-        self.write_all(key.seal(payload))
+        sealed = key.seal(payload)
+        if self._together is None:
+            self.write_all(sealed)
+            return
+        self._together.append(sealed)
+        if len(self._together) >= _TOGETHER:
+            self._write_together([])
+
+    def _write_together(self, rest: list[bytes] | None) -> None:
+        sealed, self._together = self._together, rest
+        if sealed:
+            self.write_all(b"".join(sealed))
+
+    @contextlib.contextmanager
+    def together(self) -> Generator[None]:
+        """Write packets that are sent meanwhile a few at a time: each write wakes the host."""
+        with self._sending:
+            self._together = []
+        try:
+            yield
+        finally:
+            with self._sending, contextlib.suppress(EOFError, OSError):  # a break is told by what comes, or does not
+                self._write_together(None)
 
     def _sent(self, payload: bytes) -> None:
         """Before there is a login."""
@@ -222,15 +248,21 @@ class Packets(Packetizer):
                 _, _, number, size = _DATA.unpack_from(plain)
                 stream = self._streams.get(number)
                 if stream is not None:
-                    stream[0].put(plain[_DATA.size : _DATA.size + size])
-                    told[stream[2]] = None
+                    stream.out.put(plain[_DATA.size : _DATA.size + size])
+                    told[stream.told] = None
+                    return
+            elif kind == common.MSG_CHANNEL_WINDOW_ADJUST:
+                _, _, number, size = _DATA.unpack_from(plain)
+                stream = self._streams.get(number)
+                if stream is not None:
+                    stream.room(size)
                     return
             elif kind == common.MSG_CHANNEL_EXTENDED_DATA:
                 _, _, number, code, size = _EXTENDED.unpack_from(plain)
                 stream = self._streams.get(number)
                 if stream is not None and code == _STDERR:
-                    stream[1].put(plain[_EXTENDED.size : _EXTENDED.size + size])
-                    told[stream[2]] = None
+                    stream.err.put(plain[_EXTENDED.size : _EXTENDED.size + size])
+                    told[stream.told] = None
                     return
         self._hand(plain[1 : len(plain) - plain[0]])
 
