@@ -102,6 +102,9 @@ def backend_class(type_name: str) -> type[Backend]:
 def confinement_of(policy: str, **options: Any) -> Any:
     """What a sandbox on this machine has to be made of to be under the policy of this name, and its limits.
 
+    Policies stand above the backends that enforce them, so this is how a backend asks for one; the options are
+    those of ``hermes_exec_policies.confine.confinement``.
+
     Raises:
         ConfigError: there is no such policy.
         Unsupported: one of its rules cannot be enforced here, or no policies are installed.
@@ -121,19 +124,6 @@ def known_types() -> list[str]:
         ConfigError: a plugin claims a name that is taken.
     """
     return sorted({*BUILT_INS, *_plugins(PROFILES)})
-
-
-def confinement_of(policy: str, **options: Any) -> Any:
-    """What the policy of this name asks a local sandbox to be: see ``hermes_exec_policies.confine.confinement``.
-
-    Policies stand above the backends that enforce them, so this is how a backend asks for one.
-
-    Raises:
-        ConfigError: there is no such policy, or an override is wrong.
-        Unsupported: a required rule cannot be enforced here; says what mends it.
-    """
-    module_name, _, attribute = POLICIES.partition(":")
-    return getattr(importlib.import_module(module_name), attribute)(policy, **options)
 
 
 def canonical(type_name: str) -> str:

@@ -112,7 +112,7 @@ def _gpus(value: object) -> object:
     # bool is an int to Python, but `gpus = true` says nothing about how many
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return str(value)
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:,!-]*", value):
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:,!+-]*", value):
         return value
     raise ValueError('should be a number, "all" or a kind such as "A100" or "A100:2"')
 

@@ -1,4 +1,4 @@
-"""Modal's sandboxes, of both generations, by the SDK as it is and a server of the tests that speaks its protocols."""
+"""Modal's sandboxes, by the SDK as it is and a server of the tests that speaks its protocols."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing import Conformance
+from hermes_exec.testing.connection import Connection
+from hermes_exec.testing.isolation import Isolation
+from hermes_exec.testing.running import Running
 from hermes_exec_backends.modal import ModalBackend
 from tests.rigs import modal
 
@@ -26,7 +29,29 @@ def honest() -> Generator[None]:
 
 class TestModal(Conformance):
     column = "`modal`"
+    limit_s = 60.0  # each new sandbox takes a second on a busy machine
 
     @pytest.fixture
     def backend(self) -> Backend:
         return ModalBackend(modal.profile())
+
+
+class TestModalFirstGeneration(Running, Connection, Isolation):
+    """The vendor's older sandboxes differ in how they are made and found, and not in how their execs are reached."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return ModalBackend(modal.profile(generation="v1"))
+
+
+class TestModalPlain(Conformance):
+    column = "`modal`, no Python there"
+    limit_s = 60.0  # each command is an exec of its own
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return ModalBackend(modal.profile())
+
+    @pytest.fixture
+    def carrier(self) -> str:
+        return "plain"

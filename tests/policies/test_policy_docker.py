@@ -44,7 +44,7 @@ def proven(dock: Engine, name: str, weaker: dict[str, Any]) -> Proof:
     watched_outside = {"limits-time", "limits-output", "limits-memory"}
     canaries = [each for each in canaries_of(policy) if each.rule in enforced and each.name not in watched_outside]
     with planted() as outside:
-        configuration = {
+        configuration: dict[str, object] = {
             "nonce": "n",
             "attempts": [*CONTROLS, *(each.name for each in canaries)],
             "write": list(policy.files.write),
@@ -83,18 +83,18 @@ def test_what_docker_enforces_of_a_skills_policy_holds(dock: Engine) -> None:
     assert {"mounts", "noexec mounts", "seccomp", "network namespace", "no_new_privs"} <= {*proof.layers}
 
 
-@pytest.mark.parametrize(
-    ("weaker", "rule"),
-    [
-        ({"SecurityOpt": ["no-new-privileges:true"]}, "syscalls.filtered"),
-        ({"ReadonlyRootfs": False}, "files.write"),
-        ({"CapDrop": []}, "privileges.capabilities"),
-        ({"IpcMode": "host"}, "processes.ipc"),
-        ({"PidMode": "host"}, "processes.hidden"),
-        ({"Ulimits": []}, "limits.open_files"),
-        ({"PidsLimit": 0}, "limits.processes"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-def test_an_option_that_is_missing_is_noticed(dock: Engine, weaker: dict[str, Any], rule: str) -> None:
+WEAKER: dict[str, tuple[dict[str, Any], str]] = {
+    "no filter of ours": ({"SecurityOpt": ["no-new-privileges:true"]}, "syscalls.filtered"),
+    "a root folder to write": ({"ReadonlyRootfs": False}, "files.write"),
+    "capabilities": ({"CapDrop": []}, "privileges.capabilities"),
+    "shared memory of all": ({"IpcMode": "host"}, "processes.ipc"),
+    "processes of all": ({"PidMode": "host"}, "processes.hidden"),
+    "no limits of a process": ({"Ulimits": []}, "limits.open_files"),
+    "any number of processes": ({"PidsLimit": 0}, "limits.processes"),
+}
+
+
+@pytest.mark.parametrize("lost", WEAKER)
+def test_an_option_that_is_missing_is_noticed(dock: Engine, lost: str) -> None:
+    weaker, rule = WEAKER[lost]
     assert rule in proven(dock, SKILL, weaker).broken_rules

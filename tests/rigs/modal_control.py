@@ -126,7 +126,7 @@ class Control:
             self._state.secrets[secret_id] = dict(request.env_dict)
         return api.SecretGetOrCreateResponse(secret_id=secret_id)
 
-    @serves("VolumeGetOrCreate", fields="deployment_name environment_name object_creation_type")
+    @serves("VolumeGetOrCreate", fields="deployment_name environment_name object_creation_type create_options")
     async def volume(self, request: Any) -> Any:
         name = f"vo-{request.deployment_name}"
         if name not in self._state.volumes:

@@ -185,6 +185,8 @@ class Dispatch:
 
 def hang_up(transport: Any, *, reset: bool) -> None:
     """End a connection, with a farewell or with a reset."""
+    if transport.is_closing():
+        return
     if reset:
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         transport.abort()

@@ -170,6 +170,15 @@ class ModalServer:
         """How often each method was called."""
         return Counter(self._book.calls)
 
+    def forget_problems(self) -> None:
+        """What was wrong so far was another test's."""
+        self._book.unmodelled.clear()
+        self._book.bugs.clear()
+
+    def forget_calls(self) -> None:
+        """Count from now on."""
+        self._book.calls.clear()
+
     def problems(self) -> list[str]:
         """What was asked and is not modelled, and what broke in here."""
         return [*self._book.unmodelled, *self._book.bugs]

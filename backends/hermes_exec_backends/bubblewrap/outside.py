@@ -21,7 +21,7 @@ _LOOK = r"""
 program=$(command -v "$1") || { echo "hx none"; exit; }
 user=$2; shift 2
 echo "hx program $program"
-for path in /bin /sbin /lib /lib32 /lib64 /libx32 /nix /gnu; do
+for path in /bin /sbin /lib /lib32 /lib64 /libx32 /nix /gnu /etc/localtime /etc/os-release; do
     if [ -L "$path" ]; then echo "hx link $path $(readlink "$path")"
     elif [ -d "$path" ]; then echo "hx folder $path"
     fi

@@ -94,8 +94,18 @@ class Account:
             PlaceUnavailable: Modal refused, could not be reached, or gave no answer in time.
         """
         with sdk_errors(what):
-            async with asyncio.timeout(limit_s):
-                return await work
+            task = asyncio.ensure_future(work)
+            try:
+                done, _ = await asyncio.wait([task], timeout=limit_s)
+            except asyncio.CancelledError:
+                task.cancel()
+                raise
+            if not done:
+                # It is not waited for: the SDK goes on with some requests for a minute when they are cancelled.
+                task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+                task.cancel()
+                raise TimeoutError
+            return task.result()
 
     async def leave(self) -> None:
         """Let go of it; the last one to leave closes the client."""

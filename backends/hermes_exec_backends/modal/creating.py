@@ -74,7 +74,8 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
         **arguments,
     )
     try:
-        return Sandbox(account, await account.call("modal: a sandbox", work, BUILD_S))
+        with options.generation(profile.generation):
+            return Sandbox(account, await account.call("modal: a sandbox", work, BUILD_S))
     except Taken:
         found = await find(account, profile, name)
         if found is None:

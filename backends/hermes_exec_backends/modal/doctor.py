@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import time
+import urllib.error
+import urllib.request
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, PlaceUnavailable
@@ -16,6 +22,9 @@ if TYPE_CHECKING:
 TESTED = (1, 6)
 """The release of the SDK that the tests drive; its wire format is recorded there."""
 _HELLO_S = 15.0
+_KNOCK_S = 5.0
+_CLOCK_S = 60.0
+_NETWORK = "check the network and its proxy, MODAL_SERVER_URL, and status.modal.com"
 _UPGRADE = "pip install --upgrade 'hermes-exec[modal]'"
 
 
@@ -70,25 +79,68 @@ def _token(profile: ModalProfile) -> Check:
 async def _service(profile: ModalProfile) -> list[Check]:
     from hermes_exec_backends.modal import creating
 
+    server = _server()
+    unreachable = await _knock(server)
+    if unreachable:
+        return [Check("service", "missing", f"{server} cannot be reached: {unreachable}", _NETWORK)]
+    clock = _clock(await asyncio.to_thread(_served_at, server))
     try:
         account = await Account.of(profile)
     except PlaceUnavailable as error:
-        return [Check("service", "missing", error.what, error.remedy or "check the network and status.modal.com")]
+        return [Check("service", "missing", error.what, error.remedy or _NETWORK), *clock]
     try:
         await account.call("modal", account.client.hello.aio(), _HELLO_S)
         alive = await creating.alive(account, {})
-        return [
-            Check("service", "ok", f"{_server()} answers, and takes the token"),
-            Check("app", "ok", f"{profile.app}: {len(alive)} sandboxes are alive", ""),
-        ]
     except PlaceUnavailable as error:
-        return [Check("service", "missing", error.what, error.remedy or "check the network and status.modal.com")]
+        return [Check("service", "missing", error.what, error.remedy or _NETWORK), *clock]
     finally:
         await account.leave()
+    app = f"{profile.app}: {len(alive)} sandboxes are alive; quotas are told only when one is exceeded"
+    return [Check("service", "ok", f"{server} answers, and takes the token"), *clock, Check("app", "ok", app)]
 
 
 def _server() -> str:
     from modal.config import config
 
     settings: Any = config
-    return str(settings.get("server_url"))
+    return str(settings.get("server_url")).partition(",")[0]
+
+
+async def _knock(server: str) -> str:
+    """Why nobody answers at the service's address; nothing where a proxy is between, which the SDK goes through."""
+    parts = urlsplit(server)
+    if any(urllib.request.getproxies().get(kind) for kind in ("http", "https", "all")) or not parts.hostname:
+        return ""
+    try:
+        async with asyncio.timeout(_KNOCK_S):
+            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443)
+    except TimeoutError:
+        return f"no answer within {_KNOCK_S:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    writer.close()
+    return ""
+
+
+def _served_at(server: str) -> float | None:
+    """The service's time in seconds since 1970, by the date that it puts on whatever it answers."""
+    if not server.startswith("https://"):
+        return None
+    try:
+        with urllib.request.urlopen(server, timeout=_KNOCK_S) as reply:  # noqa: S310  an https address of Modal's settings
+            date = reply.headers.get("Date")
+    except urllib.error.HTTPError as refusal:
+        date = refusal.headers.get("Date")
+    except (OSError, ValueError):
+        return None
+    return parsedate_to_datetime(date).timestamp() if date else None
+
+
+def _clock(served_at: float | None) -> list[Check]:
+    if served_at is None:
+        return []
+    apart = abs(time.time() - served_at)
+    if apart <= _CLOCK_S:
+        return [Check("clock", "ok", "as the service's")]
+    detail = f"this machine's clock is {apart:.0f} s off the service's, so tokens seem expired or not valid yet"
+    return [Check("clock", "warning", detail, "sudo timedatectl set-ntp true")]

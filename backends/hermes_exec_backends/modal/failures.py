@@ -69,6 +69,8 @@ def translated(what: str, error: Exception) -> Exception:
         return NotFound(said)
     if isinstance(error, exception.ImageBuildError):
         return Refused(f"{what}: the image could not be built: {str(error)[-_LONGEST:]}")
+    if isinstance(error, exception.SandboxTimeoutError | exception.SandboxTerminatedError):
+        return PlaceGone(f"{what}: the sandbox has ended")
     if isinstance(error, exception.ConflictError):
         return PlaceGone(said)
     if isinstance(error, exception.UnimplementedError):

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
+import os
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_backends.modal.account import sdk
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from hermes_exec_backends.modal.account import Account
     from hermes_exec_backends.profiles.modal import ModalProfile
 
 LONGEST_S = 24 * 3600
 """What the vendor allows as a sandbox's life."""
 _MIB = 1 << 20
+_SWITCH = "MODAL_SANDBOX_V2"
+_firsts = 0
+_before: str | None = None
 
 
 async def image(account: Account, profile: ModalProfile) -> Any:
@@ -65,8 +72,6 @@ def sandbox(account: Account, profile: ModalProfile) -> dict[str, Any]:
         "memory": _request(_mib(profile.memory), _mib(profile.memory_limit), 128),
         "block_network": profile.network == "blocked",
         "unencrypted_ports": list(profile.ports),
-        # Without a GPU, the vendor's first generation is what a terminal for the first process asks for.
-        "pty": profile.generation == "v1",
     }
     if profile.allow:
         options["outbound_cidr_allowlist"] = list(profile.allow)
@@ -80,6 +85,30 @@ def sandbox(account: Account, profile: ModalProfile) -> dict[str, Any]:
             sdk().Secret.from_name(name, environment_name=profile.environment) for name in profile.vendor_secrets
         ]
     return options
+
+
+@contextlib.contextmanager
+def generation(wanted: str) -> Generator[None]:
+    """Let the SDK create sandboxes of the generation that is wanted: its only switch is a variable of this process.
+
+    Others that are created at the same moment and leave the choice to the SDK get the same one.
+    """
+    global _firsts, _before  # noqa: PLW0603  the variable is the process's too
+    if wanted == "auto":
+        yield
+        return
+    if _firsts == 0:
+        _before = os.environ.get(_SWITCH)
+    _firsts += 1
+    os.environ[_SWITCH] = "0" if wanted == "v1" else "1"
+    try:
+        yield
+    finally:
+        _firsts -= 1
+        if _firsts == 0:
+            os.environ.pop(_SWITCH)
+            if _before is not None:
+                os.environ[_SWITCH] = _before
 
 
 def _request(reserved: float | None, limit: float | None, least: float) -> Any:

@@ -27,7 +27,7 @@ class BubblewrapProfile(Profile, frozen=True):
     network: Literal["none", "host"] = "none"
     """`host` shares the network of the place outside, with all that listens there."""
     space: Size = 1 << 30
-    """What each folder in memory holds at most: the home, /tmp, /var/tmp, /run and /dev/shm."""
+    """What each folder in memory holds at most: the home, /tmp and /dev/shm."""
     user: Count | None = None
     """The number of the user and group to be in there, where it is started by root; the same one when left out."""
     hostname: Name = "sandbox"

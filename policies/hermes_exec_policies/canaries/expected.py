@@ -187,7 +187,7 @@ CANARIES: tuple[Canary, ...] = (
     _absent("network-inherited", "environment.cleared"),
     Canary("network-credentials", "privileges.capabilities", errnos=frozenset({EPERM, 22}), absent=True),
     _absent("processes-see", "processes.hidden", "process namespace"),
-    Canary("processes-signal", "processes.hidden", errnos=frozenset({ESRCH, EPERM})),
+    Canary("processes-signal", "processes.hidden", errnos=frozenset({ESRCH, EPERM, EACCES})),
     Canary(
         "processes-signal-first", "lsm", "security module", frozenset({EPERM, EACCES}), absent=True,
         asked=lambda p: p.processes.hidden, abi=6,

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_exec_policies.render.bubblewrap import MASKED
 from hermes_exec_policies.values import EVERY, FAMILIES
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 PREFIX = "hermes-exec-"
-_CLOSED = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/kmsg", "/proc/kallsyms", "/proc/timer_list")
-"""Files that tell of the kernel or of other people's keys."""
 _KNOBS = ("/proc/sys/**", "/proc/sysrq-trigger", "/proc/irq/**", "/proc/bus/**", "/proc/fs/**", "/sys/**")
 """Files that change the machine when they are written."""
 _NEVER = ("raw", "packet")
@@ -57,7 +56,7 @@ def _files(policy: Policy) -> list[str]:
     lines += [f"{path}{{,/**}} rw," for path in files.devices]
     if files.root == "read-only":
         lines += [f"audit deny {path} wkl," for path in _KNOBS]
-        lines += [f"audit deny {path} rwklmx," for path in _CLOSED]
+        lines += [f"audit deny {path}{{,/**}} rwklmx," for path in MASKED]
     return list(dict.fromkeys(lines))
 
 

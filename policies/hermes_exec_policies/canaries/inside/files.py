@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .kit import Config
 
 _DATA = b"hermes canary"
+_SYSTEM = os.__file__
+"""A file of the system that is no running program: one of those says only that it is busy."""
 _DEVICES = ("mem", "kmem", "port", "kmsg", "sda", "vda", "nvme0n1", "fuse", "net/tun", "kvm", "loop-control")
 
 
@@ -63,8 +65,8 @@ def app(_: "Config") -> str:
 @attempt("files-change")
 def change(_: "Config") -> str:
     """Open a file of the system for writing."""
-    os.close(os.open("/bin/sh", os.O_WRONLY))
-    return "/bin/sh"
+    os.close(os.open(_SYSTEM, os.O_WRONLY))
+    return _SYSTEM
 
 
 @attempt("files-climb")
@@ -88,7 +90,7 @@ def symlink(config: "Config") -> str:
 def hardlink(config: "Config") -> str:
     """Have a second name for a file of the system where it can be written."""
     path = _home(config) + "/hermes-passwd"
-    os.link("/bin/sh", path)
+    os.link(_SYSTEM, path)
     os.unlink(path)
     return path
 
@@ -110,9 +112,9 @@ def rename(config: "Config") -> str:
 
 @attempt("files-chmod")
 def chmod(_: "Config") -> str:
-    """Set the mode of a program of the system, to what it is."""
-    os.chmod("/bin/sh", stat.S_IMODE(os.stat("/bin/sh").st_mode))
-    return "/bin/sh"
+    """Set the mode of a file of the system, to what it is."""
+    os.chmod(_SYSTEM, stat.S_IMODE(os.stat(_SYSTEM).st_mode))
+    return _SYSTEM
 
 
 @attempt("files-proc-sys")
@@ -140,9 +142,9 @@ def proc_self(_: "Config") -> str:
 @attempt("files-fd-reopen")
 def fd_reopen(_: "Config") -> str:
     """Open a file of the system that is open for reading once more for writing, by its descriptor."""
-    fd = os.open("/bin/sh", os.O_RDONLY)
+    fd = os.open(_SYSTEM, os.O_RDONLY)
     os.close(os.open("/proc/self/fd/{}".format(fd), os.O_RDWR))
-    return "/bin/sh"
+    return _SYSTEM
 
 
 @attempt("files-proc-root")

@@ -1,0 +1,214 @@
+"""A sandbox's life: found again, kept and taken up, moved, left to its jobs, ended when nobody needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hermes_exec
+from hermes_exec.errors import ConfigError, PlaceError, PlaceUnavailable
+from hermes_exec_backends.modal import ModalBackend, moving, options, reaping
+from tests.modal.conftest import Opened, wait_until_none_is_alive
+from tests.rigs import modal
+
+if TYPE_CHECKING:
+    from tests.rigs.apart import Apart
+
+
+async def new(lease_s: float = 60.0, **profile: Any) -> hermes_exec.Terminal:
+    return await hermes_exec.open(ModalBackend(modal.profile(**profile)), audit=False, lease_s=lease_s)
+
+
+def snapshots(server: Apart) -> list[str]:
+    return [name for name, lines in server.call("images").items() if not lines]
+
+
+@pytest.mark.parametrize("generation", ["v1", "v2"])
+def test_one_name_is_one_sandbox(run: Any, server: Apart, generation: str) -> None:
+    async def work() -> None:
+        first = await new(name="same", generation=generation)
+        second = await new(name="same", generation=generation)
+        await first.write("/tmp/said", b"by the first")
+        assert await second.read("/tmp/said") == b"by the first"
+        assert len(server.call("alive")) == 1
+        await second.close()
+        with pytest.raises(PlaceError):
+            await first.run("true")
+        await first.close()
+
+    run(work())
+    assert server.call("alive") == []
+
+
+def test_a_sandbox_is_found_by_its_id_and_left_alive(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        owner = await new()
+        async with hermes_exec.open(
+            ModalBackend(modal.profile(sandbox=server.call("alive")[0]["id"])), audit=False
+        ) as visitor:
+            await visitor.write("/tmp/x", b"x")
+        assert await owner.read("/tmp/x") == b"x"
+        await owner.close()
+
+    run(work())
+    assert server.call("alive") == []
+
+
+@pytest.mark.parametrize("generation", ["v1", "v2"])
+def test_what_is_kept_is_there_at_the_next_opening_and_older_ones_are_gone(
+    run: Any, server: Apart, generation: str
+) -> None:
+    before = len(snapshots(server))
+    name = f"kept-{generation}"
+
+    async def work() -> None:
+        for turn in range(3):
+            terminal = await new(name=name, generation=generation)
+            assert (await terminal.run("cat /root/turns 2>/dev/null | wc -l")).stdout.strip() == b"%d" % turn
+            await terminal.run("echo x >> /root/turns")
+            await terminal.close(keep=True)
+            assert server.call("alive") == []
+
+    run(work())
+    assert len(snapshots(server)) == before + 1
+
+
+def test_files_that_cannot_be_kept_keep_the_sandbox_until_its_lease_ends(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        terminal = await new(name="unkept", lease_s=2.0)
+        server.call("fail", "TaskSnapshotFilesystem", status="INVALID_ARGUMENT", times=99)
+        with pytest.raises(ConfigError):
+            await terminal.close(keep=True)
+        assert len(server.call("alive")) == 1
+
+    run(work())
+    wait_until_none_is_alive(server)
+
+
+def test_a_snapshot_is_a_target(run: Any, server: Apart, opened: Opened) -> None:
+    async def work() -> None:
+        async with opened() as terminal:
+            await terminal.write("/root/kept", b"kept")
+            target = await terminal.snapshot("by-name")
+            await terminal.write("/root/kept", b"later")
+        async with opened(image=target.removeprefix("modal:")) as terminal:
+            assert await terminal.read("/root/kept") == b"kept"
+
+    run(work())
+    assert any("by-name" in tag for tag in server.call("tags"))
+
+
+def test_a_long_life_goes_on_in_a_new_sandbox_and_that_is_announced(
+    run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(options, "LONGEST_S", 100)
+    monkeypatch.setattr(moving, "BEFORE_S", 99.0)
+    monkeypatch.setattr(moving, "ANNOUNCED_S", 0.5)
+
+    async def work() -> None:
+        backend = ModalBackend(modal.profile(name="long", timeout=1000))
+        with caplog.at_level(logging.WARNING, "hermes_exec.place"):
+            terminal = await hermes_exec.open(backend, audit=False, lease_s=60.0)
+            await terminal.write("/root/kept", b"kept")
+            first = backend.place
+            while backend.place == first:
+                await asyncio.sleep(0.05)
+        monkeypatch.undo()
+        assert [sandbox["definition"]["timeout_secs"] for sandbox in server.call("alive")] == [100]
+        async with hermes_exec.open(ModalBackend(modal.profile(name="long")), audit=False) as other:
+            assert await other.read("/root/kept") == b"kept"
+        await terminal.close()
+
+    run(work())
+    said = [record.getMessage() for record in caplog.records]
+    assert "in 0.5 s its files go on in a new sandbox" in said[0]
+    assert "was moved to" in said[1]
+    assert server.call("alive") == []
+
+
+def vanish(backend: Any) -> None:
+    """As if this process had been killed: nothing is renewed, and nothing is closed."""
+    for task in backend._tasks:
+        task.cancel()
+
+
+def test_a_sandbox_whose_orchestrator_vanished_ends_with_its_lease(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        backend = ModalBackend(modal.profile())
+        await hermes_exec.open(backend, audit=False, lease_s=2.0)
+        vanish(backend)
+        assert len(server.call("alive")) == 1
+        while server.call("alive"):
+            await asyncio.sleep(0.1)
+
+    run(work())
+
+
+def test_a_lease_is_renewed_while_somebody_is_there(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        terminal = await new(lease_s=2.0)
+        await asyncio.sleep(5.0)
+        assert (await terminal.run("echo here")).stdout == b"here\n"
+        await terminal.close()
+
+    run(work())
+
+
+def test_jobs_hold_a_sandbox_that_was_left(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        terminal = await new()
+        job = await terminal.start("read x < /tmp/go; echo done > /tmp/done")
+        await terminal.run("mkfifo /tmp/go")
+        await terminal.close()
+        (left,) = server.call("alive")
+        async with hermes_exec.open(ModalBackend(modal.profile(sandbox=left["id"])), audit=False) as visitor:
+            await visitor.run("echo x > /tmp/go", timeout=20)
+        assert job.id
+
+    run(work())
+    assert len(server.call("alive")) <= 1
+
+
+def test_reaping_ends_what_could_not_end_by_itself_and_nothing_else(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        needed, backend = await new(), ModalBackend(modal.profile())
+        stuck = await hermes_exec.open(backend, audit=False)
+        place = backend.place
+        # Its first process cannot end it, as if that were stopped, and the lease was over long ago.
+        await stuck.run("kill -STOP $(pgrep -of hermes-exec); echo 1000 > /tmp/.hermes-exec-lease")
+        vanish(backend)
+        swept = await reaping.reap()
+        assert [(each.target, each.left) for each in swept] == [(f"modal:@{place}", "")]
+        assert (await needed.run("echo here")).stdout == b"here\n"
+        await needed.close()
+
+    run(work())
+    assert server.call("alive") == []
+
+
+def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
+    async def work() -> None:
+        async with hermes_exec.open(ModalBackend(modal.profile(gpu="H100:2", cpu=4.0)), audit=False):
+            (alive,) = await ModalBackend.alive()
+            assert alive.size == "4 CPU, H100:2"
+            assert alive.since is not None
+            assert "pid" in alive.owner
+        assert await ModalBackend.alive() == []
+
+    run(work())
+
+
+def test_the_cost_guard_refuses_before_anything_is_created(run: Any, server: Apart, opened: Opened) -> None:
+    async def work() -> None:
+        with pytest.raises(ConfigError, match="A100"):
+            await new(gpu="A100:2", allowed_gpus=("T4",))
+        async with opened(max_sandboxes=1, max_hours=2):
+            with pytest.raises(PlaceUnavailable, match="1 sandboxes"):
+                await new(max_sandboxes=1, max_hours=2)
+            (one,) = server.call("alive")
+            assert one["definition"]["timeout_secs"] == 3600
+
+    run(work())
