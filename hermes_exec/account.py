@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from hermes_exec.carrier import Running
     from hermes_exec.execute import Context, Options, Words
@@ -87,7 +87,7 @@ def _start(
 @contextlib.contextmanager
 def starting(
     context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
-) -> Iterator[Account]:
+) -> Generator[Account]:
     """Tell of the start of a job or a PTY, and of its failure if the block fails; its end is for others to tell."""
     account = _start(context, id, kind, text, cwd, session)
     try:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,16 +83,18 @@ def test_no_engine_is_told_with_the_way_to_start_one(run: Any, tmp_path: Path) -
         run(Way(f"unix://{tmp_path}/none").open())
 
 
-def test_a_socket_without_permission_is_told_with_the_way_to_get_it(tmp_path: Path) -> None:
+def test_a_socket_without_permission_is_told_with_the_way_to_get_it() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to become somebody else")
-    path = f"{tmp_path}/sock"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+    with (
+        tempfile.TemporaryDirectory(prefix="hx-") as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening,
+    ):
+        path = f"{folder}/sock"
         listening.bind(path)
         listening.listen()
         os.chmod(path, 0o600)
-        for folder in (tmp_path, *tmp_path.parents[:3]):
-            os.chmod(folder, 0o755)
+        os.chmod(folder, 0o755)
         code = (
             "import asyncio, os, sys\n"
             "from hermes_exec_backends.docker.engine import Engine\nimport docker, requests\n"
