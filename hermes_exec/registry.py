@@ -66,6 +66,8 @@ BUILT_INS = {
 }
 ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
 """Other words for a type; as firmly ours as the types themselves."""
+POLICIES = "hermes_exec_policies.confine:confinement"
+"""What makes of a policy's name what a sandbox on this machine is made of."""
 
 
 def profile_model(type_name: str) -> type[Profile]:

@@ -113,6 +113,7 @@ def test_opening_where_it_is_forbidden_says_why(tmp_path: Path) -> None:
     assert "systempaths=unconfined" in caught.value.remedy
 
 
+@pytest.mark.timeout(240)  # an engine may have to be started, and an image made, first
 @pytest.mark.parametrize(
     ("image", "options", "why"),
     [
