@@ -11,7 +11,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks import containers, files, latency, modal, opening, orchestrator, scale, ssh, streaming
+from benchmarks import (
+    apptainer,
+    containers,
+    daytona,
+    files,
+    latency,
+    modal,
+    opening,
+    orchestrator,
+    sandbox,
+    scale,
+    ssh,
+    streaming,
+)
 from benchmarks.figures import Figure, as_json, table
 from benchmarks.peers.serve import PEERS, Peer
 
@@ -32,35 +45,41 @@ def _peers(rounds: int) -> list[Figure]:
                 peer.close()
 
 
+GROUPS: dict[str, Callable[[int], list[Figure]]] = {
+    "latency": lambda part: latency.figures(400 // part),
+    "peers": lambda part: _peers(60 // part),
+    "opening": lambda part: opening.figures(40 // part),
+    "streaming": lambda part: streaming.figures(3, (1 << 30) // part),
+    "files": lambda part: files.figures(3, (200 << 20) // part, 2000 // part),
+    "docker": lambda part: containers.figures(400 // part, (1 << 30) // part),
+    "apptainer": lambda part: apptainer.figures(400 // part),
+    "ssh": lambda part: ssh.figures(400 // part, (200 << 20) // part, 2000 // part),
+    "modal": lambda part: modal.figures(200 // part, 20_000_000),
+    "daytona": lambda part: daytona.figures(200 // part),
+    "sandbox": lambda part: sandbox.figures(40 // part),
+    "scale": lambda part: scale.figures(1000 // part, 10_000 // part),
+    "orchestrator": lambda part: orchestrator.figures(100 // part),
+    "fleet": lambda _: orchestrator.in_containers(),
+}
+"""What is measured, given by how much less than the whole."""
+
+
 def main() -> int:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
-    known = "latency, peers, opening, streaming, files, docker, ssh, modal, scale, orchestrator"
-    parser.add_argument("groups", nargs="*", help=f"{known}; all if left out")
+    parser.add_argument("groups", nargs="*", help=f"{', '.join(GROUPS)}; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
     parser.add_argument("--readme", action="store_true", help="put the table into README.md")
     chosen = parser.parse_args()
     part = 10 if chosen.quick else 1
-    groups: dict[str, Callable[[], list[Figure]]] = {
-        "latency": lambda: latency.figures(400 // part),
-        "peers": lambda: _peers(60 // part),
-        "opening": lambda: opening.figures(40 // part),
-        "streaming": lambda: streaming.figures(3, (1 << 30) // part),
-        "files": lambda: files.figures(3, (200 << 20) // part, 2000 // part),
-        "docker": lambda: containers.figures(400 // part, (1 << 30) // part),
-        "ssh": lambda: ssh.figures(400 // part, (200 << 20) // part),
-        "modal": lambda: modal.figures(200 // part, 20_000_000),
-        "scale": lambda: scale.figures(1000 // part, 10_000 // part),
-        "orchestrator": lambda: orchestrator.figures(100 // part),
-    }
-    if unknown := set(chosen.groups) - set(groups):
-        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(groups)}")
+    if unknown := set(chosen.groups) - set(GROUPS):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     figures: list[Figure] = []
-    for name, run in groups.items():
+    for name, run in GROUPS.items():
         if not chosen.groups or name in chosen.groups:
             print(f"{name} …", file=sys.stderr, flush=True)
-            figures += run()
+            figures += run(part)
     text = table(figures)
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; medians."
     print(f"{text}\n\n{machine}")

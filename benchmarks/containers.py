@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
+import tempfile
 import time
 from typing import TYPE_CHECKING, Any
 
 import hermes_exec
 from benchmarks.figures import Figure, median, spent, spent_async
+from benchmarks.peers.serve import Peer
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker.demux import Demux
 from tests.rigs.docker_engine import DEBIAN, Dockerd
@@ -93,7 +95,15 @@ async def opened(engine: Dockerd) -> float:
     return took
 
 
-async def _measure(engine: Dockerd, rounds: int, size: int) -> list[Figure]:
+def _hermes_agent(engine: Dockerd, home: str) -> Peer:
+    """Its Docker environment, with a container of the same image."""
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    peer = Peer("hermes-agent", home, "docker", engine.image(DEBIAN), DOCKER_HOST=engine.address, PATH=path)
+    peer.run("true")
+    return peer
+
+
+async def _measure(engine: Dockerd, peer: Peer, rounds: int, size: int) -> list[Figure]:
     backend = DockerBackend(engine.profile())
     async with hermes_exec.open(backend, audit=False) as terminal:
         container = backend.target.partition("@")[2]
@@ -103,6 +113,7 @@ async def _measure(engine: Dockerd, rounds: int, size: int) -> list[Figure]:
         ours: list[float] = []
         echoes: list[float] = []
         client: list[float] = []
+        agent: list[float] = []
         for _ in range(20):
             await session.run("true")
             echo(connection)
@@ -110,6 +121,7 @@ async def _measure(engine: Dockerd, rounds: int, size: int) -> list[Figure]:
             ours.append(await spent_async(lambda: session.run("true")))
             echoes.append(spent(lambda: echo(connection)))
             if turn % 10 == 0:
+                agent.append(peer.run("true"))
                 client.append(spent(lambda: subprocess.run(command, check=True)))
         connection.close()
         producer = ["head", "-c", str(size), "/dev/zero"]
@@ -127,6 +139,7 @@ async def _measure(engine: Dockerd, rounds: int, size: int) -> list[Figure]:
     return [
         Figure("docker: session `true`", "ms", mine, "echo on the raw exec socket", median(echoes) * 1e3, 4.0),
         Figure("docker: session `true`", "ms", mine, "`docker exec`", median(client) * 1e3, 0.01),
+        Figure("docker: session `true`", "ms", mine, "hermes-agent's Docker", median(agent) * 1e3, 0.01),
         Figure("docker: stream", "MB/s", median(streams) / 1e6, "raw exec socket", median(floor) / 1e6, 0.8, "higher"),
         Figure("docker: open", "ms", median(opens) * 1e3, "bare start + Python", median(starts) * 1e3, 1.25),
     ]
@@ -137,6 +150,11 @@ def figures(rounds: int, size: int) -> list[Figure]:
     engine = Dockerd()
     try:
         engine.image(DEBIAN)
-        return asyncio.run(_measure(engine, rounds, size))
+        with tempfile.TemporaryDirectory() as home:
+            peer = _hermes_agent(engine, home)
+            try:
+                return asyncio.run(_measure(engine, peer, rounds, size))
+            finally:
+                peer.close()
     finally:
         engine.remove()

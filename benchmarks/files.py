@@ -17,7 +17,8 @@ def _shell(text: str, folder: Path) -> float:
     return spent(lambda: subprocess.run(["bash", "-c", text], cwd=folder, check=True, capture_output=True))
 
 
-def _make_tree(folder: Path, count: int) -> None:
+def make_tree(folder: Path, count: int) -> None:
+    """Small files in 40 folders."""
     for number in range(count):
         path = folder / f"{number % 40}" / f"{number}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,7 +30,7 @@ async def _measure(folder: Path, size: int, count: int, rounds: int) -> list[Fig
     with big.open("wb") as file:
         for _ in range(size >> 20):
             file.write(time.time_ns().to_bytes(8, "big") * (1 << 17))
-    _make_tree(tree, count)
+    make_tree(tree, count)
     times: dict[str, list[float]] = {}
 
     def note(name: str, seconds: float) -> None:

@@ -7,10 +7,16 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import Figure, median
 from benchmarks.streaming import resident_kib
 from hermes_exec import Orchestrator, Pool
+from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.docker_engine import DEBIAN, Dockerd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 COUNTS = (10, 50, 100)
 HAND_OUT_MS = 5.0
@@ -47,8 +53,8 @@ def _descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-async def _many(count: int) -> list[Figure]:
-    async with Orchestrator({"p": Pool("local", audit=False)}, limit=count) as orchestrator:
+async def _many(count: int, pool: Pool, what: str = "terminals") -> list[Figure]:
+    async with Orchestrator({"p": pool}, limit=count) as orchestrator:
         before = resident_kib("self"), _place_kib(), _descriptors()
         begin = time.perf_counter()
         leases = await asyncio.gather(*(orchestrator.lease("p", key=str(n)) for n in range(count)))
@@ -61,12 +67,12 @@ async def _many(count: int) -> list[Figure]:
     closed = time.perf_counter() - begin
     ours, place, descriptors = ((now - then) / count for now, then in zip(after, before, strict=True))
     return [
-        Figure(f"{count} terminals: to open one", "ms", opened / count * 1e3, "", 0),
-        Figure(f"{count} terminals: first command in all", "ms each", ran / count * 1e3, "", 0),
-        Figure(f"{count} terminals: to close one", "ms", closed / count * 1e3, "", 0),
-        Figure(f"{count} terminals: our memory, each", "KiB", ours, "", 0),
-        Figure(f"{count} terminals: its processes (PSS), each", "KiB", place, "", 0),
-        Figure(f"{count} terminals: our descriptors, each", "", descriptors, "", 0),
+        Figure(f"{count} {what}: to open one", "ms", opened / count * 1e3, "", 0),
+        Figure(f"{count} {what}: first command in all", "ms each", ran / count * 1e3, "", 0),
+        Figure(f"{count} {what}: to close one", "ms", closed / count * 1e3, "", 0),
+        Figure(f"{count} {what}: our memory, each", "KiB", ours, "", 0),
+        Figure(f"{count} {what}: its processes (PSS), each", "KiB", place, "", 0),
+        Figure(f"{count} {what}: our descriptors, each", "", descriptors, "", 0),
     ]
 
 
@@ -87,20 +93,47 @@ async def _warm(rounds: int) -> list[Figure]:
 
 
 async def _all(rounds: int) -> list[Figure]:
-    await _many(2)  # what is loaded once is loaded now
+    pool = Pool("local", audit=False)
+    await _many(2, pool)  # what is loaded once is loaded now
     figures = await _warm(rounds)
     for count in COUNTS:
-        figures += await _many(count)
+        figures += await _many(count, pool)
     return figures
 
 
+async def _in_containers(engine: Dockerd) -> list[Figure]:
+    pool = Pool(lambda: DockerBackend(engine.profile()), place="engine", audit=False)
+    await _many(2, pool)
+    figures: list[Figure] = []
+    for count in COUNTS:
+        # Nothing of a container is below us, so what its processes take is not seen from here.
+        figures += [each for each in await _many(count, pool, "containers") if "PSS" not in each.name]
+        engine.wait_until_none()
+    return figures
+
+
+def in_containers() -> list[Figure]:
+    """10, 50 and 100 terminals at once, each in a container of its own; needs root and a dockerd to start."""
+    engine = Dockerd()
+    try:
+        engine.image(DEBIAN)
+        return _recorded(lambda: _in_containers(engine))
+    finally:
+        engine.remove()
+
+
 def figures(rounds: int) -> list[Figure]:
-    """Hand-out, then 10, 50 and 100 terminals at once. The record is kept in a folder of its own."""
+    """Hand-out, then 10, 50 and 100 terminals at once."""
+    return _recorded(lambda: _all(rounds))
+
+
+def _recorded(measure: Callable[[], Coroutine[Any, Any, list[Figure]]]) -> list[Figure]:
+    """Measure with a record in a folder of its own."""
     with tempfile.TemporaryDirectory() as state:
         before = os.environ.get("XDG_STATE_HOME")
         os.environ["XDG_STATE_HOME"] = state
         try:
-            return asyncio.run(_all(rounds))
+            return asyncio.run(measure())
         finally:
             del os.environ["XDG_STATE_HOME"]
             if before is not None:

@@ -1,8 +1,12 @@
-"""What a host over SSH costs, on the loopback: beside the raw paramiko channel and beside ssh's shared connection."""
+"""What a host over SSH costs: on the loopback beside the raw paramiko channel and beside ssh's shared connection,
+and over a network of 100 ms each way beside ssh itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import shlex
+import shutil
 import subprocess
 import time
 from functools import partial
@@ -10,8 +14,10 @@ from typing import TYPE_CHECKING
 
 import hermes_exec
 from benchmarks.figures import Figure, median, spent, spent_async
+from benchmarks.files import make_tree
 from hermes_exec_backends.ssh import SshBackend
 from hermes_exec_backends.ssh.host import resolve
+from tests.rigs.netfault import Network, missing
 from tests.rigs.sshd import Sshd
 
 if TYPE_CHECKING:
@@ -120,20 +126,75 @@ async def _throughput(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, s
     ]
 
 
-async def _measure(sshd: Sshd, rounds: int, size: int) -> list[Figure]:
+async def _trees(sshd: Sshd, terminal: Terminal, count: int) -> list[Figure]:
+    tree = sshd.folder / "tree"
+    make_tree(tree, count)
+    client = shlex.join(_client(sshd))
+    tar = f"tar cf - -C {tree} . | {client} 'rm -rf by_tar; mkdir by_tar && tar xf - -C by_tar'"
+    program, *words = _client(sshd)[:-1]
+    rsync = ["rsync", "-a", "-e", shlex.join([program, *words]), f"{tree}/", f"{sshd.listen}:by_rsync/"]
+    times: dict[str, list[float]] = {"tar": [], "up": [], "rsync": [], "sync": []}
+    for turn in range(5):
+        times["tar"].append(spent(partial(subprocess.run, ["bash", "-c", tar], check=True)))
+        times["up"].append(await spent_async(partial(terminal.upload, str(tree), f"up{turn}")))
+        if shutil.which("rsync"):
+            times["rsync"].append(spent(partial(subprocess.run, rsync, check=True)))
+        times["sync"].append(await spent_async(partial(terminal.sync, str(tree), "synced")))
+    middle = {name: median(seconds[1:]) * 1e3 for name, seconds in times.items() if seconds}
+    figures = [Figure(f"SSH: {count} small files up", "ms", middle["up"], "`tar | ssh host tar`", middle["tar"], 1.0)]
+    if "rsync" in middle:
+        figures.append(Figure("SSH: unchanged re-sync", "ms", middle["sync"], "`rsync -a`", middle["rsync"], 1.0))
+    return figures
+
+
+async def _open_far(sshd: Sshd) -> tuple[float, float]:
+    """Seconds for opening, and for one more command."""
+    begin = time.perf_counter()
+    async with hermes_exec.open(SshBackend(sshd.profile()), audit=False) as terminal:
+        opened = time.perf_counter() - begin
+        await terminal.run("true")
+        return opened, median([await spent_async(lambda: terminal.run("true")) for _ in range(5)])
+
+
+def _far(rounds: int) -> list[Figure]:
+    with Network() as network, Sshd(listen=network.address, inside=network.inside) as sshd:
+        words = [*_client(sshd, "-o", "ControlMaster=no", "-S", "none"), "true"]
+        opens: dict[int, list[float]] = {50: [], 100: []}
+        commands: dict[int, list[float]] = {50: [], 100: []}
+        clients: list[float] = []
+        for _ in range(rounds):
+            for delay, seconds in opens.items():
+                network.set(delay_ms=delay)
+                took, each = asyncio.run(_open_far(sshd))
+                seconds.append(took)
+                commands[delay].append(each)
+            clients.append(spent(lambda: subprocess.run(words, check=True)))
+        # What a round trip more costs is what is paid in round trips; the rest is work, here and there.
+        trips = (median(opens[100]) - median(opens[50])) / 0.1
+        opened, client, command = (median(seconds) * 1e3 for seconds in (opens[100], clients, commands[100]))
+        return [
+            Figure("SSH at 100 ms each way: open", "round trips", trips, "8", 8.0, 1.0),
+            Figure("SSH at 100 ms each way: open", "ms", opened, "`ssh host true`", client, 1.0),
+            Figure("SSH at 100 ms each way: `true`", "ms", command, "a round trip", 200.0, 1.1),
+        ]
+
+
+async def _measure(sshd: Sshd, rounds: int, size: int, count: int) -> list[Figure]:
     raw = await asyncio.to_thread(_raw, sshd)
     master = [*_client(sshd, "-M", "-N", "-f")]
     subprocess.run(master, check=True, stderr=subprocess.DEVNULL)  # noqa: ASYNC221  before anything is measured
     try:
         async with hermes_exec.open(SshBackend(sshd.profile()), audit=False) as terminal:
             figures = await _latency(sshd, terminal, raw, rounds)
-            return figures + await _throughput(sshd, terminal, raw, size)
+            figures += await _throughput(sshd, terminal, raw, size)
+            return figures + await _trees(sshd, terminal, count)
     finally:
         subprocess.run([*_client(sshd, "-O", "exit")], check=False, stderr=subprocess.DEVNULL)  # noqa: ASYNC221  at the end
         raw.close()
 
 
-def figures(rounds: int, size: int) -> list[Figure]:
-    """Latency, commands at once, a file up and a stream down."""
+def figures(rounds: int, size: int, count: int) -> list[Figure]:
+    """Latency, commands at once, a file up and a stream down, small files, and opening from far away."""
     with Sshd() as sshd:
-        return asyncio.run(_measure(sshd, rounds, size))
+        near = asyncio.run(_measure(sshd, rounds, size, count))
+    return near if missing() else near + _far(max(1, rounds // 80))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         PlaceGone,
         PlaceUnavailable,
         ProtocolError,
+        Refused,
         TransferError,
         Unsupported,
         UsageError,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_exec.job import Job
     from hermes_exec.limits import Limits
     from hermes_exec.opening import open  # noqa: A004  the field's word for it
-    from hermes_exec.orchestrator import Lease, Orchestrator, Pool
+    from hermes_exec.orchestrator import Fate, Lease, Orchestrator, Pool, Recovered
     from hermes_exec.pty import Pty
     from hermes_exec.result import Event, Result, ShellState, Truncation
     from hermes_exec.session import Session
@@ -43,6 +44,7 @@ _HOME = {
     "ConfigError": "errors",
     "Event": "result",
     "Exit": "backend",
+    "Fate": "orchestrator",
     "FileInfo": "files",
     "Files": "files",
     "Forward": "forward",
@@ -59,6 +61,8 @@ _HOME = {
     "ProtocolError": "errors",
     "Pty": "pty",
     "Receiver": "backend",
+    "Recovered": "orchestrator",
+    "Refused": "errors",
     "Result": "result",
     "Session": "session",
     "ShellState": "result",
@@ -82,6 +86,7 @@ __all__ = [
     "ConfigError",
     "Event",
     "Exit",
+    "Fate",
     "FileInfo",
     "Files",
     "Forward",
@@ -98,6 +103,8 @@ __all__ = [
     "ProtocolError",
     "Pty",
     "Receiver",
+    "Recovered",
+    "Refused",
     "Result",
     "Session",
     "ShellState",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from hermes_exec import account
 from hermes_exec.carrier import FileCarrier
 
 if TYPE_CHECKING:
@@ -152,21 +153,26 @@ class Access:
             UsageError: there is no such program or folder; nothing ran.
             OutcomeUnknown: the place was lost; the job runs once at most.
         """
-        from hermes_exec.job import start_job
+        from hermes_exec.job import Job, start_job
+        from hermes_exec.records import new_id
 
         cap = self._context.job_lease_s if cap_s is None else cap_s
-        return await start_job(
-            self._context.link("keep jobs"),
-            self._context.target,
-            command,
-            name=name,
-            env=env,
-            cwd=cwd,
-            stdin=stdin,
-            cap_s=None if cap == math.inf else cap,
-            log_cap=log_cap,
-            limits=limits,
-        )
+        link = self._context.link("keep jobs")
+        with account.starting(self._context, new_id(), "job", account.shown(command), cwd, name) as told:
+            job = await start_job(
+                link,
+                self._context.target,
+                command,
+                id=told.id,
+                name=name,
+                env=env,
+                cwd=cwd,
+                stdin=stdin,
+                cap_s=None if cap == math.inf else cap,
+                log_cap=log_cap,
+                limits=limits,
+            )
+        return Job(link, job.id, told)
 
     async def jobs(self) -> list[JobStatus]:
         """The jobs of this terminal's guest, in the order of their starts."""
@@ -182,7 +188,7 @@ class Access:
         """
         from hermes_exec.job import Job
 
-        job = Job(self._context.link("keep jobs"), id)
+        job = Job(self._context.link("keep jobs"), id, account.Account(self._context, id))
         await job.status()
         return job
 
@@ -220,21 +226,24 @@ class Access:
             PlaceError: there is a PTY of that name, or the place cannot make one; nothing ran.
         """
         from hermes_exec.pty import link_pty
-        from hermes_exec.records import record_guest
+        from hermes_exec.records import new_id, record_guest
 
         link = self._context.link("run interactive programs")
         if keep_s:
             await record_guest(link, self._context.target)
-        return await link_pty(
-            link,
-            command,
-            rows=rows,
-            cols=cols,
-            env=env,
-            cwd=cwd,
-            name=name,
-            keep_s=keep_s,
-        )
+        text = "the login shell" if command is None else account.shown(command)
+        with account.starting(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:
+            return await link_pty(
+                link,
+                command,
+                rows=rows,
+                cols=cols,
+                env=env,
+                cwd=cwd,
+                name=name,
+                keep_s=keep_s,
+                account=told,
+            )
 
     async def ptys(self) -> list[PtyStatus]:
         """The interactive programs of this terminal's guest, whoever started them, in the order of their starts."""

@@ -1,8 +1,9 @@
-"""What is told of each command: its start and its end, to the audit and, with ``-vv``, to the log."""
+"""What is told of each command, job and PTY: its start and its end, to the audit and, with ``-vv``, to the log."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import shlex
@@ -10,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from hermes_exec.carrier import Running
     from hermes_exec.execute import Context, Options, Words
@@ -29,11 +30,11 @@ def shown(command: Words | Sequence[Words]) -> str:
 class Account:
     """Tells of one command that was sent; ``ended`` or ``failed`` is called once, when that is over."""
 
-    __slots__ = ("_context", "_id", "_since")
+    __slots__ = ("_context", "_since", "id")
 
     def __init__(self, context: Context, id: str) -> None:
         self._context = context
-        self._id = id
+        self.id = id
         self._since = time.monotonic()
 
     def ended(self, result: Result, out: int, err: int) -> None:
@@ -52,10 +53,10 @@ class Account:
 
     def _end(self, *facts: Any) -> None:
         if self._context.audit is not None:
-            self._context.audit.ended(self._id, *facts)
+            self._context.audit.ended(self.id, *facts)
 
     def _tell(self, what: str, **facts: object) -> None:
-        _log.debug("command %s %s", self._id, what, extra={"target": self._context.target, **facts})
+        _log.debug("command %s %s", self.id, what, extra={"target": self._context.target, **facts})
 
 
 def begin(
@@ -65,16 +66,32 @@ def begin(
 
     None where nobody wants to know.
     """
-    tells = _log.isEnabledFor(logging.DEBUG)
-    if context.audit is None and not tells:
+    if context.audit is None and not _log.isEnabledFor(logging.DEBUG):
         return None
-    account = Account(context, str(call.number))
-    text = shown(command)
-    cwd = "" if options.cwd is None else os.fspath(options.cwd)
+    kind = "shell" if isinstance(command, str | bytes) else "argv"
+    return _start(context, str(call.number), kind, shown(command), options.cwd, session)
+
+
+def _start(
+    context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str
+) -> Account:
+    folder = "" if cwd is None else os.fspath(cwd)
     if context.audit is not None:
-        kind = "shell" if isinstance(command, str | bytes) else "argv"
-        context.audit.started(str(call.number), context.target, session, kind, text, cwd)
-    if tells:
-        facts = {"target": context.target, "session": session, "cwd": cwd, "command": text}
-        _log.debug("command %s sent", call.number, extra={key: value for key, value in facts.items() if value})
-    return account
+        context.audit.started(id, context.target, session, kind, text, folder)
+    if _log.isEnabledFor(logging.DEBUG):
+        facts = {"target": context.target, "session": session, "cwd": folder, "command": text}
+        _log.debug("command %s sent", id, extra={key: value for key, value in facts.items() if value})
+    return Account(context, id)
+
+
+@contextlib.contextmanager
+def starting(
+    context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
+) -> Iterator[Account]:
+    """Tell of the start of a job or a PTY, and of its failure if the block fails; its end is for others to tell."""
+    account = _start(context, id, kind, text, cwd, session)
+    try:
+        yield account
+    except BaseException as error:
+        account.failed(error, 0, 0)
+        raise

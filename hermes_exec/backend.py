@@ -132,6 +132,12 @@ class Backend(ABC):
     lease_s: float = 900.0
     """Seconds that what ``open`` creates outlives an orchestrator that vanished; set before ``open``."""
 
+    returning: bool = False
+    """Whether ``open`` goes to a place that was there before, so that one that is missing is gone; set before it."""
+
+    adopting: bool = False
+    """Whether a place that ``open`` goes to is ours from then on, as its creator is dead; set before ``open``."""
+
     tells_exit: ClassVar[bool] = False
     """Whether its channels call ``exited`` of an ``ExitReceiver``."""
 
@@ -142,7 +148,10 @@ class Backend(ABC):
 
     @property
     def place(self) -> str:
-        """While it is open: what a profile's ``attach_field`` has to say to find what ``open`` created."""
+        """While it is open: what a profile's ``attach_field`` has to say to find what ``open`` created.
+
+        Of places inside of each other all are told, innermost first, with a ``+`` between them.
+        """
         return ""
 
     @property
@@ -163,6 +172,16 @@ class Backend(ABC):
     @property
     def near(self) -> bool:
         """True when what is spawned runs as this user among this process's own, so that /proc shows its pipes."""
+        return False
+
+    @property
+    def far(self) -> bool:
+        """Whether fewer bytes to the place are worth a slower start of the guest there; asked once it is open."""
+        return False
+
+    @property
+    def guarded(self) -> bool:
+        """True when commands may be trusted less than the guest, which then lets none read or change its memory."""
         return False
 
     @classmethod
@@ -211,6 +230,7 @@ class Backend(ABC):
 
         Raises:
             PlaceUnavailable: it cannot be reached or created; nothing is left behind.
+            PlaceGone: it is not there any more, where it was ``returning``.
         """
 
     @abstractmethod

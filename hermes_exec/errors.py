@@ -97,5 +97,9 @@ class TransferError(HermesError, OSError):
         self.errno = code
 
 
+class Refused(HermesError):
+    """What was asked for is not proven, was changed since, or could be changed by others; nothing ran."""
+
+
 class Closed(HermesError):
     """The object was closed before the call."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine
+    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
     from hermes_exec.portal import Portal
@@ -72,3 +73,28 @@ class Iteration(Face, Generic[T]):
     ) -> None:
         """Close it."""
         self.close()
+
+
+class Within(Face, Generic[T]):
+    """Something that is there for the length of a ``with``."""
+
+    __slots__ = ("_turn",)
+    _core: AbstractAsyncContextManager[Any]
+
+    def __init__(self, portal: Portal, core: object, turn: Callable[[Portal, Any], T]) -> None:
+        super().__init__(portal, core)
+        self._turn = turn  # makes the blocking form of what the asynchronous block gives
+
+    def __enter__(self) -> T:
+        """Wait until it is there."""
+        return self._turn(self._portal, self._portal.call(self._core.__aenter__()))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back."""
+
+        async def leave() -> None:
+            await self._core.__aexit__(kind, error, trace)
+
+        self._end(leave())

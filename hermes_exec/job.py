@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from hermes_exec.account import Account
     from hermes_exec.execute import Words
     from hermes_exec.joblog import LogStream
     from hermes_exec.limits import Limits
@@ -38,9 +39,10 @@ class Job:
     A job ends when its program ends; what that left running in the background is ended then too.
     """
 
-    def __init__(self, link: Link, id: str) -> None:
+    def __init__(self, link: Link, id: str, account: Account | None = None) -> None:
         self.id = id
         self._link = link
+        self._account = account
 
     def __repr__(self) -> str:
         """The id."""
@@ -59,9 +61,13 @@ class Job:
         answer = await self._link.call(operation, {"job": self.id, **fields}).result()
         raise_error(answer, f"job {self.id}")
         try:
-            return JobStatus.from_answer(answer["jobs"][0])
+            status = JobStatus.from_answer(answer["jobs"][0])
         except (KeyError, IndexError) as error:
             raise ProtocolError("the guest's account of a job makes no sense") from error
+        if status.result is not None and self._account is not None:
+            self._account.ended(status.result, status.stdout_bytes, status.stderr_bytes)
+            self._account = None
+        return status
 
     async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
         """What it wrote, as events, from byte ``offset`` of the stream on.
@@ -134,6 +140,7 @@ class Job:
 class JobOptions(TypedDict, total=False):
     """How a job is started; ``start_job`` says what each name means."""
 
+    id: str
     name: str
     env: Mapping[str, str] | None
     cwd: str | os.PathLike[str] | None
@@ -151,6 +158,7 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         target: the one-line target of the place, under which other processes will look for the job.
         command: shell text, run by the place's ``bash -c`` (else ``sh -c``), or a program and its arguments.
         options: how to start it.
+            id: what it is known by, from ``records.new_id``; a new one if left out.
             name: a label for people, of 256 characters at most.
             env: variables beside the terminal's own.
             cwd: its folder.
@@ -166,7 +174,7 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         OutcomeUnknown: the place was lost; the job runs once at most.
     """
     limits = options.get("limits")
-    fields = {**_words(command), **_options(options), "job": records.new_id()}
+    fields = {**_words(command), **_options(options), "job": options.get("id") or records.new_id()}
     if limits is not None:
         link.need("limits")
         fields["limits"] = limits.as_fields()

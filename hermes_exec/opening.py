@@ -110,9 +110,13 @@ def plan_of(
     max_output: int | None = None,
     lease_s: float | None = None,
     carrier: str | None = None,
+    place: str | None = None,
 ) -> Plan:
-    """What ``open`` is asked for, on top of what the configuration says; touches nothing outside the process."""
-    plan = Plan(target)
+    """What ``open`` is asked for, on top of what the configuration says; touches nothing outside the process.
+
+    ``place`` is that of an opened backend of a dead process: it is found again, and then ours.
+    """
+    plan = Plan(target, place=place, adopt=True)
     if cwd is not None:
         plan.cwd = cwd
     plan.env.update(env or {})

@@ -26,14 +26,22 @@ _log = logging.getLogger("hermes_exec.config")
 class Plan:
     """Everything that is decided before a place is opened.
 
-    ``place`` is that of an opened backend, whose place is to be found again instead of created.
+    ``place`` is that of a backend that was opened once (empty where opening created nothing): it is found again
+    instead of created. With ``adopt`` what was created is ours to end from then on.
 
     Raises:
         ConfigError: the target or the configuration is wrong.
         Unsupported: the place is known, but not part of this version.
     """
 
-    def __init__(self, target: str | Backend | None, settings: Settings | None = None, *, place: str = "") -> None:
+    def __init__(
+        self,
+        target: str | Backend | None,
+        settings: Settings | None = None,
+        *,
+        place: str | None = None,
+        adopt: bool = False,
+    ) -> None:
         self.target = ""
         self.cwd: str | None = None
         self.env: dict[str, str] = {}
@@ -55,7 +63,8 @@ class Plan:
         elif target in {None, "local"} and settings is None and _nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:
-            self._resolve(target, settings, place)
+            self._resolve(target, settings, place or "")
+        self.backend.returning, self.backend.adopting = place is not None, bool(place) and adopt
         self.target = self.target or self.backend.target
 
     def _resolve(self, target: str | None, settings: Settings | None, place: str) -> None:
@@ -74,10 +83,8 @@ class Plan:
         self.timeout_s = settings.limits.timeout_s
         if settings.limits.max_output is not None:
             self.max_output = settings.limits.max_output
-        profile = resolved.profile
-        if place and profile.attach_field:
-            profile = profile.model_copy(update={profile.attach_field: place})
-        self.backend = self._chained((profile, *resolved.chain[1:]))
+        created = place.split("+") + [""] * len(resolved.chain)
+        self.backend = self._chained([_at(*each) for each in zip(resolved.chain, created, strict=False)])
 
     def _chained(self, chain: Sequence[Profile]) -> Backend:
         """The backend of the innermost place, around those that it is inside of."""
@@ -121,6 +128,11 @@ class Plan:
         from hermes_exec.observe.redact import Redactor
 
         return Audit(paths.audit_file(os.environ), Redactor(self.secrets), **self._audit_limits)
+
+
+def _at(profile: Profile, name: str) -> Profile:
+    """The profile of a place that was created by this one and is called ``name`` now."""
+    return profile.model_copy(update={profile.attach_field: name}) if name and profile.attach_field else profile
 
 
 def _nothing_configured(environ: Mapping[str, str]) -> bool:

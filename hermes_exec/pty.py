@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import TracebackType
 
+    from hermes_exec.account import Account
     from hermes_exec.carrier import Running
     from hermes_exec.execute import Words
     from hermes_exec.link.call import Call
@@ -32,7 +33,14 @@ class Pty:
     megabytes are on their way. Leaving ``async with`` closes it, unless it was detached.
     """
 
-    def __init__(self, link: Link, name: str, command: Sequence[Words], size: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        link: Link,
+        name: str,
+        command: Sequence[Words],
+        size: tuple[int, int],
+        account: Account | None = None,
+    ) -> None:
         self.name = name
         """What ``attach`` finds it by, from every client of the same guest."""
         self._link = link
@@ -40,12 +48,15 @@ class Pty:
         self._shown: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
         self._dropping = False
+        self._bytes = 0
+        self._account = account
         fields = {"name": name, "rows": size[0], "cols": size[1]}
         self._call: Call = link.call("pty.attach", fields, self)
-        self._call.answer.add_done_callback(lambda _: self._wake.set())
+        self._call.answer.add_done_callback(self._ended)
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
         """Take bytes from the link; they are used up when they are read."""
+        self._bytes += len(data)
         if self._dropping:
             call.consumed(channel, len(data))
         else:
@@ -157,6 +168,17 @@ class Pty:
             if error is None:
                 raise
 
+    def _ended(self, answer: asyncio.Future[dict[str, Any]]) -> None:
+        """Tell of its end, unless it was detached from: then it goes on unseen."""
+        self._wake.set()
+        if self._account is None:
+            return
+        try:
+            if not answer.result().get("detached"):
+                self._account.ended(execute.result_of(answer.result(), self._command, None), self._bytes, 0)
+        except (HermesError, asyncio.CancelledError) as error:
+            self._account.failed(error, self._bytes, 0)
+
     async def answered(self) -> None:
         """Return once the guest has looked at the request to attach; raises what it has against it."""
         await self._link.request("pty.list", {})
@@ -164,7 +186,7 @@ class Pty:
             raise execute.error_of(self._call.answer.result(), (self.name,))
 
 
-async def link_pty(
+async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are many
     link: Link,
     argv: Sequence[Words] | None = None,
     *,
@@ -174,6 +196,7 @@ async def link_pty(
     cwd: str | os.PathLike[str] | None = None,
     name: str = "",
     keep_s: float = 0.0,
+    account: Account | None = None,
 ) -> Pty:
     """Start a program on a new PTY; returns once it runs.
 
@@ -187,6 +210,7 @@ async def link_pty(
         name: what others attach by; a random one, if left out.
         keep_s: seconds that it lives on with nobody attached, its client's end included, and that its
             exit status waits for somebody to ask; 0: it ends with its client.
+        account: what shall be told of its end.
 
     Raises:
         UsageError: no such folder, or an impossible size; nothing ran.
@@ -206,7 +230,7 @@ async def link_pty(
         fields["cwd"] = execute.encode(cwd)
     command = argv or _LOGIN_SHELL
     start = link.call("pty", fields)
-    pty = Pty(link, name, command, (0, 0))
+    pty = Pty(link, name, command, (0, 0), account)
     try:
         answer = await asyncio.shield(start.answer)
     except asyncio.CancelledError:

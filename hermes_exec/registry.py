@@ -11,7 +11,7 @@ import difflib
 import importlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
 
@@ -48,6 +48,10 @@ BUILT_INS = {
         "hermes_exec_backends.singularity:SingularityBackend",
         extra="singularity",
     ),
+    "bubblewrap": BuiltIn(
+        "hermes_exec_backends.profiles.bubblewrap:BubblewrapProfile",
+        "hermes_exec_backends.bubblewrap:BubblewrapBackend",
+    ),
     "modal": BuiltIn(
         "hermes_exec_backends.profiles.modal:ModalProfile",
         "hermes_exec_backends.modal:ModalBackend",
@@ -60,10 +64,8 @@ BUILT_INS = {
     ),
     "slurm": BuiltIn("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
 }
-ALIASES = {"shell": "local", "apptainer": "singularity"}
+ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
 """Other words for a type; as firmly ours as the types themselves."""
-RESERVED = frozenset({"bubblewrap"})
-"""Names that are kept for us, though this version has nothing behind them."""
 
 
 def profile_model(type_name: str) -> type[Profile]:
@@ -92,6 +94,24 @@ def backend_class(type_name: str) -> type[Backend]:
     return cast("type[Backend]", _find(type_name, BACKENDS, Backend))
 
 
+def confinement_of(policy: str, **options: Any) -> Any:
+    """What a sandbox on this machine has to be made of to be under the policy of this name, and its limits.
+
+    Policies stand above the backends that enforce them, so this is how a backend asks for one; the options are
+    those of ``hermes_exec_policies.confine.confinement``.
+
+    Raises:
+        ConfigError: there is no such policy.
+        Unsupported: one of its rules cannot be enforced here, or no policies are installed.
+    """
+    module, _, name = POLICIES.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise Unsupported(f"the policy {policy!r} cannot be looked up: {error}", remedy="install it again") from error
+    return make(policy, **options)
+
+
 def known_types() -> list[str]:
     """Every type that a profile can have, sorted, without aliases. Reads the metadata of what is installed.
 
@@ -108,7 +128,7 @@ def canonical(type_name: str) -> str:
 
 def is_ours(type_name: str) -> bool:
     """Whether the name is built in, so that no plugin can have it. Reads nothing of what is installed."""
-    return canonical(type_name) in BUILT_INS or type_name in RESERVED
+    return canonical(type_name) in BUILT_INS
 
 
 def sdk_missing(type_name: str, error: ImportError) -> HermesError:
@@ -126,8 +146,6 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
     name = canonical(type_name)
     if name in BUILT_INS:
         return _built_in(name, group)
-    if name in RESERVED:
-        raise _not_in_this_version(name)
     plugin = _plugins(group).get(name)
     if plugin is not None:
         return _plugin(plugin, base)

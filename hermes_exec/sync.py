@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import hermes_exec
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
-from hermes_exec.face import Face, Iteration
+from hermes_exec.face import Face, Iteration, Within
 from hermes_exec.portal import portal
 
 if TYPE_CHECKING:
@@ -39,11 +39,10 @@ if TYPE_CHECKING:
         ConfigError,
         Event,
         Exit,
+        Fate,
         FileInfo,
         HermesError,
-        Lease,
         Limits,
-        Orchestrator,
         OutcomeUnknown,
         PlaceError,
         PlaceGone,
@@ -72,6 +71,10 @@ if TYPE_CHECKING:
     from hermes_exec.joblog import LogStream
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.limits import Enforcement
+    from hermes_exec.orchestrator.lease import Lease as AsyncLease
+    from hermes_exec.orchestrator.orchestrator import Orchestrator as AsyncOrchestrator
+    from hermes_exec.orchestrator.orchestrator import PoolStatus
+    from hermes_exec.orchestrator.recovery import Recovered as AsyncRecovered
     from hermes_exec.pty import Pty as AsyncPty
     from hermes_exec.ptystatus import PtyStatus
     from hermes_exec.session import Session as AsyncSession
@@ -87,6 +90,7 @@ __all__ = [
     "ConfigError",
     "Event",
     "Exit",
+    "Fate",
     "FileInfo",
     "Files",
     "Forward",
@@ -103,6 +107,7 @@ __all__ = [
     "ProtocolError",
     "Pty",
     "Receiver",
+    "Recovered",
     "Result",
     "Session",
     "ShellState",
@@ -916,6 +921,220 @@ class Forward(Face):
     ) -> None:
         """Close it."""
         self.close()
+
+
+class Orchestrator(Face):
+    """Hands out terminals: ``with orchestrator.terminal("build", key="alice") as terminal``.
+
+    Use it with ``with``, from any number of threads. Each terminal is had by one caller alone; what it was used
+    for is gone before somebody else gets the place.
+    """
+
+    __slots__ = ()
+    _core: AsyncOrchestrator
+
+    def __init__(
+        self,
+        pools: Mapping[str, Pool | str] | None = None,
+        *,
+        limits: Mapping[str, int] | None = None,
+        limit: int = 64,
+        check_every_s: float = 30.0,
+        check_limit_s: float = 10.0,
+        recover: Literal["attach", "reap", "leave"] = "attach",
+    ) -> None:
+        """Prepare it; nothing is opened before ``start``.
+
+        Args:
+            pools: what each profile's name stands for: a Pool, or a target. A name that is not in here is
+                itself taken as a profile of the configuration, or as a target.
+            limits: the most terminals of each place (``Pool.place``, or the target).
+            limit: the same for places that are not in there.
+            check_every_s: seconds between two looks at every terminal.
+            check_limit_s: seconds within which a terminal has to answer, twice missed, to count as well.
+            recover: what is done about terminals of orchestrators that died: ``attach`` ends what they ran
+                beside jobs, and gives those that have jobs in ``recovered``; ``reap`` leaves the jobs to
+                `hermes-exec jobs`; ``leave`` touches nothing.
+
+        Raises:
+            UsageError: a number makes no sense.
+        """
+        door = portal()
+        super().__init__(
+            door,
+            door.do(
+                lambda: hermes_exec.Orchestrator(
+                    pools,
+                    limits=limits,
+                    limit=limit,
+                    check_every_s=check_every_s,
+                    check_limit_s=check_limit_s,
+                    recover=recover,
+                )
+            ),
+        )
+
+    @property
+    def recovered(self) -> list[Recovered]:
+        """What dead orchestrators had left when this one started."""
+        return [Recovered(self._portal, core) for core in self._core.recovered]
+
+    def start(self) -> None:
+        """Settle what dead orchestrators left, then begin to fill the pools, which is not waited for.
+
+        A place that is out of reach delays it by 20 s at most.
+
+        Raises:
+            ConfigError: no record can be kept; nothing was opened.
+        """
+        self._portal.call(self._core.start())
+        self._portal.leftovers.hold(self._core, self, "the orchestrator")
+
+    def lease(self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None) -> Lease:
+        """Wait for a terminal of one's own.
+
+        Args:
+            profile: the name of a pool, or of a profile, or a target.
+            key: on whose behalf. Within a key, first come is first served; the keys take turns.
+            hold_s: seconds after which it is closed, whatever runs on it; as the pool says if left out.
+            wait_s: seconds to wait for it at most.
+
+        Raises:
+            PlaceUnavailable: none became free in time, or it cannot be opened; nothing ran.
+            Closed: the orchestrator is not open.
+        """
+        return Lease(self._portal, self._portal.call(self._core.lease(profile, key=key, hold_s=hold_s, wait_s=wait_s)))
+
+    def terminal(
+        self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None
+    ) -> Within[Terminal]:
+        """Have a terminal for the length of a ``with``; arguments and errors are those of ``lease``."""
+        return Within(self._portal, self._core.terminal(profile, key=key, hold_s=hold_s, wait_s=wait_s), Terminal)
+
+    def status(self) -> dict[str, PoolStatus]:
+        """How each pool is now."""
+        return self._portal.do(self._core.status)
+
+    def drain(self, timeout_s: float = 30.0) -> int:
+        """Hand out nothing more, wait up to ``timeout_s`` for what is held, then stop that, and close everything.
+
+        Who still waits gets Closed. What is cut short is stopped, and says so; jobs go on. Gives how many
+        leases were cut short. Safe to call twice.
+        """
+        self._portal.leftovers.drop(self._core)
+        return self._portal.call(self._core.drain(timeout_s))
+
+    def close(self) -> None:
+        """Stop what runs, but jobs, and close everything. Safe to call twice."""
+        self._portal.leftovers.drop(self._core)
+        self._end(self._core.close())
+
+    def __enter__(self) -> Self:
+        """Start it."""
+        self._portal.call(self._core.__aenter__())
+        self._portal.leftovers.hold(self._core, self, "the orchestrator")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; ``drain`` first where what is held shall come to its end."""
+        self.close()
+
+
+class Lease(Face):
+    """The right to use a terminal alone. Made by ``Orchestrator.lease``; leave its ``with`` to give it back.
+
+    It ends by ``release``, when its time is over, when the terminal is found ill, or when the orchestrator
+    closes. After that, calls of the terminal raise Closed.
+    """
+
+    __slots__ = ()
+    _core: AsyncLease
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        return self._core.key
+
+    @property
+    def over(self) -> str:
+        """Why it is over; empty while it holds."""
+        return self._core.over
+
+    @property
+    def terminal(self) -> Terminal:
+        """What was handed out."""
+        return Terminal(self._portal, self._core.terminal)
+
+    @property
+    def profile(self) -> str:
+        """The name of its pool."""
+        return self._core.profile
+
+    def extend(self, hold_s: float | None) -> None:
+        """Let it last ``hold_s`` seconds from now on; None for as long as it is wanted.
+
+        Raises:
+            Closed: it is over, and why.
+        """
+        self._portal.do(lambda: self._core.extend(hold_s))
+
+    def release(self) -> None:
+        """Give the terminal back. It is closed, or cleaned for the next one, in the background. Safe to call twice."""
+        self._portal.call(self._core.release())
+
+    def __enter__(self) -> Self:
+        """The lease itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release it."""
+        self._end(self._core.__aexit__(kind, error, trace))
+
+
+class Recovered(Face):
+    """One terminal that a dead orchestrator had open. What ran on it beside jobs has an unknown outcome."""
+
+    __slots__ = ()
+    _core: AsyncRecovered
+
+    @property
+    def profile(self) -> str:
+        """The profile."""
+        return self._core.profile
+
+    @property
+    def key(self) -> str:
+        """Whom it was handed out to."""
+        return self._core.key
+
+    @property
+    def target(self) -> str:
+        """The target."""
+        return self._core.target
+
+    @property
+    def fate(self) -> Fate:
+        """The fate."""
+        return self._core.fate
+
+    @property
+    def jobs(self) -> tuple[JobStatus, ...]:
+        """Running, or ended and not pruned yet."""
+        return self._core.jobs
+
+    @property
+    def lease(self) -> Lease | None:
+        """The terminal, if it was attached; release it when it is not wanted any more."""
+        return None if (core := self._core.lease) is None else Lease(self._portal, core)
+
+    @property
+    def note(self) -> str:
+        """Why, where that is not plain."""
+        return self._core.note
 
 
 def open(

@@ -44,6 +44,26 @@ class Wrapper(Backend):
         outside = self.outer.target
         return self.own_target if outside == "local" else f"{self.own_target}+{outside}"
 
+    @property
+    def guarded(self) -> bool:
+        """As in the place outside."""
+        return self.outer.guarded
+
+    @property
+    def far(self) -> bool:
+        """As far as the place outside."""
+        return self.outer.far
+
+    @property
+    def own_place(self) -> str:
+        """What ``enter`` created, as a part of ``place``; without a ``+``."""
+        return ""
+
+    @property
+    def place(self) -> str:
+        """What was created here, and in the places outside."""
+        return f"{self.own_place}+{self.outer.place}".rstrip("+")
+
     @classmethod
     def from_profile(cls, profile: Profile) -> Backend:
         """Inside of this machine."""
@@ -76,6 +96,7 @@ class Wrapper(Backend):
     async def open(self) -> None:
         """Open the place outside, then this one; an error names the one that failed as its ``place``."""
         self.outer.lease_s = self.lease_s
+        self.outer.returning, self.outer.adopting = self.returning, self.adopting
         try:
             await self.outer.open()
         except HermesError as error:
@@ -161,6 +182,11 @@ class Prepared(Wrapper):
     def target(self) -> str:
         """That of the place itself."""
         return self.outer.target
+
+    @property
+    def place(self) -> str:
+        """That of the place itself."""
+        return self.outer.place
 
     @property
     def pythons(self) -> Sequence[str]:

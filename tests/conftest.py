@@ -8,8 +8,10 @@ import signal
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import settings
 
 from tests.rigs import columns
+from tests.rigs.breadth import WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -19,6 +21,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+settings.register_profile("plain", max_examples=20)
+if not WHOLE:
+    settings.load_profile("plain")
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -45,7 +50,7 @@ def require_part(part: str, reason: str = "", *, usable: bool | None = None) -> 
 
 def require_engines() -> None:
     """Skip what starts engines (dockerd, Slurm, Apptainer) where the whole suite was asked for without provisioning."""
-    if os.environ.get("HERMES_DEV_ENGINES") == "off":
+    if not WHOLE:
         pytest.skip("starts an engine. Try: ./dev test --provision, or name this test")
 
 

@@ -29,15 +29,16 @@ def install(name: str) -> Path:
 class Peer:
     """A peer's process, which runs a command for each line that it is given."""
 
-    def __init__(self, name: str, home: str) -> None:
+    def __init__(self, name: str, home: str, place: str = "", *words: str, **variables: str) -> None:
+        """Start it: its own ``place`` of commands, with ``words`` for its script and ``variables``."""
         self.name = name
-        script = _HERE / f"serve_{name.replace('-', '_')}.py"
+        script = _HERE / f"serve_{'_'.join(filter(None, (name.replace('-', '_'), place)))}.py"
         self._process = subprocess.Popen(
-            [str(install(name)), "-I", str(script)],
+            [str(install(name)), "-I", str(script), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PATH": "/usr/bin:/bin", "HOME": home, "MSWEA_SILENT_STARTUP": "1"},
+            env={"PATH": "/usr/bin:/bin", "HOME": home, "MSWEA_SILENT_STARTUP": "1", **variables},
             text=True,
         )
 

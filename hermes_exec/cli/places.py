@@ -75,10 +75,10 @@ def settings() -> Settings:
     return found
 
 
-def planned(on: str | None, place: str = "") -> Plan:
+def planned(on: str | None, place: str | None = None) -> Plan:
     """What there is to know about a place before it is opened; its secrets are kept from now on.
 
-    ``place`` is what ``open`` once created there, to be found again.
+    ``place`` is what ``open`` once created there, to be found again; empty if that was nothing.
 
     Raises:
         ConfigError: the target or the configuration is wrong.

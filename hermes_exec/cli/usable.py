@@ -50,7 +50,10 @@ class Kind:
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add one of the commands to the application."""
-    app.command(name, short_help=summary)({"backends": backends, "doctor": doctor}[name])
+    if name == "backends":
+        app.command(name, short_help=summary)(backends)
+    else:
+        app.command(name, short_help=summary)(doctor)
 
 
 def backends(

@@ -15,7 +15,7 @@ from hermes_exec import registry
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
@@ -94,8 +94,10 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
     place = _place(error["loc"])
     kind = error["type"]
     if kind == "extra_forbidden":
-        known = model.model_fields if len(error["loc"]) == 1 else ()
-        return unknown_key(str(error["loc"][0]), known) if known else f"unknown key {place!r}"
+        *above, key = error["loc"]
+        known = _fields(model, above)
+        told = unknown_key(str(key), known) if known else f"unknown key {place!r}"
+        return f"{_place(tuple(above))!r}: {told}" if above and known else told
     if kind == "missing":
         return f"{place!r} is missing"
     if kind == "value_error":
@@ -105,6 +107,16 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:
     if expected:
         return f"{place!r} should be {expected}, not {_kind(error['input'])}"
     return f"{place!r} {error['msg'].removeprefix('Input ')}"
+
+
+def _fields(model: type[BaseModel], above: Sequence[int | str]) -> Iterable[str]:
+    """The keys of the table at a place below ``model``; empty where it is no model's."""
+    for key in above:
+        field = model.model_fields.get(str(key))
+        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            return ()
+        model = field.annotation
+    return model.model_fields
 
 
 def _joined(place: str, said: str) -> str:

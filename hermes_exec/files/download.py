@@ -12,7 +12,7 @@ from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.info import TransferReport
 from hermes_exec.files.requests import Path, Requests, Stream, encode, field
 from hermes_exec.files.transfer import Arrived, Meter, Options, into_folder
-from hermes_exec.guest import filetransfer
+from hermes_exec.guest import filelent, filetransfer
 from hermes_exec.guest.fileput import Replacement
 from hermes_exec.guest.filesafe import PERMISSIONS, Refused, make_folders_above, sha256, write_all
 from hermes_exec.guest.fileunpack import Receiver
@@ -42,6 +42,13 @@ class Target:
             if self._digest is not None:
                 self._digest.update(piece)
             self.size += len(piece)
+
+    def borrow(self, lent: tuple[int, ...], size: int) -> bool:
+        """Have the kernel copy the whole file, if that is possible."""
+        if not filelent.copied(lent, self._new.fd, size):
+            return False
+        self._digest, self.size = None, size
+        return True
 
     def commit(self, told: bytes, mode: int, mtime: int) -> None:
         """All is there: compare the hash, and put it in its place."""
@@ -80,7 +87,8 @@ class Download:
         try:
             if is_tree:
                 return await self._tree(head[size:], meter)
-            return await self._file(head[size:], meter, mode, mtime)
+            lent = total_bytes if kind == b"n" else None
+            return await self._file(head[size:], meter, mode, mtime, lent)
         except Refused as error:
             reason = f"{error} (refused on this side)"
             state = _PARTLY if is_tree else _AS_BEFORE
@@ -99,7 +107,7 @@ class Download:
         failures.check(answer, _WHAT, self._shown, state=state)
         return answer
 
-    async def _file(self, first: bytes, meter: Meter, mode: int, mtime: int) -> TransferReport:
+    async def _file(self, first: bytes, meter: Meter, mode: int, mtime: int, lent: int | None) -> TransferReport:
         goal = into_folder(self._local, self._source)
         options = self._options
         target = await self._hand.do(Target, goal, parents=options.parents, verify=options.verify)
@@ -109,12 +117,24 @@ class Download:
             await self._hand.do(target.write, pieces)
             meter.at(target.size, 0)
 
+        if lent is not None:
+            first = await self._borrow(first, target, lent)
         await take([first])
         await self._stream.each(take)
         answer = await self._answer(_AS_BEFORE)
         await self._hand.do(target.commit, field(answer, "sha256", bytes), mode, mtime)
         meter.at(target.size, 1)
         return TransferReport(1, target.size)
+
+    async def _borrow(self, first: bytes, target: Target, size: int) -> bytes:
+        """Take a file that is lent, or say that it is to be sent after all; gives what came of that by now."""
+        while len(first) < filetransfer.LENT.size and (more := await self._stream.take()):
+            first += more
+        lent = filetransfer.LENT.unpack_from(first.ljust(filetransfer.LENT.size, b"\0"))
+        taken = await self._hand.do(target.borrow, lent, size)
+        await self._stream.call.write(b"\0" if taken else b"\1")
+        self._stream.call.write_eof()
+        return first[filetransfer.LENT.size :]
 
     async def _tree(self, first: bytes, meter: Meter) -> TransferReport:
         receiver = await self._hand.do(self._open)
@@ -151,6 +171,7 @@ async def download(
     arguments: dict[str, Any] = {
         "verify": options.verify,
         "totals": options.progress is not None and plan is None,
+        "near": requests.near and options.progress is None and plan is None,
         "ignore": list(options.ignore),
     }
     if plan is not None:

@@ -120,6 +120,11 @@ class Requests:
         self._link = link
         self._cwd = b"" if cwd is None else os.fsencode(cwd)
 
+    @property
+    def near(self) -> bool:
+        """Whether open files can be lent to the place, and by it."""
+        return self._link.near
+
     @contextlib.asynccontextmanager
     async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncGenerator[Stream]:
         """An operation with streams; leaving it by an exception ends the operation, and waits for that."""

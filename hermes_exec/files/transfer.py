@@ -110,7 +110,7 @@ class Meter:
             self._progress(done_bytes, max(total_bytes, done_bytes), done_files, max(total_files, done_files))
 
 
-def enough(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 2) -> list[bytes]:
+def enough(blocks: Iterable[bytes], size: int = LOCAL_CHUNK // 8) -> list[bytes]:
     """The next blocks, about ``size`` bytes; none at the end."""
     taken: list[bytes] = []
     length = 0

@@ -13,7 +13,7 @@ from hermes_exec.files import failures
 from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.requests import Path, Requests, Stream, encode
 from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
-from hermes_exec.guest import fileput, filescan, filetree
+from hermes_exec.guest import filelent, fileput, filescan, filetree
 from hermes_exec.guest.filesafe import CHUNK, sha256
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _PIECES = 8
 _WHAT = "cannot upload to"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-RESUMABLE = 8 << 20
-"""Bytes from which on a single file's upload looks for what an earlier one left behind."""
+RESUMABLE = filelent.WORTH
+"""Bytes from which on a single file's upload looks for what an earlier one left behind, and lends the file."""
 _AS_BEFORE = "the destination is as it was"
 _PARTLY = "what arrived before it is there, whole; the rest is as it was"
 
@@ -118,13 +118,14 @@ async def _send_file(
         "parents": options.parents,
         "verify": options.verify,
         "resume": size >= RESUMABLE,
+        "near": filelent.loan(source.fd) if requests.near and options.progress is None else None,
     }
     meter = Meter(options.progress, size, 1)
     async with requests.stream("put", destination, **arguments) as stream:
-        if size >= RESUMABLE:
-            await _agree(stream, hand, source)
+        taken = size >= RESUMABLE and await _agree(stream, hand, source)
         try:
-            await _send_content(stream, hand, source, meter, options)
+            if not taken:
+                await _send_content(stream, hand, source, meter, options)
         except OSError as error:
             raise failures.local_failure("cannot read", "the file", error, state=_AS_BEFORE) from None
         answer = await stream.call.result()
@@ -133,13 +134,19 @@ async def _send_file(
     return Arrived(1, size, [], []).report(_WHAT, shown, options.links)
 
 
-async def _agree(stream: Stream, hand: Hand, source: Source) -> None:
-    """Choose where to begin: after what an earlier upload left there, if this file begins with that."""
+async def _agree(stream: Stream, hand: Hand, source: Source) -> bool:
+    """Choose where to begin: after what an earlier upload left there, if this file begins with that.
+
+    True: nothing is to be sent, since the place has taken the file itself.
+    """
     offer = await stream.head(fileput.OFFER.size)
     if len(offer) == fileput.OFFER.size:
         size, told = fileput.OFFER.unpack(offer)
+        if told == filelent.TAKEN:
+            return True
         start = await hand.do(source.skip_if_same, min(size, source.info.st_size), told)
         await stream.call.write(fileput.START.pack(start))
+    return False
 
 
 async def _send_content(stream: Stream, hand: Hand, source: Source, meter: Meter, options: Options) -> None:

@@ -70,8 +70,8 @@ class Home:
             return {MEMORY: "memory.limit_in_bytes", PROCESSES: "pids.max", CPU: "cpuacct.usage"}[kind]
         return {MEMORY: "memory.max", PROCESSES: "pids.max", CPU: "cpu.stat"}[kind]
 
-    def works(self, kinds: "list[str]", name: str) -> bool:
-        """Whether a group can be made here, has the files of these kinds, and takes a process in."""
+    def works(self, kinds: "list[str]", name: str, *, joins: bool = True) -> bool:
+        """Whether a group can be made here, has the files of these kinds, and takes a process in, if it ``joins``."""
         path = "{}/{}".format(self.folder, name)
         try:
             os.mkdir(path)
@@ -81,7 +81,7 @@ class Home:
             for kind in kinds:
                 if not os.access("{}/{}".format(path, self.file(kind)), os.R_OK if kind == CPU else os.W_OK):
                     return False
-            return _can_join(path + "/cgroup.procs")
+            return not joins or _can_join(path + "/cgroup.procs")
         finally:
             remove(path)
 
@@ -134,22 +134,25 @@ def _handing_on(own: str, mount: str) -> "str | None":
         folder = os.path.dirname(folder)
 
 
-def find() -> "dict[str, Home]":
-    """Where groups for memory, processes and CPU time can be made, as far as they can."""
+def find(*, joins: bool = True) -> "dict[str, Home]":
+    """Where groups for memory, processes and CPU time can be made, as far as they can.
+
+    Whether a process can be put into them is found by forking one, which a process with threads must not do.
+    """
     homes: "dict[str, Home]" = {}
     probe = prefix() + "probe"
     for controllers, root, mount in _mounts():
         own = _own(controllers, root, mount)
         if controllers:
             for kind, controller in _CONTROLLERS.items():
-                if controller in controllers and kind not in homes and Home(1, own).works([kind], probe):
+                if controller in controllers and kind not in homes and Home(1, own).works([kind], probe, joins=joins):
                     homes[kind] = Home(1, own)
             continue
         above = _handing_on(own, mount)
-        if above is not None and Home(2, above).works([MEMORY, PROCESSES, CPU], probe):
+        if above is not None and Home(2, above).works([MEMORY, PROCESSES, CPU], probe, joins=joins):
             homes = dict.fromkeys((MEMORY, PROCESSES, CPU), Home(2, above))
             break
-        if Home(2, own).works([CPU], probe):
+        if Home(2, own).works([CPU], probe, joins=joins):
             homes[CPU] = Home(2, own)
     for folder in {home.folder for home in homes.values()}:
         _sweep(folder)

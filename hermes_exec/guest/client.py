@@ -6,16 +6,15 @@ new connection needs to go on is in the client, so a cut at any byte loses and r
 """
 
 from . import wire
-from .inlet import Inlet
-from .loan import LendingOutlet
-from .outlet import Outlet
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
     from .connection import Connection
+    from .inlet import Inlet
     from .loop import Timer
+    from .outlet import Outlet
     from .server import Server
 
 
@@ -34,24 +33,21 @@ class Request:
         self.answer: "bytes | None" = None
         self.cancel: "Callable[[], None]" = lambda: None
 
-    def outlet(self, channel: int, *, bulk: bool = False) -> Outlet:
+    def outlet(self, channel: int, *, bulk: bool = False) -> "Outlet":
         """A new stream towards the client; a pipe that may carry much (``bulk``) can be lent to it."""
         client = self.client
-        if bulk and client.near:
-            outlet: "Outlet" = LendingOutlet(client, self.number, channel)
-        else:
-            outlet = Outlet(client.server.loop, client.ready, self.number, channel)
+        outlet = client.server.new_outlet(client, self.number, channel, bulk)
         self.outlets[channel] = outlet
         if client.connection is None:
             outlet.spool_to(client.server.spool_folder)
         return outlet
 
-    def expect_input(self) -> Inlet:
+    def expect_input(self) -> "Inlet":
         """A new stream from the client, whose descriptor is not there yet."""
-        self.inlet = Inlet(self.client.server.loop, self._credit)
+        self.inlet = self.client.server.new_inlet(self.client.server.loop, self._credit)
         return self.inlet
 
-    def open_inlet(self, fd: int) -> Inlet:
+    def open_inlet(self, fd: int) -> "Inlet":
         """A new stream from the client to ``fd``, which then belongs to the stream."""
         inlet = self.expect_input()
         inlet.write_to(fd)
@@ -131,7 +127,7 @@ class Client:
         """Tell something that nobody asked for; lost while nobody is connected."""
         self.control(wire.EVENT, 0, request, wire.pack(event))
 
-    def ready(self, outlet: Outlet) -> None:
+    def ready(self, outlet: "Outlet") -> None:
         """An outlet has something to send."""
         if self.connection is not None and not outlet.queued:
             self.connection.data(outlet)

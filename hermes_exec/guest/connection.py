@@ -9,8 +9,7 @@ import struct
 from _collections import deque
 
 from . import wire
-from .loan import LendingOutlet
-from .outlet import enlarge
+from .plumbing import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 _SMALL = 16 << 10  # a large buffer for a small read costs more than the read
 _ATTACH_S = 60.0
 _BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
+_REST_S = 0.001  # a megabyte lasts longer, and to be woken for each page that is taken costs more than to write it
 
 
 class Connection:
@@ -47,7 +47,7 @@ class Connection:
         self.on_closed: "Callable[[], None]" = lambda: None
         os.set_blocking(fd_in, False)
         os.set_blocking(fd_out, False)
-        enlarge(fd_out)
+        self._large = enlarge(fd_out)
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
@@ -211,11 +211,22 @@ class Connection:
                 return
             if self._keep_rest(parts, done):
                 self._blocked = True
-                self._loop.on_write(self._out, self.flush)
+                self._wait_for_room()
                 return
         if self._blocked and self._open:
             self._blocked = False
             self._loop.ignore_write(self._out)
+
+    def _wait_for_room(self) -> None:
+        if self._large:
+            self._loop.ignore_write(self._out)
+            self._loop.call_later(_REST_S, self._write_on)
+        else:
+            self._write_on()
+
+    def _write_on(self) -> None:
+        if self._open:
+            self._loop.on_write(self._out, self.flush)
 
     def _keep_rest(self, parts: "list[bytes | memoryview]", done: int) -> bool:
         for index, part in enumerate(parts):
@@ -230,5 +241,5 @@ def _tell_outlet(outlet: "Outlet", kind: int, payload: bytes) -> None:
     """What the reader of a stream says of it."""
     if kind == wire.CREDIT:
         outlet.consumed(wire.OFFSET.unpack(payload)[0])
-    elif isinstance(outlet, LendingOutlet):
+    else:
         outlet.returned(*wire.RETURNED.unpack(payload))

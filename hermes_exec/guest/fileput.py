@@ -6,6 +6,7 @@ import os
 import stat
 import struct
 
+from . import filelent
 from .filesafe import BUFFER, FOLDER, NEW, PERMISSIONS, Refused, make_folders, read_up_to, sha256, write_all
 from .filetree import DIGEST
 from .filewrite import TEMPORARY
@@ -181,6 +182,10 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
         size = arguments["size"]
         if resumable:
             new.resume()
+            if arguments["near"] and filelent.copied(arguments["near"], new.fd, size):
+                write_all(fd_out, OFFER.pack(size, filelent.TAKEN))
+                _name(new, arguments)
+                return
             start, so_far = _agree(new.fd, size, fd_in, fd_out)
             digest = so_far if verify else None
             size -= start
@@ -189,14 +194,18 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
         receive(fd_in, new.fd, size, digest)
         if verify and digest is not None and read_up_to(fd_in, DIGEST) != digest.digest():
             raise Refused("the content does not have the hash that came with it")
-        os.fchmod(new.fd, arguments["mode"] & PERMISSIONS)
-        os.utime(new.fd, ns=(arguments["mtime"], arguments["mtime"]))
-        new.commit()
+        _name(new, arguments)
     except BrokeOff:
         keep = resumable
         raise
     finally:
         new.close(keep=keep)
+
+
+def _name(new: Replacement, arguments: "dict[str, Any]") -> None:
+    os.fchmod(new.fd, arguments["mode"] & PERMISSIONS)
+    os.utime(new.fd, ns=(arguments["mtime"], arguments["mtime"]))
+    new.commit()
 
 
 def _agree(fd: int, size: int, fd_in: int, fd_out: int) -> "tuple[int, Any]":

@@ -6,7 +6,7 @@ import os
 from _collections import deque
 
 from . import fileworker, runner, wire
-from .outlet import enlarge
+from .plumbing import enlarge
 from .tree import TreeKill
 
 TYPE_CHECKING = False
@@ -140,7 +140,7 @@ class Operation:
         self._stopping = False
         self._output = -1
         self._outlet = request.outlet(wire.STDOUT, bulk=True)
-        if arguments["do"] in _WITH_INPUT:
+        if arguments["do"] in _WITH_INPUT or arguments.get("near"):
             request.expect_input()
         request.cancel = self._cancel
         pool.run(self)

@@ -8,6 +8,8 @@ import errno
 import os
 import stat
 
+from . import wire
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -18,7 +20,8 @@ READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 PERMISSIONS = 0o777
 """What is carried of a mode: never setuid, setgid or sticky."""
-CHUNK = 256 << 10
+CHUNK = wire.CHUNK
+"""Bytes that go into one frame."""
 BUFFER = 1 << 20
 """Bytes to read at once into a buffer that is used again: a new one each time costs more than the reading."""
 

@@ -5,8 +5,8 @@ import os
 import stat
 import struct
 
-from . import fileput, filescan, filetree, filework
-from .filesafe import BUFFER, FOLDER, PERMISSIONS, make_folders_above, sha256, write_all
+from . import filelent, fileput, filescan, filetree, filework
+from .filesafe import BUFFER, FOLDER, PERMISSIONS, make_folders_above, read_up_to, sha256, write_all
 from .fileunpack import Receiver
 
 TYPE_CHECKING = False
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 GOT = struct.Struct(">cHqQQ")
-"""Before the content of a download: f or d, mode, mtime in ns; bytes and files, of a folder only if asked."""
+"""Before the content of a download: f or d, or n for a file that is lent (LENT follows); mode, mtime in ns; bytes and
+files, of a folder only if asked."""
+LENT = struct.Struct(">QQQ")
+"""Process, descriptor and inode of a file. The answer is one byte: whether the content is still to be sent."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
@@ -35,7 +38,12 @@ def get(task: "Task") -> "Answer":
             return _send_tree(task, folder)
         if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "neither a file nor a folder")
-        write_all(task.fd_out, GOT.pack(b"f", mode, mtime, info.st_size, 1))
+        lends = task.arguments["near"] and info.st_size >= filelent.WORTH
+        write_all(task.fd_out, GOT.pack(b"n" if lends else b"f", mode, mtime, info.st_size, 1))
+        if lends:
+            write_all(task.fd_out, LENT.pack(*filelent.loan(fd)))
+            if read_up_to(task.fd_in, 1) != b"\1":
+                return {"sha256": b""}
         return _send_file(task, fd)
     finally:
         if fd >= 0:

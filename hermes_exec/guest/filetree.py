@@ -35,7 +35,7 @@ MAX_BLOCK = 2 << 20
 DIGEST = 32
 NO_DIGEST = b"\0" * DIGEST
 _TYPE = stat.S_IFMT(0xFFFF)
-_FULL = 192 << 10
+_FULL = 128 << 10
 _MANY = 1000
 COPY, TOUCH = b"+", b"="
 """In a plan, before the path: send it whole, or its mode and time alone."""

@@ -9,9 +9,10 @@ import _socket
 import os
 import struct
 
-from . import filesafe, filetransfer, runner, wire
+from . import filesafe, filetransfer, wire
 from .fileput import BrokeOff
 from .filework import Task
+from .plumbing import close_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def serve(fd: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    runner.close_above(3)
+    close_above(3)
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
     while True:
         head, ancillary, _, _ = channel.recvmsg(LENGTH.size, _socket.CMSG_SPACE(8), _CLOEXEC)

@@ -6,7 +6,7 @@ from . import shelltext
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any
 
     from .client import Client
 
@@ -29,26 +29,6 @@ def describe(error: OSError) -> str:
     """What failed, and why."""
     why = error.strerror or str(error)
     return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
-
-
-def remove_folder(path: str) -> None:
-    """Remove a folder of ours and all in it, following no link."""
-    for folder, folders, files in os.walk(path, topdown=False):
-        for name in files:
-            _remove(os.unlink, os.path.join(folder, name))
-        for name in folders:
-            _remove(os.rmdir, os.path.join(folder, name))
-    try:
-        os.rmdir(path)
-    except OSError:
-        pass  # never made, or a file came meanwhile: the keeper removes the whole runtime folder
-
-
-def _remove(how: "Callable[[str], None]", path: str) -> None:
-    try:
-        how(path)
-    except FileNotFoundError:
-        pass  # somebody else removes the folder too
 
 
 def default_shell() -> bytes:

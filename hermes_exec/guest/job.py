@@ -5,10 +5,11 @@ import time
 
 from . import runner, tree
 from .command import Command
-from .folders import default_shell, remove_folder, write_file
+from .folders import default_shell, write_file
 from .jobio import Input, Recorder
 from .joblog import Log
 from .loop import now
+from .plumbing import remove_folder
 from .process import Pool, Runner
 
 TYPE_CHECKING = False

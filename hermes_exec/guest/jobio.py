@@ -5,7 +5,7 @@ import os
 
 from . import wire
 from .inlet import Inlet
-from .outlet import enlarge
+from .plumbing import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

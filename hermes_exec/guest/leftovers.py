@@ -15,7 +15,7 @@ import os
 import time
 
 from . import tree
-from .folders import remove_folder
+from .plumbing import remove_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ import os
 import sys
 import time
 
-from . import command, heap, leftovers, native, sessions, tree
+from . import heap, leftovers, native, tree
 from .connection import Connection
-from .folders import remove_folder
 from .loop import Loop, report
-from .runner import close_above
+from .plumbing import close_above, remove_folder
 from .server import Server
 
 TYPE_CHECKING = False
@@ -147,8 +146,13 @@ def _accept(server: Server, door: "_socket.socket") -> None:
     server.loop.on_read(number, handed_over)
 
 
-def main(load_part: "Any", nonce: str) -> None:
-    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is what it writes first."""
+def main(load_part: "Any", nonce: str, guarded: bool) -> None:
+    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is what it writes first.
+
+    A ``guarded`` one, and all that is forked from it, is no file below /proc that its own user may open.
+    """
+    if guarded:
+        native.become_undumpable()
     close_above(2)
     os.write(1, nonce.encode())
     name = os.urandom(8).hex()
@@ -176,8 +180,6 @@ def main(load_part: "Any", nonce: str) -> None:
         loop = Loop()
         server = Server(loop, identity, folder)
         server.load_part = load_part
-        command.install(server)
-        sessions.install(server)
         loop.on_read(door.fileno(), lambda: _accept(server, door))
         fd_in, fd_out = os.dup(0), os.dup(1)
         null = os.open("/dev/null", os.O_RDWR)

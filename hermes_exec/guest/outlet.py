@@ -11,6 +11,7 @@ import fcntl
 import os
 from _collections import deque  # collections itself is slow to import
 
+from .plumbing import enlarge
 from .spool import Spool
 from .wire import CHUNK, WINDOW
 
@@ -20,22 +21,12 @@ if TYPE_CHECKING:
 
     from .loop import Loop
 
-_F_SETPIPE_SZ = 1031
 _FIONREAD = 0x541B
-_BIG_PIPE = 1 << 20
 
 
 def waiting_bytes(fd: int) -> int:
     """Bytes that can be read from a pipe without waiting."""
     return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, b"\0\0\0\0"), "little")
-
-
-def enlarge(fd: int) -> None:
-    """Give a pipe 1 MiB, which doubles its throughput; where that is refused it stays as it is."""
-    try:
-        fcntl.fcntl(fd, _F_SETPIPE_SZ, _BIG_PIPE)
-    except OSError:
-        pass
 
 
 class Outlet:
@@ -75,6 +66,9 @@ class Outlet:
         """Stop reading the descriptor; what was read is still delivered."""
         self._watch(False)
         self._fd = -1
+
+    def returned(self, received: int, consumed: int) -> None:
+        """A pipe that was lent is given back; nothing was."""
 
     def spool_to(self, folder: "Callable[[], str]") -> None:
         """Nobody is connected: keep reading, into a file in ``folder()`` once the window is full."""

@@ -9,7 +9,8 @@ import _socket
 import errno
 import os
 
-from . import runner, wire
+from . import wire
+from .plumbing import close_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _ask(tell: int, host: str, port: int) -> None:
     """In the child: keep nothing of the guest open, so that what it closes is closed."""
     _signal.set_wakeup_fd(-1)
     os.dup2(tell, 3, False)
-    runner.close_above(3)
+    close_above(3)
     try:
         found = _socket.getaddrinfo(host, port, 0, _socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

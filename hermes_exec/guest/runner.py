@@ -12,6 +12,7 @@ import os
 import struct
 
 from . import native, wire
+from .plumbing import close_above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,20 +55,6 @@ def usual_descriptor_limit() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_NOFILE, _usual_limit[0])
-
-
-def close_above(last: int) -> None:
-    """Close every descriptor above ``last``."""
-    try:
-        numbers = [int(name) for name in os.listdir("/proc/self/fd")]
-    except OSError:
-        numbers = list(range(last + 1, 4096))
-    for number in numbers:
-        if number > last:
-            try:
-                os.close(number)
-            except OSError:
-                pass  # the listing's own descriptor, closed already
 
 
 def serve(fd: int) -> None:

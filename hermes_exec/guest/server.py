@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from .client import Request
     from .connection import Connection
+    from .inlet import Inlet
     from .loop import Loop
+    from .outlet import Outlet
 
 
 class Server:
@@ -26,6 +28,8 @@ class Server:
         self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {"stays": self._tell_stays}
         self.parts: "set[str]" = set()
         self.load_part: "Callable[[bytes], Any]"
+        self.new_inlet: "Callable[[Loop, Callable[[int], None]], Inlet]"
+        self.new_outlet: "Callable[[Client, int, int, bool], Outlet]"
         self.clients: "dict[bytes, Client]" = {}
         self.keeps_alive: "list[Callable[[], bool]]" = []
         self.on_idle: "Callable[[], None]" = loop.stop

@@ -9,10 +9,11 @@ from _collections import deque
 
 from . import shelltext, tree
 from .command import drain_all
-from .folders import default_shell, first_state, prepare_folder, remove_folder
+from .folders import default_shell, first_state, prepare_folder
 from .lookout import EXEC, Lookout
 from .orphans import Orphans
 from .outputs import Outputs
+from .plumbing import remove_folder
 from .shell import Shell, complete_state
 from .shelltext import BROKEN, REPLACED, UNREADABLE
 

@@ -1,10 +1,11 @@
 """One live shell process: its FIFO, its pipes and its state on disk. ``session`` decides what it runs."""
 
 import _signal
+import fcntl
 import os
 from _collections import deque
 
-from . import native, runner, shelltext, tree
+from . import inotify, runner, shelltext, tree
 from .outlet import waiting_bytes
 
 TYPE_CHECKING = False
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from .loop import Loop, Timer
 
 _ATOMIC = 4096  # PIPE_BUF on Linux; also, a shell reads a FIFO byte by byte, so longer text goes by file
+_HIGH = 10  # above the numbers that descriptors get in what is started
 _END_S = 0.3  # a shell that was told to end has this long to write its state
 
 
@@ -23,9 +25,9 @@ class Watches:
     note = ""
 
     def __init__(self, loop: "Loop") -> None:
-        self._statuses = native.Touched()
+        self._statuses = inotify.Touched()
         try:
-            self._begun = native.Touched()
+            self._begun = inotify.Touched()
         except OSError:
             self._statuses.close()
             raise
@@ -100,16 +102,21 @@ class Shell:
         self.kept: "set[tree.Process]" = set()
         self._fifo = self._make_fifo()
         self._children = -1
-        null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        login = bool(program[1])
+        # A login shell gets them as 3 and 4; see shelltext.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in outputs] if login else []
         try:
-            self.pid = runner.fork_exec(program[0], self._argv(*program), env, [null, *outputs])
+            fds = [null, null, null, *high] if login else [null, *outputs]
+            self.pid = runner.fork_exec(program[0], self._argv(*program), env, fds)
         except OSError:
             os.close(self._fifo)
             raise
         finally:
-            os.close(null)
+            for fd in (null, *high):
+                os.close(fd)
         if not dialect.bash:
-            self.write(dialect.loop())
+            self.write(dialect.loop(login))
         self._children = tree.children_file(self.pid)
         loop.on_exit(self.pid, self._exited)
 
@@ -119,7 +126,7 @@ class Shell:
         if not self._dialect.bash:
             return [*argv, self.folder.encode() + b"/in"]
         argv += [b"--login"] if login else [b"--norc", b"--noprofile"]
-        return [*argv, b"-c", self._dialect.loop(), name]
+        return [*argv, b"-c", self._dialect.loop(bool(login)), name]
 
     def _make_fifo(self) -> int:
         path = self.folder + "/in"

@@ -57,6 +57,9 @@ printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || :
 """
 
+_SPEAK = "\\exec >&3 2>&4 3>&- 4>&-\n"
+"""What a login shell says before this, such as a message of the day, is no command's output."""
+
 BROKEN = "the command broke the shell's own machinery, so its exit status is not known"
 UNREADABLE = "the new shell could not take over all of the state"
 REPLACED = "an earlier command had broken the shell's own machinery, so the shell was replaced"
@@ -83,9 +86,9 @@ class Dialect:
         self._folder = folder.encode()
         self._variable = b"H" + os.urandom(4).hex().encode()
 
-    def loop(self) -> bytes:
+    def loop(self, login: bool) -> bytes:
         """What the shell runs for the life of a session: bash's argument, or the start of sh's script."""
-        text = _BASH if self.bash else _SH
+        text = (_SPEAK if login else "") + (_BASH if self.bash else _SH)
         return text.encode().replace(b"@DIR@", self._folder).replace(b"@VAR@", self._variable)
 
     def file(self, command: bytes) -> bytes:

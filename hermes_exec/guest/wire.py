@@ -20,8 +20,9 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 WINDOW = 4 << 20
 """Bytes of one stream that may be on the way or waiting for their reader."""
-CHUNK = 256 << 10
-"""Bytes of one DATA frame at most, so that a control frame never waits behind much."""
+CHUNK = (256 << 10) - 14
+"""Bytes of one DATA frame at most: with its header a quarter MiB, which goes into whole pages and whole pieces of
+those who carry it on, and so little that a control frame never waits behind much."""
 MAX_REQUEST = 64 << 20
 """Bytes of one frame towards the guest at most."""
 MAX_REPLY = 8 << 20

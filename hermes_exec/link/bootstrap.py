@@ -2,7 +2,9 @@
 
 The argv is a stub of two lines, so that nothing has to be installed, copied or escaped. Compiled code
 starts faster than source and works only for the very interpreter version that made it; so both are
-sent, unless the place runs our own interpreter.
+sent, unless the place runs our own interpreter. To a place that is far source alone is sent, without
+its comments: a new TCP connection carries 14 KB in its first round trip, which the core just fits, and twice as much
+in the second one.
 """
 
 from __future__ import annotations
@@ -13,18 +15,46 @@ import zlib
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Literal
+
+from hermes_exec.link.lean import lean
+
+Kind = Literal["code", "both", "source"]
+"""What is sent: compiled code, both, or source alone."""
 
 _GUEST = "hermes_exec.guest"
-CORE = (
-    "wire", "heap", "loop", "spool", "outlet", "loan", "inlet", "native", "tree", "runner", "client", "connection",
-    "server", "process", "command", "shelltext", "folders", "orphans", "shell", "polled", "shellcommand", "outputs",
-    "lookout", "session", "sessions", "leftovers", "main",
-)  # fmt: skip
-"""In the order of their imports of each other; the last one is run."""
+CORE = ("wire", "heap", "plumbing", "loop", "native", "tree", "client", "connection", "server", "leftovers", "main")
+"""In the order of their imports of each other; the last one is run and says that a guest is there."""
+
+WORK = "work"
+"""The part that every guest is sent at once: it fits into a second round trip, and is loaded while the word of the
+first is on its way."""
 
 PARTS: dict[str, tuple[str, ...]] = {
+    WORK: (
+        "spool",
+        "outlet",
+        "loan",
+        "inlet",
+        "inotify",
+        "runner",
+        "process",
+        "command",
+        "shelltext",
+        "folders",
+        "orphans",
+        "shell",
+        "polled",
+        "shellcommand",
+        "outputs",
+        "lookout",
+        "session",
+        "sessions",
+        "work",
+    ),
     "files": (
         "filesafe",
+        "filelent",
         "filepatterns",
         "filetree",
         "filewrite",
@@ -42,11 +72,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     "limits": ("cgroups", "rlimits", "confine", "limits"),
     "pty": ("ptyview", "ptyprogram", "pty"),
 }
-"""What is sent on first use: the part's name, and its modules in order; the last one has ``install``."""
+"""What is sent behind it or on first use: the part's name, and its modules in order; the last one has ``install``."""
 
 _STUB = (
     "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
-    "exec(b[:%d]);load(b[%d:]).main(load,%r)"
+    "exec(b[:%d]);load(b[%d:]).main(load,%r,%r)"
 )
 
 
@@ -59,30 +89,37 @@ def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
     return name, marshal.dumps(code), source
 
 
-def _blob(names: tuple[str, ...], *, same_python: bool) -> bytes:
-    modules = tuple(_module(name, with_source=not same_python) for name in names)
+def _blob(names: tuple[str, ...], kind: Kind) -> bytes:
+    modules = tuple(_module(name, with_source=kind != "code") for name in names)
+    magic = importlib.util.MAGIC_NUMBER
+    if kind == "source":
+        magic, modules = b"", tuple((name, b"", lean(source)) for name, _, source in modules)
     # Version 2 of the format is read by every Python since 2.5.
-    blob = marshal.dumps((importlib.util.MAGIC_NUMBER, modules), 2)
-    return blob if same_python else b"z" + zlib.compress(blob)
+    blob = marshal.dumps((magic, modules), 2)
+    return blob if kind == "code" else b"z" + zlib.compress(blob, 9 if kind == "source" else -1)
 
 
 @cache
-def _payload(*, same_python: bool) -> tuple[bytes, int]:
+def _payload(kind: Kind) -> tuple[bytes, int]:
     loader = (Path(__file__).parent.parent / "guest" / "loader.py").read_bytes()
-    return loader + _blob(CORE, same_python=same_python), len(loader)
+    loader = lean(loader) if kind == "source" else loader
+    return loader + _blob(CORE, kind), len(loader)
 
 
-def guest(nonce: str, *, same_python: bool) -> tuple[list[str], bytes]:
-    """The argv without its interpreter, and the bytes to send first, that start a guest."""
-    payload, loader = _payload(same_python=same_python)
+def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], bytes]:
+    """The argv without its interpreter, and the bytes to send first, that start a guest.
+
+    A ``guarded`` one lets nobody of its own user read or change its memory.
+    """
+    payload, loader = _payload(kind)
     size = len(payload)
-    return ["-ISc", _STUB % (size, size, loader, loader, nonce)], payload
+    return ["-ISc", _STUB % (size, size, loader, loader, nonce, guarded)], payload
 
 
 @cache
-def part(name: str, *, same_python: bool) -> bytes:
+def part(name: str, kind: Kind) -> bytes:
     """The payload of the LOAD frame that adds a part to a guest."""
-    return name.encode() + b"\0" + _blob(PARTS[name], same_python=same_python)
+    return name.encode() + b"\0" + _blob(PARTS[name], kind)
 
 
 @cache

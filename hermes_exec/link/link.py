@@ -46,6 +46,8 @@ class Link:
         self.guest: dict[str, Any] = {}
         self.stays = False
         """Once closed: whether the guest goes on, for its jobs or for others."""
+        self.near = backend.near
+        """Whether the place is on this very machine, so that open files can be lent."""
         self._backend = backend
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self._client = os.urandom(16)
@@ -53,14 +55,15 @@ class Link:
         self._cwd = None if cwd is None else os.fsencode(cwd)
         self._lease_s = lease_s
         self._pythons = [python] if python else list(backend.pythons)
-        self._same = backend.same_python and python in {None, *backend.pythons[:1]}
+        same = backend.same_python and python in {None, *backend.pythons[:1]}
+        self._kind: bootstrap.Kind = "code" if same else "source" if backend.far else "both"
         self._python = ""
         self._number = 0
         self._calls: dict[int, Call] = {}
         self._loans = Loans(self._calls, near=backend.near)
         self._attempt: Attempt | None = None
         self._channel: Channel | None = None
-        self._parts = Parts(self.send, same_python=self._same)
+        self._parts = Parts(self.send, self._kind)
         self._receipts = Receipts(self)
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
@@ -75,10 +78,10 @@ class Link:
         reasons: list[str] = []
         for python in self._pythons:
             attempt = Attempt(self)
-            argv, payload = bootstrap.guest(attempt.nonce, same_python=self._same)
+            argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
             self._python = python
             try:
-                await self._connect(attempt, argv, [payload, self._attach(known=False)])
+                await self._connect(attempt, argv, [payload, self._attach(known=False), *self._parts.first()])
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
                 self._log.info("no guest by %s", reasons[-1])

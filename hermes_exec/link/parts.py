@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 class Parts:
     """Which parts the guest has, and which of them we rely on."""
 
-    def __init__(self, send: Callable[[bytes], None], *, same_python: bool) -> None:
+    def __init__(self, send: Callable[[bytes], None], kind: bootstrap.Kind) -> None:
         self._send = send
-        self._same_python = same_python
+        self._kind: bootstrap.Kind = kind
         self._there: set[str] = set()
         self._needed: set[str] = set()
 
@@ -25,7 +25,15 @@ class Parts:
         self._needed.add(part)
         if part not in self._there:
             self._there.add(part)
-            self._send(wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, same_python=self._same_python)))
+            self._send(self._frame(part))
+
+    def _frame(self, part: str) -> bytes:
+        return wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, self._kind))
+
+    def first(self) -> list[bytes]:
+        """What a new guest is sent behind its core."""
+        self._needed.add(bootstrap.WORK)
+        return [self._frame(bootstrap.WORK)]
 
     def told(self, parts: Iterable[str]) -> None:
         """The guest says what it has."""

@@ -25,7 +25,7 @@ class Lease:
     def __init__(self, place: Place, member: Member, key: str, hold_s: float | None) -> None:
         self.member = member
         self.key = key
-        self.over = ""
+        self.over: str = ""
         """Why it is over; empty while it holds."""
         self._place = place
         self._timer: asyncio.TimerHandle | None = None

@@ -63,8 +63,9 @@ class Member:
         plan = await planned(pool)
         before = plan.backend.target
         carrier = await opening.open_carrier(plan)
-        # A place that was created has a name only now, by which it is found again.
-        target = plan.target if plan.backend.target == before else plan.backend.target
+        # What a program describes has no target to be told by, so a place that was created is told by its name.
+        named = callable(pool.target) and plan.backend.target != before
+        target = plan.backend.target if named else plan.target
         member = cls(pool, plan, carrier, journal, Entry(secrets.token_hex(8), profile, "", target))
         try:
             await member.record()
@@ -227,11 +228,16 @@ class Member:
         return cast("Context", vars(self.terminal)["_context"])
 
 
-async def planned(pool: Pool) -> Plan:
-    """What opening a terminal of a pool takes; SDKs are imported in a thread, since that takes seconds."""
+async def planned(pool: Pool, place: str | None = None) -> Plan:
+    """What opening a terminal of a pool takes, or coming back to the ``place`` of one whose orchestrator is dead.
+
+    SDKs are imported in a thread, since that takes seconds.
+    """
 
     def plan(target: str | Backend | None) -> Plan:
-        return opening.plan_of(target, cwd=pool.cwd, env=pool.env, lease_s=pool.lease_s, carrier=pool.carrier)
+        return opening.plan_of(
+            target, cwd=pool.cwd, env=pool.env, lease_s=pool.lease_s, carrier=pool.carrier, place=place
+        )
 
     if callable(pool.target):
         return plan(pool.target())

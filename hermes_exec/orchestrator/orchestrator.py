@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from hermes_exec.orchestrator.lease import Lease
     from hermes_exec.terminal import Terminal
 
-LIMIT = 64
-"""Terminals of one place unless another limit is given."""
 _LONGEST_KEY = 256
 
 
@@ -52,7 +50,7 @@ class Orchestrator:
         pools: Mapping[str, Pool | str] | None = None,
         *,
         limits: Mapping[str, int] | None = None,
-        limit: int = LIMIT,
+        limit: int = 64,
         check_every_s: float = 30.0,
         check_limit_s: float = 10.0,
         recover: Literal["attach", "reap", "leave"] = "attach",

@@ -83,7 +83,7 @@ async def recover(entry: Entry, pool: Pool, *, attach: bool) -> Found | Recovere
         return replace(lost, note="a place without a Python keeps nothing")
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            plan = await planned(pool)
+            plan = await planned(pool, guest.place)
             await plan.backend.open()
             try:
                 return await _settle(entry, guest, plan, attach=attach)

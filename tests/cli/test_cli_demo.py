@@ -13,6 +13,7 @@ import pytest
 
 from hermes_exec.cli.demo import source
 from hermes_exec.errors import PlaceUnavailable
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +53,7 @@ def test_the_bundled_project_is_installed_tested_and_reported(cli: Cli, tmp_path
     assert len(ET.parse(report).getroot().findall("testcase")) == BUNDLED_TESTS
 
 
+@thorough
 def test_it_can_be_run_again_and_leaves_nothing(cli: Cli, temporary: Path) -> None:
     done = cli("--quiet", "demo", "--offline", "--on", "local", "--json")
     assert not list(temporary.iterdir())
@@ -63,6 +65,7 @@ def test_it_can_be_run_again_and_leaves_nothing(cli: Cli, temporary: Path) -> No
     assert all(place[key] > 0 for key in ("open_s", "session_s", "program_s", "job_s"))
 
 
+@thorough
 def test_without_a_network_it_says_so_and_goes_on(cli: Cli) -> None:
     done = cli("demo", "--on", "local", env=NO_INDEX)
     assert done.returncode == 0, done.stderr
@@ -98,6 +101,7 @@ def test_a_package_that_is_not_the_known_one_is_refused(tmp_path: Path) -> None:
         source.verify(sources, {source.PACKAGE: source.PACKAGE_SHA256})
 
 
+@thorough
 @pytest.mark.timeout(180)
 def test_a_real_package_comes_from_the_index(cli: Cli) -> None:
     done = cli("demo", "--on", "local", "--json", env=index_settings())

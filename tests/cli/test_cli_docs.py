@@ -5,6 +5,7 @@ The help in it is renewed by running this file with ``--write``.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -18,8 +19,10 @@ from hermes_exec.cli.app import COMMANDS
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
 BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
+POLICY_COMMANDS = ("list", "show", "explain", "diff", "render", "check", "prove")
 
 
+@functools.cache
 def helped(*words: str) -> str:
     """The help of a command, 80 columns wide."""
     argv = [sys.executable, "-I", "-m", "hermes_exec", *words, "--help"]
@@ -57,7 +60,12 @@ def test_every_command_below_profile_has_help(name: str) -> None:
     assert helped("profile", name).startswith(f"Usage: hermes-exec profile {name}")
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"profile", "shell", "attach"}])
+@pytest.mark.parametrize("name", POLICY_COMMANDS)
+def test_every_command_below_policy_gives_json(name: str) -> None:
+    assert "--json" in helped("policy", name)
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"profile", "policy", "shell", "attach"}])
 def test_json_is_everywhere(name: str) -> None:
     assert "--json" in helped(name)
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import link
 from tests.rigs import apptainer, slurm
+from tests.rigs.killed import Left
 from tests.rigs.sshd import Sshd
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ time = "00:20:00"
 type = "singularity"
 via = "gpu_node"
 image = "{image}"
+[backends.short]
+type = "singularity"
+via = "gpu_node"
+image = "{image}"
+lease_s = 4
 """
 
 
@@ -133,3 +140,18 @@ def test_a_one_line_target_does_the_same(site: Site) -> None:
             return (await terminal.run("echo $SLURM_JOB_PARTITION")).stdout
 
     assert run(work) == b"main\n"
+
+
+def test_a_job_of_a_killed_process_is_found_in_the_same_container_of_the_same_allocation(
+    site: Site, tmp_path: Path
+) -> None:
+    left = Left(tmp_path, site.file, "short")
+    before = site.cluster.jobs()
+    assert len(before) == 1
+    left.ends_as_it_should()
+    assert site.cluster.jobs() == before
+    left.forget()
+    give_up = time.monotonic() + 60
+    while site.cluster.jobs():
+        assert time.monotonic() < give_up, "the allocation did not end"
+        time.sleep(0.1)

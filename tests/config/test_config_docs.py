@@ -24,6 +24,7 @@ from hermes_exec.config.settings import AuditSettings, Limits, LogSettings, Orig
 from hermes_exec.config.spoken import PREFIX, VARIABLES
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
+    BubblewrapProfile,
     DaytonaProfile,
     DockerProfile,
     LocalProfile,
@@ -49,6 +50,7 @@ MODELS: dict[str, type[BaseModel]] = {
             ModalProfile,
             DaytonaProfile,
             SlurmProfile,
+            BubblewrapProfile,
         )
     },
     "limits": Limits,

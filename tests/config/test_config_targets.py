@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hermes_exec import registry
 from hermes_exec.config.targets import parse_target, target_of
 from hermes_exec.errors import ConfigError, Unsupported
 from hermes_exec_backends.profiles import (
@@ -140,9 +141,11 @@ def test_an_unknown_type_is_told_with_the_nearest_one() -> None:
     assert "unknown type 'dokcer'; the nearest known one is 'docker'" in refused("dokcer:x")
 
 
-def test_a_type_that_is_known_but_not_there_is_another_error() -> None:
+def test_a_type_that_is_known_but_not_there_is_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = registry.BuiltIn("hermes_exec_backends.profiles.attic:AtticProfile", "hermes_exec_backends.attic:Attic")
+    monkeypatch.setitem(registry.BUILT_INS, "attic", row)
     with pytest.raises(Unsupported, match="this version has no backend for it"):
-        parse_target("bubblewrap")
+        parse_target("attic")
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from tests.rigs.boxes import Box
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
 
 
+@thorough
 class TestChain(Conformance):
     column = "a place in a place"
 

@@ -14,6 +14,7 @@ import pytest
 from hermes_exec.result import ShellState
 from hermes_exec.testing import Place
 from hermes_exec.testing.place import link, living, marker
+from tests.rigs.breadth import thorough
 from tests.rigs.pythons import OtherPython
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
@@ -41,7 +42,7 @@ def find(version: str) -> str:
     return ""
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=[pytest.param(version, marks=thorough) for version in VERSIONS])
 def place(request: pytest.FixtureRequest) -> Generator[Place]:
     python = find(request.param)
     if not python:

@@ -15,6 +15,7 @@ from hermes_exec.testing.machinery import Machinery
 from hermes_exec.testing.sessions import Sessions
 from hermes_exec.testing.state import State
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -74,6 +75,7 @@ def test_doctor_says_so() -> None:
     assert "max_user_instances" in done.stdout
 
 
+@thorough
 class TestLocalPolled(Sessions, State, Machinery, Input):
     @pytest.fixture
     def backend(self) -> Backend:

@@ -11,11 +11,13 @@ import pytest
 from hermes_exec.testing.sessions import Sessions
 from hermes_exec.testing.state import State
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
 
 
+@thorough
 class Shells(Sessions, State):
     @pytest.fixture
     def backend(self) -> Backend:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.testing.place import until
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker.engine import Engine as Way
@@ -150,8 +150,16 @@ def test_a_running_container_can_be_worked_in_and_is_left_running(run: Any, dock
 
 
 def test_a_container_that_is_not_there_is_told(run: Any, dock: Engine) -> None:
-    with pytest.raises(PlaceUnavailable, match="there is no container 'no-such-container'"):
+    with pytest.raises(PlaceUnavailable, match="there is no container 'no-such-container'") as refused:
         run(open_one(dock, container="no-such-container"))
+    assert not isinstance(refused.value, PlaceGone)  # nothing says that it ever was
+
+
+def test_a_container_that_was_there_before_is_told_to_be_gone(run: Any, dock: Engine) -> None:
+    backend = DockerBackend(dock.profile(container="no-such-container"))
+    backend.returning = True
+    with pytest.raises(PlaceGone, match="there is no container 'no-such-container'"):
+        run(backend.open())
 
 
 def test_a_snapshot_opens_as_a_copy(run: Any, dock: Engine) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tests.rigs.breadth import thorough
+
 if TYPE_CHECKING:
     from hermes_exec.testing import Place
 
 SHELLS = 1000
 
 
+@thorough
 def test_a_shell_that_is_slow_to_run_is_not_taken_for_a_broken_one(place: Place) -> None:
     async def crowd() -> None:
         async with place.fresh() as terminal:

@@ -13,6 +13,7 @@ import pytest
 from hermes_exec.files import Files
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ R = TypeVar("R")
 class Place(LocalBackend):
     """This machine, seen by the given interpreter; an old one cannot take our compiled code."""
 
-    def __init__(self, python: str = "") -> None:
+    def __init__(self, python: str = "", *, near: bool = False) -> None:
         self._python = python
+        self._near = near
         self._channels: list[Channel] = []
 
     @property
@@ -37,6 +39,11 @@ class Place(LocalBackend):
     @property
     def same_python(self) -> bool:
         return not self._python and super().same_python
+
+    @property
+    def near(self) -> bool:
+        """Whether open files are lent; not where the way of their bytes is what is tested."""
+        return self._near
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
@@ -149,7 +156,13 @@ def rig(tmp_path: Path) -> Generator[Rig]:
     yield from _rig(Place(), tmp_path)
 
 
-@pytest.fixture(params=["this python", "python 3.6"])
+@pytest.fixture
+def near_rig(tmp_path: Path) -> Generator[Rig]:
+    """One that lends open files."""
+    yield from _rig(Place(near=True), tmp_path)
+
+
+@pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
 def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
     """The same with the oldest interpreter too."""
     if request.param == "this python":

@@ -22,6 +22,7 @@ from hermes_exec.guest.filepatterns import Ignore
 from hermes_exec.guest.filesafe import Refused, leads_out
 from hermes_exec.guest.filetree import FILE, FOLDER, LARGE, LEAVE, LINK, META, ROOT, SKIP
 from hermes_exec.guest.fileunpack import Receiver
+from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -232,7 +233,7 @@ blocks = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(stream=st.lists(blocks, max_size=6), pieces=st.integers(1, 50))
 def test_no_stream_changes_anything_outside_of_the_root(stream: list[bytes], pieces: int) -> None:
     data = b"".join(stream)
@@ -250,7 +251,7 @@ def test_no_stream_changes_anything_outside_of_the_root(stream: list[bytes], pie
                 assert not leads_out(os.fsencode(os.readlink(path)), inner)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7), cut=st.booleans(), pieces=st.integers(1, 3000))
 def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(at: int, bit: int, cut: bool, pieces: int) -> None:
     with ground() as land:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hermes_exec.files.compare import Scan
 from hermes_exec.guest import filescan
 from hermes_exec.guest.filepatterns import Ignore
+from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def kept_by_us(root: Path, lines: list[bytes]) -> set[bytes]:
 pattern = st.text(st.sampled_from("ab*?/[]!^.-\\fo xé#A:"), min_size=1, max_size=9).map(os.fsencode)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(120), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(pattern, min_size=1, max_size=3))
 def test_any_patterns_leave_out_what_git_ignores(repository: Path, lines: list[bytes]) -> None:
     assert kept_by_us(repository, lines) == kept_by_git(repository, lines)

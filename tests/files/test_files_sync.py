@@ -15,6 +15,7 @@ from hermes_exec.files import Change
 from hermes_exec.files.sync import Direction, portions
 from hermes_exec.guest import filescan
 from hermes_exec.guest.filepatterns import Ignore
+from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -316,7 +317,7 @@ def grow(root: Path, plan: dict[str, str]) -> None:
         os.utime(path, ns=(when, when))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ours=trees, theirs=trees, up=st.booleans())
 def test_any_tree_becomes_the_other(rig: Rig, ours: dict[str, str], theirs: dict[str, str], up: bool) -> None:
     number = len(os.listdir(rig.base))

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Place(LocalBackend):
             await asyncio.to_thread(vars(channel)["_process"].wait, 20)
 
 
-@pytest.fixture(params=["this python", "python 3.6"])
+@pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
 def backend(request: pytest.FixtureRequest) -> Place:
     if request.param == "this python":
         return Place()

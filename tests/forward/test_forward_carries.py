@@ -20,6 +20,7 @@ import pytest
 
 from hermes_exec.forward import Endpoint, Forward
 from hermes_exec.link.link import Link
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,6 +183,7 @@ def test_http_server_in_the_place_answers_fifty_requests_at_once(live: Live, tmp
     live(scenario)
 
 
+@thorough
 def test_http_body_of_100_mb_comes_whole(live: Live, tmp_path: Path) -> None:
     body = numbers(100_000_000)
     (tmp_path / "large").write_bytes(body)
@@ -334,6 +336,7 @@ def test_reset_by_the_peer_reaches_the_caller(live: Live, *, reverse: bool) -> N
     live(scenario)
 
 
+@thorough
 @either_way
 def test_download_is_whole_after_many_cuts(live: Live, *, reverse: bool) -> None:
     body = numbers(60_000_000)
@@ -359,6 +362,7 @@ def test_download_is_whole_after_many_cuts(live: Live, *, reverse: bool) -> None
     live(scenario)
 
 
+@thorough
 @either_way
 def test_upload_is_whole_after_many_cuts(live: Live, *, reverse: bool) -> None:
     body = numbers(60_000_000)

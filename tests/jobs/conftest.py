@@ -15,13 +15,14 @@ from hermes_exec.job import Job, list_jobs, prune_jobs
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6, OtherPython
 
 Scenario = Callable[[Link], Awaitable[None]]
 Live = Callable[[Scenario], None]
 
 
-@pytest.fixture(params=["this python", "python 3.6"])
+@pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
 def backend(request: pytest.FixtureRequest) -> LocalBackend:
     if request.param == "this python":
         return LocalBackend()

@@ -20,6 +20,7 @@ from hermes_exec.job import Job, start_job
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
 from hermes_exec.result import Event
+from tests.rigs.breadth import thorough
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 LogStream = Literal["both", "stdout", "stderr"]
@@ -34,6 +35,7 @@ for number in range(int(sys.argv[1])):
 
 WOVEN = """
 import os
+from tests.rigs.breadth import thorough
 for number in range(6000):
     os.write(1 + number % 2, b"x" * (1 + number % 3))
     os.read(0, 1)
@@ -108,6 +110,7 @@ def test_a_log_is_the_same_from_any_offset(live: Live) -> None:
     live(scenario)
 
 
+@thorough
 @pytest.mark.timeout(600)
 def test_an_offset_far_into_a_finely_woven_log_is_found(live: Live) -> None:
     async def scenario(link: Link) -> None:  # more records than one stride of the index has
@@ -208,6 +211,7 @@ def test_two_readers_get_the_same(live: Live) -> None:
     live(scenario)
 
 
+@thorough
 def test_a_long_log_is_whole_after_many_cuts(live: Live) -> None:
     async def scenario(link: Link) -> None:
         job = await start_job(link, "local", "seq 3000000; seq 500000 >&2")

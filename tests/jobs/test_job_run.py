@@ -16,6 +16,7 @@ from hermes_exec.errors import Closed, UsageError
 from hermes_exec.job import Job, JobOptions, list_jobs, start_job
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
+from tests.rigs.breadth import thorough
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 IsAlive = Callable[[int], bool]
@@ -115,6 +116,7 @@ def test_input_arrives_in_order_and_ends(live: Live) -> None:
     live(scenario)
 
 
+@thorough
 def test_input_arrives_once_after_many_cuts(live: Live) -> None:
     async def scenario(link: Link) -> None:
         job = await start_job(link, "local", ["sha256sum"], stdin=True)

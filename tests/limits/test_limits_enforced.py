@@ -16,13 +16,16 @@ from hermes_exec.limits import Enforcer, Limits, enforcement
 from hermes_exec.link.link import Link
 from hermes_exec.result import Result
 from hermes_exec.terminal import Terminal
+from tests.rigs.breadth import thorough
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 InPlace = Callable[[str, Scenario], None]
 Run = Callable[..., Awaitable[Result]]
 LinkOf = Callable[[Terminal], Link]
 
-every_place = pytest.mark.parametrize("place", ["as it is", "python 3.6", "no control groups"])
+every_place = pytest.mark.parametrize(
+    "place", ["as it is", pytest.param("python 3.6", marks=thorough), "no control groups"]
+)
 GROUPS = {Enforcer.CGROUP_V1, Enforcer.CGROUP_V2}
 HOG = f"exec {sys.executable} -c 'print(len(bytearray(300 << 20)))'"
 BOMB = "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 1; true"
@@ -30,6 +33,7 @@ BOMB = "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 1; true"
 
 COUNT_FORKS = """exec /usr/bin/python3 -c '
 import os, time
+from tests.rigs.breadth import thorough
 count = 1
 try:
     while count < 99:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rigs.breadth import thorough
+
 ROOT = Path(__file__).parents[2]
 # The environment that this suite runs in, where that is not the default one.
 OURS = {"PYTHON": sys.executable} if Path(sys.prefix).name.startswith(".venv-") else {}
@@ -84,6 +86,7 @@ def test_a_chosen_python_that_does_not_work_is_refused(checkout: Path) -> None:
     assert done.stderr == "dev: PYTHON=/nowhere/python3 is not a working Python 3.11 or newer\n"
 
 
+@thorough
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_failed_setup_says_why_and_is_tried_again(checkout: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.link import bootstrap
+from hermes_exec.link.lean import lean
 
 GUEST = Path(bootstrap.__file__).parent.parent / "guest"
 CORE: tuple[str, ...] = bootstrap.CORE
@@ -26,6 +27,8 @@ def imports(module: str) -> set[str]:
 @pytest.mark.parametrize("part", ["", *bootstrap.PARTS])
 def test_each_module_comes_after_those_that_it_imports(part: str) -> None:
     there = set(CORE) if part else set[str]()
+    if part != bootstrap.WORK:
+        there |= set(bootstrap.PARTS[bootstrap.WORK]) if part else set()
     for module in bootstrap.PARTS[part] if part else CORE:
         assert imports(module) <= there, f"{module} needs {imports(module) - there} before it"
         there.add(module)
@@ -39,3 +42,46 @@ def test_every_module_of_the_guest_is_sent() -> None:
 def test_no_module_is_sent_twice() -> None:
     modules = [*CORE, *(module for part in bootstrap.PARTS.values() for module in part)]
     assert len(modules) == len(set(modules))
+
+
+@pytest.mark.parametrize("name", [*CORE, *(module for part in bootstrap.PARTS.values() for module in part)])
+def test_what_is_left_out_on_the_way_to_a_far_place_is_not_code(name: str) -> None:
+    source = (GUEST / f"{name}.py").read_bytes()
+    assert code_of(lean(source)) == code_of(source)
+
+
+def code_of(source: bytes) -> str:
+    """What is in a module but its annotations and its texts that stand for themselves, with the lines."""
+    return "\n".join(f"{node.lineno}: {ast.dump(node)}" for node in Code().visit(ast.parse(source)).body)
+
+
+class Code(ast.NodeTransformer):
+    """Drops what does nothing."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return None
+        return self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign | None:
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        return None if names == ["TYPE_CHECKING"] else node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        return ast.copy_location(ast.Assign([node.target], node.value), node) if node.value else None
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+
+def test_the_core_goes_to_a_far_place_in_one_round_trip() -> None:
+    argv, core = bootstrap.guest("<hx 000000000000000000000000>", "source")
+    assert len(core) + len(" ".join(argv)) < 13_200  # of 10 segments of 1448 bytes

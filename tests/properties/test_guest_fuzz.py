@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hermes_exec.guest import wire
 from hermes_exec.testing.place import link
+from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 CALM = settings(
     deadline=None,
-    max_examples=120,
+    max_examples=examples(120),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 OPERATIONS = ["exec", "run", "session", "close", "jobs.list", "no such operation", ""]

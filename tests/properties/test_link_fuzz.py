@@ -16,11 +16,12 @@ from hermes_exec.guest import wire
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.properties.test_guest_fuzz import ANYTHING, NUMBERS, PAYLOADS
+from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-CALM = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+CALM = settings(deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow])
 WELCOME: dict[str, Any] = {
     "version": wire.VERSION,
     "guest": {"id": "x", "folder": "/no/such", "host": os.uname().nodename, "boot": "", "python": "3.6.0", "uid": 0},

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tests.properties.conftest import Bare, bare_bash
 from tests.properties.shellscripts import SCRIPTS, STEPS, quoted
+from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 CALM = settings(
     deadline=None,
-    max_examples=int(__import__("os").environ.get("HX_N", "50")),
+    max_examples=examples(50),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 _LINE = re.compile(rb"(?:eval: )?line \d+")

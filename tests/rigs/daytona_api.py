@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import secrets
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +68,9 @@ class MainApi:
         elif sandbox.state == "creating":
             await sandbox.start()
 
-    async def op_get_sandbox(self, _: web.Request, sandboxIdOrName: str) -> object:  # noqa: N803
-        evicted = self._service.gone.get(sandboxIdOrName)
-        return (evicted or self.find(sandboxIdOrName)).record()
+    async def op_get_sandbox(self, _: web.Request, sandbox_id_or_name: str) -> object:
+        evicted = self._service.gone.get(sandbox_id_or_name)
+        return (evicted or self.find(sandbox_id_or_name)).record()
 
     async def op_list_sandboxes(self, request: web.Request) -> object:
         for name in request.query:
@@ -88,62 +87,62 @@ class MainApi:
             "nextCursor": str(begin + most) if rest else None,
         }
 
-    async def op_delete_sandbox(self, _: web.Request, sandboxIdOrName: str) -> object:  # noqa: N803
-        sandbox = self.find(sandboxIdOrName)
+    async def op_delete_sandbox(self, _: web.Request, sandbox_id_or_name: str) -> object:
+        sandbox = self.find(sandbox_id_or_name)
         await sandbox.destroy()
         return sandbox.record()
 
-    async def op_start_sandbox(self, _: web.Request, sandboxIdOrName: str) -> object:  # noqa: N803
-        sandbox = self.find(sandboxIdOrName)
+    async def op_start_sandbox(self, _: web.Request, sandbox_id_or_name: str) -> object:
+        sandbox = self.find(sandbox_id_or_name)
         if sandbox.state not in {"stopped", "archived"}:
             return refusal(400, "Sandbox is not in valid state")
         await sandbox.become("restoring" if sandbox.state == "archived" else "starting")
         self._service.later(sandbox.start())
         return sandbox.record()
 
-    async def op_stop_sandbox(self, _: web.Request, sandboxIdOrName: str) -> object:  # noqa: N803
-        sandbox = self.find(sandboxIdOrName)
+    async def op_stop_sandbox(self, _: web.Request, sandbox_id_or_name: str) -> object:
+        sandbox = self.find(sandbox_id_or_name)
         if sandbox.state != "started":
             return refusal(400, "Sandbox is not started")
         await sandbox.stop()
         return sandbox.record()
 
-    async def op_archive_sandbox(self, _: web.Request, sandboxIdOrName: str) -> object:  # noqa: N803
-        sandbox = self.find(sandboxIdOrName)
+    async def op_archive_sandbox(self, _: web.Request, sandbox_id_or_name: str) -> object:
+        sandbox = self.find(sandbox_id_or_name)
         if sandbox.state != "stopped":
             return refusal(400, "Sandbox is not stopped")
         await sandbox.archive()
         return sandbox.record()
 
-    async def op_update_last_activity(self, _: web.Request, sandboxId: str, body: dict[str, Any]) -> object:  # noqa: N803
-        self.find(sandboxId).active = time.monotonic()
+    async def op_update_last_activity(self, _: web.Request, sandbox_id: str, body: dict[str, Any]) -> object:
+        self.find(sandbox_id).seen()
         return None
 
-    async def op_replace_labels(self, _: web.Request, sandboxIdOrName: str, body: dict[str, Any]) -> object:  # noqa: N803
-        sandbox = self.find(sandboxIdOrName)
+    async def op_replace_labels(self, _: web.Request, sandbox_id_or_name: str, body: dict[str, Any]) -> object:
+        sandbox = self.find(sandbox_id_or_name)
         sandbox.labels = dict(body["labels"])
         return {"labels": sandbox.labels}
 
-    async def op_set_autostop_interval(self, _: web.Request, sandboxIdOrName: str, interval: str) -> object:  # noqa: N803
-        self.find(sandboxIdOrName).auto_stop = int(interval)
-        return self.find(sandboxIdOrName).record()
+    async def op_set_autostop_interval(self, _: web.Request, sandbox_id_or_name: str, interval: str) -> object:
+        self.find(sandbox_id_or_name).auto_stop = int(interval)
+        return self.find(sandbox_id_or_name).record()
 
-    async def op_set_auto_archive_interval(self, _: web.Request, sandboxIdOrName: str, interval: str) -> object:  # noqa: N803
-        self.find(sandboxIdOrName).auto_archive = int(interval)
-        return self.find(sandboxIdOrName).record()
+    async def op_set_auto_archive_interval(self, _: web.Request, sandbox_id_or_name: str, interval: str) -> object:
+        self.find(sandbox_id_or_name).auto_archive = int(interval)
+        return self.find(sandbox_id_or_name).record()
 
-    async def op_set_auto_delete_interval(self, _: web.Request, sandboxIdOrName: str, interval: str) -> object:  # noqa: N803
-        self.find(sandboxIdOrName).auto_delete = int(interval)
-        return self.find(sandboxIdOrName).record()
+    async def op_set_auto_delete_interval(self, _: web.Request, sandbox_id_or_name: str, interval: str) -> object:
+        self.find(sandbox_id_or_name).auto_delete = int(interval)
+        return self.find(sandbox_id_or_name).record()
 
-    async def op_get_port_preview_url(self, _: web.Request, sandboxIdOrName: str, port: str) -> object:  # noqa: N803
-        sandbox = self.find(sandboxIdOrName)
+    async def op_get_port_preview_url(self, _: web.Request, sandbox_id_or_name: str, port: str) -> object:
+        sandbox = self.find(sandbox_id_or_name)
         token = self.tokens.setdefault((sandbox.id, int(port)), secrets.token_hex(8))
         url = f"{self._service.url}/preview/{sandbox.id}/{port}"
         return {"sandboxId": sandbox.id, "url": url, "token": token}
 
-    async def op_create_sandbox_snapshot(self, _: web.Request, sandboxIdOrName: str, body: dict[str, Any]) -> object:  # noqa: N803
-        sandbox, name = self.find(sandboxIdOrName), body["name"]
+    async def op_create_sandbox_snapshot(self, _: web.Request, sandbox_id_or_name: str, body: dict[str, Any]) -> object:
+        sandbox, name = self.find(sandbox_id_or_name), body["name"]
         if name in self._service.snapshots:
             return refusal(409, f"Snapshot with name {name} already exists")
         if sandbox.cell is None:
@@ -155,6 +154,17 @@ class MainApi:
         self._service.snapshots[name] = folder
         await sandbox.become(before)
         return sandbox.record()
+
+    async def op_get_current_api_key(self, _: web.Request) -> object:
+        return {
+            "name": "the test's", "value": "dtn_*****", "createdAt": "2026-01-01T00:00:00Z", "permissions": [],
+            "lastUsedAt": None, "expiresAt": self._service.key_ends, "userId": "user", "organizationId": "organization",
+        }  # fmt: skip
+
+    async def op_get_organization_usage_overview(self, _: web.Request, organization_id: str) -> object:
+        used = len(self._service.sandboxes)
+        region = {"regionId": "us", "currentCpuUsage": used, "totalCpuQuota": self._service.quota}
+        return {"regionUsage": [region]} if organization_id == "organization" else refusal(404, "no such organization")
 
     async def op_get_volume_by_name(self, _: web.Request, name: str) -> object:
         if name not in self._service.volumes:

@@ -68,6 +68,9 @@ class Pty:
         self.id = id
         self.dropped = 0
         """Clients that were too slow."""
+        self.given = 0
+        """Bytes that the clients were given."""
+        self._skips = False
         self._cell = cell
         self._process = process
         self._clients: set[Client] = set()
@@ -92,8 +95,12 @@ class Pty:
         if not data:
             asyncio.get_running_loop().remove_reader(self._process.pty)
             return
+        self.given += len(data)
         for client in list(self._clients):
             try:
+                if self._skips:
+                    self._skips = False
+                    raise asyncio.QueueFull  # noqa: TRY301  as if it were
                 client.queue.put_nowait(data)
             except asyncio.QueueFull:
                 self.dropped += 1
@@ -129,6 +136,10 @@ class Pty:
             writing.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await writing
+
+    async def skip(self) -> None:
+        """Leave the next output out, as it is for a client that is too slow."""
+        self._skips = True
 
     async def kill(self) -> None:
         """Kill everything below its shell, leaves first, and the shell."""

@@ -16,6 +16,7 @@ from typing import Any
 MAIN, TOOLBOX = "daytona_api_client_async", "daytona_toolbox_api_client_async"
 _SERIALIZER = re.compile(r"\n    def _(\w+)_serialize\(\n(.*?)(?=\n    @|\n    async def |\Z)", re.DOTALL)
 _QUERY = re.compile(r"_query_params\.append\(\s*\(\s*'(\w+)'")
+_SNAKE = re.compile(r"([A-Z])")
 _BODY = re.compile(r"_body_params = (\w+)\n")
 
 
@@ -63,7 +64,7 @@ def find(service: str, method: str, path: str) -> tuple[Route, dict[str, str]] |
     """The operation that a request is for, and the varying parts of its path."""
     for route in routes(service):
         if route.method == method and (match := route.pattern.fullmatch(path)):
-            return route, match.groupdict()
+            return route, {_SNAKE.sub(r"_\1", key).lower(): value for key, value in match.groupdict().items()}
     return None
 
 

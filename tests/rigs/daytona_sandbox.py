@@ -63,7 +63,7 @@ class Sandbox:
         self.auto_delete = wanted.get("autoDeleteInterval", -1)
         self.ttl = wanted.get("ttlMinutes") or 0
         self.created = self.active = self.since = time.monotonic()
-        self.created_at = datetime.now(UTC).isoformat()
+        self.created_at = self.seen_at = datetime.now(UTC).isoformat()
         self.ptys: dict[str, Pty] = {}
         self.live: list[web.Request] = []
         """The requests that it is working on, and its WebSockets."""
@@ -75,7 +75,7 @@ class Sandbox:
     def record(self) -> dict[str, Any]:
         """Its record as the main API tells it."""
         wanted = self.wanted
-        kinds = wanted.get("gpuType") or []
+        kinds: list[str] = wanted.get("gpuType") or []
         return {
             "id": self.id, "organizationId": "organization", "name": self.name, "snapshot": wanted.get("snapshot"),
             "user": wanted.get("user") or "root", "env": wanted.get("env") or {}, "labels": self.labels,
@@ -87,8 +87,14 @@ class Sandbox:
             "errorReason": self.reason or None, "spotEvictedAt": self.evicted_at, "recoverable": False,
             "autoStopInterval": self.auto_stop, "autoArchiveInterval": self.auto_archive,
             "autoDeleteInterval": self.auto_delete, "volumes": wanted.get("volumes") or [],
-            "createdAt": self.created_at, "updatedAt": self.created_at, "toolboxProxyUrl": self._service.toolbox_url,
+            "createdAt": self.created_at, "updatedAt": self.created_at, "lastActivityAt": self.seen_at,
+            "toolboxProxyUrl": self._service.toolbox_url,
         }  # fmt: skip
+
+    def seen(self) -> None:
+        """Somebody uses it."""
+        self.active = time.monotonic()
+        self.seen_at = datetime.now(UTC).isoformat()
 
     async def become(self, state: str) -> None:
         """Take a state, and tell everybody."""
@@ -138,6 +144,12 @@ class Sandbox:
         """Archive it; it is stopped."""
         await self.become("archiving")
         await self.become("archived")
+
+    async def put_away(self) -> None:
+        """Stop and archive it, as its owner or an interval would."""
+        self.auto_delete = -1
+        await self.stop()
+        await self.archive()
 
     async def destroy(self) -> None:
         """Delete it, with its disk."""

@@ -10,7 +10,9 @@ It lives on a thread and a loop of its own; one for a whole session of tests.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -18,17 +20,18 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import socketio
+import socketio  # type: ignore[import-untyped]  # pyright: ignore[reportMissingTypeStubs]  it ships none
 from aiohttp import web
 
 from tests.rigs import daytona_routes
 from tests.rigs.cell import CellError
 from tests.rigs.daytona_api import MainApi
-from tests.rigs.daytona_faults import Fault, refusal
+from tests.rigs.daytona_faults import Drop, Fault, hang_up, refusal
+from tests.rigs.daytona_preview import preview
 from tests.rigs.daytona_toolbox import Toolbox
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from tests.rigs.daytona_sandbox import Sandbox
 
@@ -44,6 +47,8 @@ class Daytona:
 
     def __init__(self) -> None:
         self.url = ""
+        self.host = ""
+        """By which the last request came here; records tell it, so that a detour is one for all requests."""
         self.folder = Path(tempfile.mkdtemp(prefix="hx-daytona-"))
         self.sandboxes: dict[str, Sandbox] = {}
         self.gone: dict[str, Sandbox] = {}
@@ -57,6 +62,7 @@ class Daytona:
         self.complaints: list[str] = []
         """What the rig does not model, and what went wrong in it: no test run may leave any."""
         self.key = KEY
+        self.key_ends: str | None = None
         self.quota = 1000
         self.create_s = 0.2
         self.create_fails = ""
@@ -68,7 +74,7 @@ class Daytona:
         self._main = MainApi(self)
         self._toolbox = Toolbox()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._events = socketio.AsyncServer(async_mode="aiohttp", cors_allowed_origins="*")
+        self._events: Any = socketio.AsyncServer(async_mode="aiohttp", cors_allowed_origins="*")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="daytona-rig", daemon=True)
         self._runner: web.AppRunner | None = None
@@ -81,7 +87,7 @@ class Daytona:
     @property
     def toolbox_url(self) -> str:
         """What records tell as ``toolboxProxyUrl``."""
-        return f"{self.url}/toolbox"
+        return f"http://{self.host}/toolbox"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -171,7 +177,29 @@ class Daytona:
     def recover(self) -> None:
         """Let nothing fail any more, and set every setting back."""
         self._faults.clear()
-        self.key, self.quota, self.create_fails, self.minute_s, self.wall_s = KEY, 1000, "", 60.0, 0.0
+        self.key, self.key_ends, self.quota, self.create_fails = KEY, None, 1000, ""
+        self.minute_s, self.wall_s = 60.0, 0.0
+
+    async def clear(self) -> None:
+        """Delete every sandbox."""
+        for sandbox in list(self.sandboxes.values()):
+            await sandbox.destroy()
+
+    async def new_volume(self, name: str) -> None:
+        """Make a volume."""
+        self.volumes.add(name)
+        self.volume_folder(name).mkdir(exist_ok=True)
+
+    async def cut(self, sandbox: Sandbox, how: Drop) -> None:
+        """Break every connection to a sandbox that is in use."""
+        for request in list(sandbox.live):
+            hang_up(request, how)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Return when ``condition`` holds; fail when it does not come to hold."""
+        async with asyncio.timeout(30):
+            while not condition():
+                await asyncio.sleep(_TICK_S / 5)
 
     def count(self, operation: str) -> int:
         """How many requests of an operation came."""
@@ -194,9 +222,14 @@ class Daytona:
         if not name:
             found = daytona_routes.find(service, request.method, rest) if service else None
             if found is None:
-                return await self._preview(request) if path.startswith("/preview/") else self._unknown(request)
+                return (
+                    await preview(self, self._main.tokens, request)
+                    if path.startswith("/preview/")
+                    else self._unknown(request)
+                )
             route, arguments = found
             name, query, body = route.name, route.query, route.body
+        self.host = request.host
         self.calls.append((time.monotonic(), name))
         handler = getattr(self._toolbox if sandbox_id else self._main, f"op_{name}", None)
         if handler is None:
@@ -244,10 +277,10 @@ class Daytona:
         if sandbox_id:
             if sandbox is None:
                 return refusal(404, f"Sandbox {sandbox_id} not found")
-            if sandbox.state != "started":
+            if sandbox.state != "started" or sandbox.cell is None:
                 return refusal(400, "bad request: failed to resolve container IP")  # assumed: [D] issue 4142
             first.append(sandbox)
-            sandbox.active = time.monotonic()
+            sandbox.seen()
             sandbox.live.append(request)
         try:
             value = await handler(*first, **arguments)
@@ -263,5 +296,9 @@ class Daytona:
                 sandbox.live.remove(request)
         return value if isinstance(value, web.StreamResponse) else web.json_response(value)
 
-    async def _preview(self, request: web.Request) -> web.StreamResponse:
-        return refusal(501, "no previews yet")
+
+if __name__ == "__main__":  # in a process of its own, until its input ends
+    with Daytona() as apart:
+        print(apart.api_url, flush=True)
+        sys.stdin.read()
+        print(json.dumps(apart.complaints))

@@ -6,10 +6,11 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
 from tests.rigs.cell import CellError
 from tests.rigs.daytona_faults import refusal
@@ -37,25 +38,25 @@ class Toolbox:
         process = await sandbox.cell.exec(argv, env=body.get("envs") or {}, cwd=body.get("cwd") or "/root")
         try:
             async with asyncio.timeout(body.get("timeout") or _EXEC_S):
-                code, out, _ = await process.communicate()
+                code, out, __ = await process.communicate()
         except TimeoutError:
             await process.kill()
             return refusal(408, "command execution timeout", "PROCESS_EXECUTION_TIMEOUT")
         return {"exitCode": code if code >= 0 else 128 - code, "result": out.decode("utf-8", "replace")}
 
     async def op_upload_files(self, request: web.Request, sandbox: Sandbox) -> object:
-        paths: dict[str, str] = {}
-        async for part in await request.multipart():
-            assert isinstance(part, BodyPartReader)
-            name = str(part.name)
-            if name.endswith(".path"):
-                paths[name.removesuffix(".path")] = await part.text()
-                continue
-            file = _inside(sandbox, paths[name.removesuffix(".file")])
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("wb") as out:
-                while chunk := await part.read_chunk(_CHUNK):
-                    out.write(chunk)
+        boundary = request.headers["Content-Type"].partition("boundary=")[2].strip('"').encode()
+        paths: dict[bytes, str] = {}
+        for part in (await request.read()).split(b"--" + boundary)[1:-1]:
+            head, _, content = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+            named = re.search(rb'name="([^"]*)\.(path|file)"', head)
+            assert named is not None
+            if named[2] == b"path":
+                paths[named[1]] = content.removesuffix(b"\r\n").decode()
+            else:
+                file = _inside(sandbox, paths[named[1]])
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content.removesuffix(b"\r\n"))
         return {}
 
     async def op_download_files(self, request: web.Request, sandbox: Sandbox, body: dict[str, Any]) -> object:
@@ -89,8 +90,8 @@ class Toolbox:
         sandbox.ptys[id] = pty
         return await self._serve(request, sandbox, pty)
 
-    async def op_connect_pty_session(self, request: web.Request, sandbox: Sandbox, sessionId: str) -> object:  # noqa: N803
-        return await self._serve(request, sandbox, sandbox.ptys.get(sessionId))
+    async def op_connect_pty_session(self, request: web.Request, sandbox: Sandbox, session_id: str) -> object:
+        return await self._serve(request, sandbox, sandbox.ptys.get(session_id))
 
     async def _serve(self, request: web.Request, sandbox: Sandbox, pty: Pty | None) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(max_msg_size=_LONGEST_INPUT, compress=False)
@@ -104,8 +105,8 @@ class Toolbox:
             sandbox.ptys.pop(pty.id, None)
         return socket
 
-    async def op_delete_pty_session(self, _: web.Request, sandbox: Sandbox, sessionId: str) -> object:  # noqa: N803
-        pty = sandbox.ptys.pop(sessionId, None)
+    async def op_delete_pty_session(self, _: web.Request, sandbox: Sandbox, session_id: str) -> object:
+        pty = sandbox.ptys.pop(session_id, None)
         if pty is None or pty.over.is_set():
             return refusal(404, "PTY session not found")
         with contextlib.suppress(CellError):

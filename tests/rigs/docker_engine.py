@@ -26,8 +26,13 @@ from tests.rigs import images
 
 DEBIAN = "hermes-exec-test-debian:1"
 """bash, the usual tools and a Python 3, from Debian's packages."""
+BUBBLEWRAP = "hermes-exec-test-bubblewrap:1"
+"""The same, with bubblewrap."""
+UNCONFINED = ("seccomp=unconfined", "systempaths=unconfined")
+"""What a container has to be allowed, so that bubblewrap can make a sandbox in it."""
 BUSYBOX = "hermes-exec-test-busybox:1"
 """A shell and no Python."""
+_IMAGES = {DEBIAN: images.debian, BUBBLEWRAP: images.debian_with_bubblewrap, BUSYBOX: images.busybox}
 _START_S = 60.0
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
@@ -40,14 +45,22 @@ class Engine:
         self.client: Any = APIClient(address, version="auto", timeout=60)
 
     def image(self, name: str) -> str:
-        """Have an image of the tests there; gives its name."""
+        """Have an image of the tests there; gives its name. One that a test has made is there already."""
+        if name not in _IMAGES:
+            return name
+        file = _IMAGES[name]()
+        repository, _, tag = name.partition(":")
+        current = f"{repository}:{file.stem}"  # an engine that runs already may have one of older packages
         try:
-            self.client.inspect_image(name)
+            self.client.inspect_image(current)
         except ImageNotFound:
-            file = images.debian() if name == DEBIAN else images.busybox()
-            repository, _, tag = name.partition(":")
-            self.client.import_image_from_file(str(file), repository, tag)
+            self.import_file(file, repository, file.stem)
+        self.client.tag(current, repository, tag, force=True)
         return name
+
+    def import_file(self, file: Path, repository: str, tag: str) -> None:
+        """Make an image of a root file system."""
+        self.client.import_image_from_file(str(file), repository, tag)
 
     def profile(self, image: str = DEBIAN, **options: Any) -> DockerProfile:
         """The profile of a container here."""
@@ -77,7 +90,9 @@ class Engine:
 class Dockerd(Engine):
     """A dockerd that was started for the tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *more: str) -> None:
+        """Start one; ``more`` are further options of its."""
+        self._more = more
         self._program = shutil.which("dockerd", path=_PATH) or ""
         self.folder = Path(tempfile.mkdtemp(prefix="hx-dockerd-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -90,7 +105,7 @@ class Dockerd(Engine):
         words = [
             self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
-            "--bridge=none", "--iptables=false", "--ip6tables=false",
+            "--bridge=none", "--iptables=false", "--ip6tables=false", *self._more,
         ]  # fmt: skip
         if tied := shutil.which("setpriv"):
             words = [tied, "--pdeathsig", "TERM", *words]

@@ -1,22 +1,26 @@
 """Root file systems for containers, as tar files, without any registry: from Debian's packages, and from busybox.
 
-Each is made once and kept in ``.cache/images``. Packages are resolved against an empty list of what is installed,
-downloaded into a folder of ours and unpacked, so nothing on the machine changes, and no root is needed.
+Each is made once and kept in ``.cache/images``, under a name that tells its content: the versions of its packages
+and this file, so a new version of either makes a new image. Packages are resolved against an empty list of what is
+installed, downloaded into a folder of ours and unpacked, so nothing on the machine changes, and no root is needed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "images"
 PACKAGES = (
@@ -24,6 +28,9 @@ PACKAGES = (
     "procps", "util-linux", "ncurses-bin", "python3-minimal", "libpython3-stdlib", "ca-certificates", "netbase",
     "tzdata",
 )  # fmt: skip
+_LISTS = Path("/var/lib/apt/lists")
+_INSTALL = ("--no-install-recommends", "install", *PACKAGES)
+_ENVIRONMENT = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 # What their dependencies add for installing packages, which an unpacked tree never does.
 _UNUSED = (
     "dpkg_", "debconf_", "perl", "libperl", "usrmerge_", "adduser_", "init-system-helpers_", "gcc-", "libdb5",
@@ -44,14 +51,33 @@ _FILES = {
 }
 
 
+@cache
 def debian() -> Path:
     """A small Debian with bash, the usual tools and Python 3."""
-    return _made("debian.tar", _debian)
+    return _debian_with("debian")
 
 
+@cache
+def debian_with_bubblewrap() -> Path:
+    """The same, with bubblewrap."""
+    return _debian_with("bubblewrap", "bubblewrap")
+
+
+def _debian_with(image: str, *more: str) -> Path:
+    with _locked(f"{image}-plan"):
+        names = _planned(image, more)
+    if not names and (old := sorted(CACHE.glob(f"{image}-*.tar"))):
+        return old[-1]  # nothing is known of packages here now
+    return _made(image, names, lambda root, work: _debian(root, work, more))
+
+
+@cache
 def busybox() -> Path:
     """Busybox alone: a POSIX shell and no Python."""
-    return _made("busybox.tar", _busybox)
+    program = shutil.which("busybox")
+    if program is None:
+        raise FileNotFoundError("busybox")
+    return _made("busybox", Path(program).read_bytes(), _busybox)
 
 
 def unpacked(image: Path, folder: Path) -> Path:
@@ -61,11 +87,10 @@ def unpacked(image: Path, folder: Path) -> Path:
     return folder
 
 
-def _made(name: str, fill: Callable[[Path, Path], None]) -> Path:
-    finished = CACHE / name
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may want it at once
+def _made(name: str, content: bytes, fill: Callable[[Path, Path], None]) -> Path:
+    digest = hashlib.sha256(content + Path(__file__).read_bytes()).hexdigest()[:16]
+    finished = CACHE / f"{name}-{digest}.tar"
+    with _locked(name):
         if not finished.exists():
             with tempfile.TemporaryDirectory() as work:
                 root = Path(work) / "root"
@@ -74,8 +99,19 @@ def _made(name: str, fill: Callable[[Path, Path], None]) -> Path:
                 made = CACHE / f"{name}.part"
                 with tarfile.open(made, "w") as archive:
                     archive.add(root, ".", filter=_roots)
+                for old in CACHE.glob(f"{name}*.tar"):
+                    old.unlink()
                 made.rename(finished)
     return finished
+
+
+@contextlib.contextmanager
+def _locked(name: str) -> Generator[None]:
+    """Several test processes may want the same at once."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _roots(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -95,7 +131,24 @@ def _skeleton(root: Path) -> None:
         (root / name).write_text(text)
 
 
-def _debian(root: Path, work: Path) -> None:
+def _planned(image: str, more: Sequence[str]) -> bytes:
+    """The files of the packages, whose names tell versions; kept while what apt knows of packages is the same."""
+    lists = sorted(_LISTS.glob("*_Packages*"))
+    facts = [(each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in lists]
+    known = hashlib.sha256(repr(facts).encode() + Path(__file__).read_bytes())
+    kept = CACHE / f"{image}-plan"
+    seen, _, names = kept.read_bytes().partition(b"\n") if kept.exists() else (b"", b"", b"")
+    if seen.decode() != known.hexdigest():
+        with tempfile.TemporaryDirectory() as work:
+            argv = ["apt-get", *_apt_options(Path(work)), "-qq", "--print-uris", *_INSTALL, *more]
+            planned = subprocess.run(argv, check=False, capture_output=True, env=_ENVIRONMENT).stdout
+        # A line for each package: its address, its file's name, its size and hash.
+        names = b"\n".join(sorted(line.split()[1] for line in planned.splitlines() if line.startswith(b"'")))
+        kept.write_bytes(known.hexdigest().encode() + b"\n" + names)
+    return names
+
+
+def _apt_options(work: Path) -> list[str]:
     downloads = work / "downloads"
     (downloads / "partial").mkdir(parents=True)
     (work / "status").touch()
@@ -107,9 +160,12 @@ def _debian(root: Path, work: Path) -> None:
         "Debug::NoLocking": "1",
         "APT::Sandbox::User": "root",
     }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    _run(["apt-get", *options, "-y", "-qq", "--no-install-recommends", "--download-only", "install", *PACKAGES])
-    for package in sorted(downloads.glob("*.deb")):
+    return [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+
+
+def _debian(root: Path, work: Path, more: Sequence[str]) -> None:
+    _run(["apt-get", *_apt_options(work), "-y", "-qq", "--download-only", *_INSTALL, *more])
+    for package in sorted((work / "downloads").glob("*.deb")):
         if package.name.startswith(_UNUSED):
             continue
         tree = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], check=True, capture_output=True).stdout
@@ -125,9 +181,7 @@ def _debian(root: Path, work: Path) -> None:
 
 
 def _busybox(root: Path, _: Path) -> None:
-    program = shutil.which("busybox")
-    if program is None:
-        raise FileNotFoundError("busybox")
+    program = shutil.which("busybox") or "busybox"
     shutil.copy(program, root / "usr/bin/busybox")
     names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
     for name in names:
@@ -136,7 +190,6 @@ def _busybox(root: Path, _: Path) -> None:
 
 
 def _run(argv: Sequence[str], data: bytes | None = None) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
-    done = subprocess.run(argv, check=False, input=data, capture_output=True, env=environment)
+    done = subprocess.run(argv, check=False, input=data, capture_output=True, env=_ENVIRONMENT)
     if done.returncode != 0:
         raise RuntimeError(f"{argv[0]} failed: {done.stderr.decode(errors='replace').strip()[-400:]}")

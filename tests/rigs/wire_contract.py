@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("wire")
-PARTS = {"modal": "tests.rigs.wire_modal:modal_contract"}
+PARTS = {
+    "daytona": "tests.rigs.wire_daytona:daytona_contract",
+    "modal": "tests.rigs.wire_modal:modal_contract",
+}
 """By the name of the distribution: what tells of its wire format, as ``path -> description``."""
 
 

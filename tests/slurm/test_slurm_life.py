@@ -86,6 +86,14 @@ def test_commands_run_on_the_first_node_and_can_use_them_all(cluster: Cluster) -
     assert (first, sorted(both)) == (b"n1", [b"n1", b"n2"])
 
 
+def test_a_colon_is_a_word_like_any_other(cluster: Cluster) -> None:
+    async def run() -> bytes:
+        async with hermes_exec.open(allocation(cluster), audit=False, carrier="plain") as terminal:
+            return (await terminal.run(["printf", "<%s>", "a", ":", "it's $HOME"])).stdout
+
+    assert asyncio.run(run()) == b"<a><:><it's $HOME>"
+
+
 def test_a_refusal_is_told_in_slurms_words(cluster: Cluster) -> None:
     with pytest.raises(PlaceUnavailable, match="invalid partition"):
         asyncio.run(allocation(cluster, partition="nowhere").open())

@@ -63,6 +63,21 @@ def test_an_include_in_a_block_counts_for_its_hosts_only(home: Path) -> None:
     assert (meant(home, text).user, meant(home, text).port) == ("ada", 99)
 
 
+def test_an_include_below_a_match_counts_where_that_matches(home: Path) -> None:
+    (home / ".ssh" / "more").write_text("User ada\nHost cluster\n  Port 99\nHost other\n  Port 98\n")
+    matching = "Match originalhost cluster user carol\n  Include more\n  Compression yes\nHost *\n  User everybody\n"
+    host = meant(home, matching, user="carol")
+    assert (host.user, host.port, host.compression) == ("carol", 99, True)
+    host = meant(home, matching)
+    assert (host.user, host.port, host.compression) == ("everybody", 22, False)
+
+
+def test_a_match_sees_the_name_that_was_found_before(home: Path) -> None:
+    (home / ".ssh" / "more").write_text("User ada\n")
+    text = "Host cluster\n  HostName login.example.com\nMatch host *.example.com\n  Include more\n"
+    assert meant(home, text).user == "ada"
+
+
 def test_a_file_that_includes_itself_is_an_error(home: Path) -> None:
     with pytest.raises(ConfigError, match="included by itself"):
         meant(home, "Include config\n")

@@ -70,6 +70,12 @@ def test_a_key_that_needs_a_passphrase_says_so(sshd: Sshd) -> None:
         said(sshd.profile(key_path=str(key)))
 
 
+def test_a_key_after_one_that_is_refused_lets_in(sshd: Sshd, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"IdentityFile {sshd.new_key('refused')}\nIdentityFile {sshd.key}\n")
+    assert said(sshd.profile(key_path=None, config_path=str(config))) == "in\n"
+
+
 def test_a_missing_secret_is_named(sshd: Sshd) -> None:
     key = _allowed(sshd, "lone", "-N", "open sesame")
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):

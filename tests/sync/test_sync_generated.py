@@ -11,13 +11,13 @@ import pytest
 
 import hermes_exec
 import hermes_exec.sync as hx
-from hermes_exec.face import Face, Iteration
+from hermes_exec.face import Face, Iteration, Within
 
 ROOT = Path(__file__).parents[2]
 FACES = [
     value
     for value in vars(hx).values()
-    if isinstance(value, type) and issubclass(value, Face) and value not in {Face, Iteration}
+    if isinstance(value, type) and issubclass(value, Face) and value not in {Face, Iteration, Within}
 ]
 
 

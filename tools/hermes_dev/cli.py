@@ -23,7 +23,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   test --provision  first install the Debian packages that the suite requires; says which
   lint              the checks alone
   fmt [PATHS]       put the code into its format and mend what can be mended by itself
-  generate          write the blocking face (hermes_exec/sync.py) from the asynchronous classes
+  generate          write the blocking face (hermes_exec/sync.py), and what policies are rendered to
   bench             measure, beside the physical floor and peers
   soak              the tests that take minutes
   shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
@@ -85,7 +85,7 @@ def test(arguments: list[str]) -> int:
     ensure(provision=provisioning)
     failed = [] if asked else run_checks()
     if not (asked or provisioning):
-        os.environ["HERMES_DEV_ENGINES"] = "off"  # tests/conftest.py: the plain run starts nothing that it need not
+        os.environ["HERMES_DEV_SUITE"] = "plain"  # tests/rigs/breadth.py: what it leaves out
     # conftest.py repeats them just above the closing line, so that nobody reads "passed" and stops there.
     os.environ["HERMES_DEV_FAILED_CHECKS"] = ", ".join(failed)
     code = call(pytest("-rfEs", *(asked or WORKERS)))
@@ -123,7 +123,10 @@ def generate(arguments: list[str]) -> int:
         ensure()
         return replace([venv_python(), "-I", str(ROOT / "tools"), "generate", "--here", *arguments])
     from hermes_dev.generate import main as generated
+    from hermes_dev.rendered import write
 
+    if "--print" not in arguments:
+        write()
     return generated(arguments)
 
 

@@ -25,13 +25,21 @@ from hermes_dev.source import (
     names,
     public_attributes,
     statements,
+    text_of,
 )
 from hermes_dev.wording import GETATTR, HEADER, function, text_for_people
 
 FILE = ROOT / "hermes_exec" / "sync.py"
-CLASSES = ("Terminal", "Session", "Stream", "Files", "Job", "Pty", "Forward")
-INTERNAL = {"Stream.feed", "Pty.feed", "Pty.answered"}
+CLASSES = (
+    "Terminal", "Session", "Stream", "Files", "Job", "Pty", "Forward", "Orchestrator", "Lease", "Recovered",
+)  # fmt: skip
+INTERNAL = {"Stream.feed", "Pty.feed", "Pty.answered", "Lease.end", "Lease.member"}
 """Public for other parts of the core, but not for people."""
+MADE_BY_PEOPLE = {"Orchestrator"}
+"""Classes that are called for an object; those of all others are given by something."""
+BEGINS = {("Orchestrator", "start"), ("Orchestrator", "__enter__")}
+ENDS = {("Terminal", "close"), ("Orchestrator", "close"), ("Orchestrator", "drain")}
+"""What is open between them is closed at the exit; terminals begin by ``open``."""
 ITERATORS = {"AsyncGenerator", "AsyncIterator"}
 TURNED = {
     "__aenter__": "__enter__",
@@ -98,23 +106,49 @@ class Writer:
     def members(self, home: Module, definition: ast.ClassDef, owner: str) -> dict[str, str]:
         """The public members of one class."""
         found: dict[str, str] = {}
+        found |= self.fields(home, definition)
         for node in definition.body:
             if not isinstance(node, Function) or f"{owner}.{node.name}" in INTERNAL:
                 continue
             if node.name == "__init__":
+                if owner in MADE_BY_PEOPLE:
+                    found["__init__"] = self.constructor(home, node, owner)
                 for name, (kind, text) in public_attributes(home, node).items():
-                    shown, wrap = self.shape(home, kind)
-                    body = f"return {wrap.format(f'self._core.{name}')}"
-                    found[name] = function("@property\n", name, "self", shown, text, body)
+                    if f"{owner}.{name}" not in INTERNAL:
+                        found[name] = self.attribute(home, name, kind, text)
             elif not node.name.startswith("_") or node.name in TURNED:
                 found[node.name] = self.method(home, node, owner)
             elif node.name.startswith("__"):
                 raise CannotTurn(f"{home.name}: {owner}.{node.name} has no blocking form here")
         return found
 
+    def fields(self, home: Module, definition: ast.ClassDef) -> dict[str, str]:
+        """The fields of a dataclass."""
+        if not any("dataclass" in ast.unparse(one) for one in definition.decorator_list):
+            return {}
+        found: dict[str, str] = {}
+        for node, after in zip(definition.body, [*definition.body[1:], None], strict=True):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                name = node.target.id
+                found[name] = self.attribute(home, name, node.annotation, text_of(after) or f"The {name}.")
+        return found
+
+    def attribute(self, home: Module, name: str, kind: ast.expr, text: str) -> str:
+        """A property for an attribute."""
+        shown, wrap = self.shape(home, kind)
+        return function("@property\n", name, "self", shown, text, f"return {wrap.format(f'self._core.{name}')}")
+
+    def constructor(self, home: Module, node: Function, owner: str) -> str:
+        """How people make one."""
+        arguments, passed = self.arguments(home, node)
+        body = f"door = portal()\nsuper().__init__(door, door.do(lambda: hermes_exec.{owner}({passed})))"
+        return function("", "__init__", arguments, "None", ast.get_docstring(node), body)
+
     def method(self, home: Module, node: Function, owner: str) -> str:
         """One method, or property."""
         decorators = [ast.unparse(one) for one in node.decorator_list]
+        if decorators == ["contextlib.asynccontextmanager"]:
+            return self.block(home, node)
         if decorators not in ([], ["property"]):
             raise CannotTurn(f"{home.name}: {owner}.{node.name} is decorated with {decorators}")
         name, core = TURNED.get(node.name, node.name), f"self._core.{node.name}"
@@ -145,11 +179,22 @@ class Writer:
             if statements(node)[-1] != "return self":
                 raise CannotTurn(f"{home.name}: {owner}.{node.name} gives Self, and not plainly self")
             after = "\nreturn self"
-        if (owner, name) == ("Terminal", "close"):
+        if (owner, name) in ENDS:
             before = "self._portal.leftovers.drop(self._core)\n"
+        if (owner, name) in BEGINS:
+            after = f"\nself._portal.leftovers.hold(self._core, self, {f'the {owner.lower()}'!r}){after}"
         body = value if shown == "None" or after else f"return {wrap.format(value)}"
         top = "@property\n" if decorators else ""
         return function(top, name, arguments, shown, ast.get_docstring(node), before + body + after)
+
+    def block(self, home: Module, node: Function) -> str:
+        """A method whose result is there for the length of a ``with``."""
+        if not isinstance(node.returns, ast.Subscript) or ast.unparse(node.returns.slice) not in CLASSES:
+            raise CannotTurn(f"{home.name}: {node.name} should give an AsyncGenerator of a class that is turned")
+        given = ast.unparse(node.returns.slice)
+        arguments, passed = self.arguments(home, node)
+        body = f"return Within(self._portal, self._core.{node.name}({passed}), {given})"
+        return function("", node.name, arguments, f"Within[{given}]", ast.get_docstring(node), body)
 
     def open(self) -> str:
         """The function ``open``."""

@@ -34,22 +34,23 @@ FUSE = Path("/dev/fuse")
 """What ordinary users mount images through."""
 
 PARTS = (
+    Part("apparmor", "apparmor_parser", "compiles the profiles of policies, and loads them in a virtual machine"),
     Part("bash", "bash", "the shell of sessions"),
-    Part(
-        "bubblewrap",
-        "bwrap",
-        "the namespaces of sandboxes, and of the cells in which servers of the tests run commands",
-    ),
+    Part("bubblewrap", "bwrap", "the local sandbox, and the cells in which servers of the tests run commands"),
     Part("busybox", "busybox", "the shell and tools of small images"),
+    Part("cpio", "cpio", "packs what the virtual machine starts from"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
     Part("fish", "fish", "a login shell with a language of its own, before SSH"),
     Part("iptables", "iptables", "resets connections that are open"),
     Part("iproute2", "ip", "makes the networks that tests break"),
+    Part("kmod", "modprobe", "finds the modules of the virtual machine's kernel"),
     Part("munge", "munged", "how the daemons of Slurm know each other"),
     Part("openssh-client", "ssh", "the other way to a host over SSH, and what makes keys"),
     Part("openssh-server", "sshd", "the server that the tests start, with users and keys of its own"),
+    Part("podman", "podman", "the other engine that speaks Docker's API, with a service and data of its own"),
     Part("procps", "ps", "looks for survivors from outside"),
+    Part("qemu-system-x86", "qemu-system-x86_64", "emulates a machine whose kernel has AppArmor"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),
     Part("slurm-client", "srun", "the commands of Slurm"),
     Part("slurmctld", "slurmctld", "the controller of the Slurm cluster that the tests start"),

@@ -15,6 +15,8 @@ It belongs to the event loop it was opened on, where any number of tasks may use
         "Any number of threads may use it at once.",
     ),
     ("asyncio.CancelledError: the task was cancelled;", "KeyboardInterrupt: Ctrl-C came;"),
+    ("Use it with ``async with``, on one event loop.", "Use it with ``with``, from any number of threads."),
+    ("``async with orchestrator.", "``with orchestrator."),
     ("``async with hermes_exec.open(", "``with hermes_exec.sync.open("),
     ("``hermes_exec.open``", "``hermes_exec.sync.open``"),
     ("``async with``", "``with``"),
@@ -41,7 +43,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import hermes_exec
-from hermes_exec.face import Face, Iteration
+from hermes_exec.face import Face, Iteration, Within
 from hermes_exec.portal import portal
 
 '''

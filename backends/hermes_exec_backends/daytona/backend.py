@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
@@ -19,10 +20,10 @@ from hermes_exec_backends.daytona.connection import Connection
 from hermes_exec_backends.daytona.creating import attach, create, delete
 from hermes_exec_backends.daytona.failures import sdk_errors
 from hermes_exec_backends.daytona.options import NEVER, intervals
-from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Service, described, gone
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Service, asked, described, gone, unconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -32,6 +33,14 @@ _SIGNS = 3
 _OFTEN_S = 60.0
 """Not more often than this."""
 _STATE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Where a port is reached from anywhere: the ``token`` goes into the header x-daytona-preview-token."""
+
+    url: str
+    token: str = field(repr=False)
 
 
 class DaytonaBackend(Backend):
@@ -78,14 +87,14 @@ class DaytonaBackend(Backend):
         """Look for the SDK and a key, and ask the service what it makes of them."""
         from hermes_exec_backends.daytona.doctor import checks
 
-        return await checks(_profile())
+        return await checks(unconfigured())
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
         """Delete sandboxes of ours that nobody needs, of the account that is found without a profile."""
         from hermes_exec_backends.daytona.reaping import reap
 
-        async with _asked(_profile()) as service:
+        async with asked(None) as service:
             return await reap(service)
 
     @classmethod
@@ -93,7 +102,7 @@ class DaytonaBackend(Backend):
         """Every sandbox of ours on the account."""
         from hermes_exec_backends.daytona.reaping import alive
 
-        async with _asked(cast("DaytonaProfile", profile) if profile else _profile()) as service:
+        async with asked(cast("DaytonaProfile", profile)) as service:
             return await alive(service)
 
     async def open(self) -> None:
@@ -141,7 +150,7 @@ class DaytonaBackend(Backend):
         """Say again and again that the sandbox is in use, until it is not."""
         stop_s = 60.0 * intervals(self._profile, self.lease_s)["auto_stop_interval"]
         while stop_s:
-            await asyncio.sleep(max(stop_s / _SIGNS, _OFTEN_S))
+            await asyncio.sleep(pause_s(stop_s))
             with contextlib.suppress(HermesError), sdk_errors("no sign of life"):  # the next time, then
                 await self._opened().refresh_activity(request_timeout=REQUEST_S)
 
@@ -169,7 +178,7 @@ class DaytonaBackend(Backend):
         connection = Connection(self.pythons, self._why_lost)
         try:
             with sdk_errors("no terminal in the sandbox"):
-                await connection.connect(sandbox.process)
+                await connection.connect(sandbox)
         except PlaceUnavailable as error:
             why = await self._why_lost()
             if why:
@@ -189,6 +198,16 @@ class DaytonaBackend(Backend):
         except (HermesError, TimeoutError):
             return ""
         return described(found) if gone(str(found.state.value)) else ""
+
+    async def preview(self, port: int) -> Preview:
+        """The address at the vendor's of a port of the sandbox, for others; ``Terminal.forward`` reaches any by itself.
+
+        Raises:
+            PlaceUnavailable: the service gives none.
+        """
+        with sdk_errors(f"port {port} has no address"):
+            link = await self._opened().get_preview_link(port, request_timeout=REQUEST_S)
+        return Preview(str(link.url), str(link.token))
 
     async def snapshot(self, name: str | None = None) -> str:
         """Keep the sandbox's disk as the snapshot ``name``.
@@ -247,19 +266,6 @@ class DaytonaBackend(Backend):
             await self._service.close()
 
 
-def _profile() -> DaytonaProfile:
-    """What there is without a profile: the environment's key, at the vendor's own address or the environment's."""
-    from hermes_exec_backends.profiles.daytona import DaytonaProfile
-
-    return DaytonaProfile()
-
-
-@contextlib.asynccontextmanager
-async def _asked(profile: DaytonaProfile) -> AsyncGenerator[Service]:
-    """The service of an account, to be asked something."""
-    service = Service(profile)
-    await service.open()
-    try:
-        yield service
-    finally:
-        await service.close()
+def pause_s(stop_s: float) -> float:
+    """Seconds between two signs of life of a sandbox that is stopped after ``stop_s`` without one."""
+    return max(stop_s / _SIGNS, _OFTEN_S)

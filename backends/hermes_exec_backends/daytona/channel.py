@@ -13,6 +13,7 @@ from hermes_exec_backends.daytona import frames
 if TYPE_CHECKING:
     from hermes_exec_backends.daytona.connection import Connection
 
+_LOW = 2 << 20
 _TOLD = 128 << 10
 """After so many bytes the other side hears that they are used up."""
 
@@ -29,8 +30,10 @@ class RelayChannel(Channel):
         self._sent = 0
         self._taken = 0
         self._eof = False
+        self._ended = False
         self._drained: asyncio.Future[None] | None = None
-        self._kept: list[tuple[int, bytes]] = []  # what came while nobody wanted it
+        self._moving: deque[asyncio.Task[int]] = deque()  # input on its way by files, in its order
+        self._kept: deque[tuple[int, bytes | asyncio.Task[bytes]]] = deque()  # output that nobody was given yet
         self._used = 0
         self._told_used = 0
         self._paused = False
@@ -59,19 +62,51 @@ class RelayChannel(Channel):
         return self._queued + self._sent - self._taken
 
     async def drained(self) -> None:
-        """Return when at most half a window is on its way, or the channel is over."""
-        if self.unsent > frames.WINDOW // 2 and not self._over:
+        """Return when at most 2 MiB are on their way, or the channel is over."""
+        if self.unsent > _LOW and not self._over:
             self._drained = self._drained or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._drained)
 
     def _feed(self) -> None:
-        while self._queue and self._sent - self._taken < frames.WINDOW:
+        # While a file is on its way the next one can become larger.
+        while self._queued >= (frames.LARGEST if self._moving else frames.BULK) and self._way(frames.BULK_WINDOW):
+            if not self._connection.beside.usable:
+                break
+            self._move()
+        while self._queue and not self._moving and self._way(frames.WINDOW):
             data = self._queue.popleft()
             self._queued -= len(data)
             self._sent += len(data)
             self._connection.send(frames.INPUT, self._number, data)
-        if self._eof and not self._queue:
+        if self._eof and not self._queue and not self._moving and not self._ended:
+            self._ended = True
             self._connection.send(frames.EOF, self._number)
+
+    def _way(self, window: int) -> bool:
+        return self._sent - self._taken < window
+
+    def _move(self) -> None:
+        """Send what is queued, or some of it, by a file."""
+        parts: list[bytes] = []
+        size = 0
+        while self._queue and size < frames.LARGEST:
+            parts.append(self._queue.popleft())
+            size += len(parts[-1])
+        self._queued -= size
+        self._sent += size
+        task = self._connection.beside.put(b"".join(parts))
+        self._moving.append(task)
+        task.add_done_callback(lambda _: self._moved())
+
+    def _moved(self) -> None:
+        while self._moving and self._moving[0].done() and not self._over:
+            task = self._moving[0]
+            if task.cancelled() or task.exception() is not None:
+                return  # and the connection is lost
+            self._moving.popleft()
+            self._connection.send(frames.FILED, self._number, frames.COUNT.pack(task.result()))
+        if not self._over:
+            self._feed()
 
     def pause(self) -> None:
         """Give nothing more; once a window is full, the program's own pipes hold it."""
@@ -100,6 +135,10 @@ class RelayChannel(Channel):
         if kind in {frames.OUT, frames.ERR}:
             self._kept.append((kind, payload))
             self._deliver()
+        elif kind == frames.STORED:
+            stored, number, task = self._connection.beside.fetch(payload)
+            self._kept.append((stored, task))
+            task.add_done_callback(lambda _: self._fetched(number))
         elif kind == frames.TAKEN:
             self._take(int(frames.COUNT.unpack(payload)[0]))
         elif kind == frames.EXIT:
@@ -125,12 +164,22 @@ class RelayChannel(Channel):
     def _feed_more(self) -> None:
         if self._queue:
             self._feed()
-        if self._drained is not None and self.unsent <= frames.WINDOW // 2:
+        if self._drained is not None and self.unsent <= _LOW:
             self._wake()
+
+    def _fetched(self, number: int) -> None:
+        if not self._over:
+            self._connection.send(frames.STORED, self._number, frames.COUNT.pack(number))
+            self._deliver()
 
     def _deliver(self) -> None:
         while self._kept and not self._paused and not self._over:
-            kind, data = self._kept.pop(0)
+            kind, data = self._kept[0]
+            if isinstance(data, asyncio.Task):
+                if not data.done() or data.cancelled() or data.exception() is not None:
+                    break
+                data = data.result()
+            self._kept.popleft()
             if kind == frames.EXIT:
                 if isinstance(self._receiver, ExitReceiver) and self._exit is not None:
                     self._receiver.exited(self._exit)
@@ -147,11 +196,14 @@ class RelayChannel(Channel):
         """It is over, once."""
         if self._over:
             return
-        for kind, data in self._kept if exit.lost else ():
-            if kind in {frames.OUT, frames.ERR} and not self._paused:
+        for kind, data in self._kept if exit.lost and not self._paused else ():
+            if not isinstance(data, bytes):
+                break  # it, and what follows, did not arrive
+            if kind in {frames.OUT, frames.ERR}:
                 (self._receiver.received if kind == frames.OUT else self._receiver.stderr_received)(data)
         self._over = True
         self._kept.clear()
+        self._moving.clear()
         self._queue.clear()
         self._queued, self._sent = 0, self._taken
         self._connection.forget(self._number)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.backend import Exit
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.daytona import frames
+from hermes_exec_backends.daytona.beside import Beside
 from hermes_exec_backends.daytona.channel import RelayChannel
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ package.__path__ = []
 for name, text in %r:
     module = sys.modules["hx." + name] = kind("hx." + name)
     module.__package__ = "hx"
+    setattr(package, name, module)
     exec(compile(text, "hx." + name, "exec"), module.__dict__)
 module.main()
 """
@@ -60,7 +62,9 @@ def _source(name: str) -> str:
 
 @cache
 def _program() -> bytes:
-    return zlib.compress((_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "relay")]).encode(), 9)
+    return zlib.compress(
+        (_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "shelf", "relay")]).encode(), 9
+    )
 
 
 class Connection:
@@ -85,10 +89,12 @@ class Connection:
         self._out: list[bytes] = []
         self._something = asyncio.Event()
         self._handle: Any = None
+        self.beside = Beside(None, self._break)
+        """For what is too large for it."""
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def connect(self, process: Any) -> None:
-        """Open a terminal by the SDK's ``process`` of a sandbox, and turn its shell into our frames.
+    async def connect(self, sandbox: Any) -> None:
+        """Open a terminal in the SDK's ``sandbox``, and turn its shell into our relay.
 
         Raises:
             DaytonaError: the vendor gave none.
@@ -96,7 +102,10 @@ class Connection:
         """
         from daytona import PtySize
 
-        self._handle = await process.create_pty_session(self.id, self._received, cwd="/", pty_size=PtySize(24, 512))
+        self.beside = Beside(sandbox.fs, self._break)
+        self._handle = await sandbox.process.create_pty_session(
+            self.id, self._received, cwd="/", pty_size=PtySize(24, 512)
+        )
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._watch()), loop.create_task(self._write())]
         program = _program()
@@ -179,6 +188,7 @@ class Connection:
         if self.lost:
             return
         self.lost = True
+        self.beside.close()
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
@@ -200,8 +210,8 @@ class Connection:
                     self._refuse(f"no Python 3.6 or later is there ({', '.join(self._pythons)})")
                 return
             self._before = None
-            self._out.insert(0, _program())
-            self._something.set()
+            self._say(_program())
+            self._ready.set_result(None)  # frames can follow at once: they wait until the program has begun
         if not data or self.lost:
             return
         try:
@@ -209,10 +219,10 @@ class Connection:
                 self._arrived[0] += frames.HEADER.size + len(payload)
                 self._arrived[1] += 1
                 if kind == frames.READY:
-                    self._ready.set_result(None)
+                    self.beside.opened(payload.decode())
                 elif channel := self._channels.get(number):
                     channel.frame(kind, payload)
-        except (ValueError, struct.error, asyncio.InvalidStateError) as error:
+        except (ValueError, struct.error) as error:
             self._break(f"the sandbox broke the protocol: {error}")
             return
         if self._arrived[0] - self._acknowledged[0] >= _RECEIVED or self._arrived[1] - self._acknowledged[1] >= _FRAMES:

@@ -27,6 +27,7 @@ _log = logging.getLogger("hermes_exec.backend.daytona")
 _CREATE_S = 900.0
 """An image may have to be built."""
 _TRIES = 3
+_PAUSE_S = 0.2
 _PATIENCE_S = 60.0
 """In all, for a service that says that there were too many requests."""
 _COUNTED = ("archived", "archiving", "destroyed", "destroying", "stopped", "stopping", "error", "build_failed")
@@ -95,8 +96,11 @@ async def _started(sandbox: Any, error: HermesError) -> Any:
     """Wait for what was created though the service did not say so."""
     if str(sandbox.state.value) in _COUNTED:
         raise _Doubtful(f"daytona: it did not start: {described(sandbox)}", remedy=error.remedy) from error
-    with sdk_errors("it did not start"):
-        await sandbox.wait_for_sandbox_start(timeout=STATE_S)
+    try:
+        with sdk_errors("it did not start"):
+            await sandbox.wait_for_sandbox_start(timeout=STATE_S)
+    except PlaceUnavailable as late:
+        raise _Doubtful(late.what, remedy=late.remedy) from late
     return sandbox
 
 
@@ -114,8 +118,16 @@ async def delete(sandbox: Any) -> None:
     Raises:
         PlaceUnavailable: it may still be there.
     """
-    with contextlib.suppress(PlaceGone), sdk_errors(f"sandbox {sandbox.name!r} was not deleted"):
-        await sandbox.delete(timeout=STATE_S)
+    for attempt in range(1, _TRIES + 1):
+        try:
+            with contextlib.suppress(PlaceGone), sdk_errors(f"sandbox {sandbox.name!r} was not deleted"):
+                await sandbox.delete(timeout=STATE_S)
+        except InDoubt:
+            if attempt == _TRIES:
+                raise
+            await asyncio.sleep(_PAUSE_S * attempt)
+        else:
+            return
 
 
 async def living(service: Service, profile: DaytonaProfile) -> int:

@@ -1,5 +1,8 @@
 """Frames on a connection to a sandbox, on both of its ends: here, and in the sandbox, where this is sent as source.
 
+What is large goes beside the connection: as files in a folder of the relay's, by the vendor's own way of moving files,
+which is many times faster than a terminal. The frame that stands for one takes its turn among the others.
+
 Every frame is numbered and has a checksum, because the vendor's daemon drops what is too much for a slow client, and
 that has to be noticed.
 """
@@ -10,17 +13,25 @@ import zlib
 HEADER = struct.Struct("!2sBxIIII")
 """The mark, the kind, the program's number, the frame's number, the length, a checksum of them and of the payload."""
 MARK = b"hx"
-START, MORE, INPUT, EOF, USED, KILL, LEAVE, RECEIVED, HERE = range(9)
-"""What is told the relay: MORE comes before a START that is long."""
-OUT, ERR, TAKEN, EXIT, ENDED, FAILED, READY = range(16, 23)
-"""What it tells: EXIT is a program's end, ENDED that of its outputs as well."""
+START, MORE, INPUT, FILED, EOF, USED, KILL, LEAVE, RECEIVED, HERE = range(10)
+"""What is told the relay: MORE comes before a START that is long, FILED is an INPUT that is in a file."""
+OUT, ERR, STORED, TAKEN, EXIT, ENDED, FAILED, READY = range(16, 24)
+"""What it tells: STORED is an output that is in a file, EXIT a program's end, ENDED that of its outputs as well."""
 COUNT = struct.Struct("!Q")
 COUNTS = struct.Struct("!QQ")
 STATUS = struct.Struct("!i")
+FILE = struct.Struct("!BQQI")
+"""Of a file: the kind of frame that it stands for, its number, its size, and its checksum."""
 LONGEST = 32 << 10
 """Bytes in a frame; the daemon takes messages of at most 64 KiB."""
 WINDOW = 1 << 20
 """Bytes of one program's output, or input, that are on their way before somebody has used them up."""
+BULK = 256 << 10
+"""Bytes that are worth a file."""
+LARGEST = 2 << 20
+"""Bytes in a file."""
+BULK_WINDOW = 8 << 20
+"""As ``WINDOW``, where they go by files."""
 FLIGHT = 640 << 10
 """Bytes of all of them that have not arrived; the daemon drops a client for whom 256 messages of 4 KiB wait."""
 FRAMES = 120

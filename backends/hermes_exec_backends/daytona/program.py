@@ -8,6 +8,9 @@ import termios
 
 from .frames import ERR, OUT, STATUS
 
+_SET_PIPE_SIZE = 1031
+_PIPE = 1 << 20
+
 
 class Program:
     """One program: its process, its pipes, and how much of each went through."""
@@ -19,6 +22,8 @@ class Program:
         self.outputs = outputs
         """Kind of frame by descriptor, while it is open."""
         self.input = bytearray()
+        self.later: "list[bytes | int]" = []
+        """Input that comes after ``input``: bytes, or the descriptor of a file."""
         self.eof = False
         self.taken = 0
         self.sent = 0
@@ -27,6 +32,23 @@ class Program:
         self.told = False
         self.owed: "dict[int, int]" = {}
         """Bytes by descriptor that were in the pipes when it ended, and come before the word of that."""
+
+    def more(self) -> bool:
+        """Whether there is input; ``input`` has some of it then."""
+        while not self.input and self.later:
+            source = self.later[0]
+            data = source if isinstance(source, bytes) else os.read(source, _PIPE)
+            self.input += data
+            if isinstance(source, bytes) or not data:
+                del self.later[0]
+                if not isinstance(source, bytes):
+                    os.close(source)
+        return bool(self.input)
+
+    def open(self) -> "list[int]":
+        """All descriptors of it that are open."""
+        files = [source for source in self.later if not isinstance(source, bytes)]
+        return ([self.stdin] if self.stdin >= 0 else []) + list(self.outputs) + files
 
 
 def launch(number: int, argv: "list[bytes]", env: "dict[bytes, bytes]") -> "tuple[Program, bytes]":
@@ -41,6 +63,10 @@ def launch(number: int, argv: "list[bytes]", env: "dict[bytes, bytes]") -> "tupl
     os.close(why)
     for fd in (feed, out, err):
         os.set_blocking(fd, False)
+        try:
+            fcntl.fcntl(fd, _SET_PIPE_SIZE, _PIPE)
+        except OSError:
+            pass  # there is a limit to what a user may have of large ones
     return Program(number, pid, feed, {out: OUT, err: ERR}), said
 
 
@@ -53,7 +79,7 @@ def become(argv: "list[bytes]", env: "dict[bytes, bytes]", streams: "tuple[int, 
     """In a new process: be the program, in a session of its own, so that nothing of the terminal's ends it."""
     try:
         _signal.set_wakeup_fd(-1)
-        for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGINT):
+        for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_DFL)
         os.setsid()
         os.chdir(env.get(b"HOME") or b"/")

@@ -12,34 +12,13 @@ import os
 import select
 import time
 
-from .frames import (
-    COUNT,
-    COUNTS,
-    ENDED,
-    EOF,
-    EXIT,
-    FAILED,
-    FLIGHT,
-    FRAMES,
-    INPUT,
-    KILL,
-    LEAVE,
-    LONGEST,
-    MORE,
-    READY,
-    RECEIVED,
-    START,
-    STATUS,
-    TAKEN,
-    USED,
-    WINDOW,
-    Parser,
-    frame,
-)  # fmt: skip
+from . import frames
 from .program import Program, launch, waiting
+from .shelf import Shelf
 
 SILENCE_S = 90.0
 """After so long without a word, nobody is there any more."""
+_PAUSE_MS = 2
 _LEFT_OUT = (b"TERM", b"SHLVL", b"OLDPWD", b"_", b"LINES", b"COLUMNS")
 """What a login shell in a terminal adds."""
 
@@ -49,7 +28,7 @@ class Relay:
 
     def __init__(self, tty: int) -> None:
         self._tty = tty
-        self._parser = Parser()
+        self._parser = frames.Parser()
         self._sequence = 0
         self._programs: "dict[int, Program]" = {}
         self._parts: "dict[int, bytes]" = {}
@@ -58,6 +37,7 @@ class Relay:
         self._received = [0, 0]
         self._heard = time.monotonic()
         self._over = False
+        self._shelf = Shelf()
         self._env = {name: value for name, value in os.environb.items() if name not in _LEFT_OUT}
         self._woken, wake = os.pipe()
         for fd in (self._woken, wake, tty):
@@ -68,7 +48,13 @@ class Relay:
 
     def run(self) -> None:
         """Until the other side says so, or says nothing any more."""
-        self._send(READY, 0, COUNT.pack(os.getpid()))
+        self._send(frames.READY, 0, self._shelf.folder.encode())
+        try:
+            self._serve_all()
+        finally:
+            self._shelf.close()
+
+    def _serve_all(self) -> None:
         while not self._over:
             wanted = self._wanted()
             ready = wanted.poll(5000)
@@ -77,6 +63,7 @@ class Relay:
             if not ready and time.monotonic() - self._heard > SILENCE_S:
                 return
             for program in list(self._programs.values()):
+                self._store(program)
                 self._conclude(program)
             self._flush()
 
@@ -86,18 +73,18 @@ class Relay:
         wanted.register(self._woken, select.POLLIN)
         room = self._room()
         for program in self._programs.values():
-            if program.input and program.stdin >= 0:
+            if (program.input or program.later) and program.stdin >= 0:
                 wanted.register(program.stdin, select.POLLOUT)
-            if room and program.sent - program.used < WINDOW:
+            if room and program.sent - program.used < frames.WINDOW:
                 for fd in program.outputs:
                     wanted.register(fd, select.POLLIN)
         return wanted
 
     def _room(self) -> bool:
         return (
-            self._flight[0] - self._received[0] < FLIGHT
-            and self._flight[1] - self._received[1] < FRAMES
-            and len(self._out) < LONGEST
+            self._flight[0] - self._received[0] < frames.FLIGHT
+            and self._flight[1] - self._received[1] < frames.FRAMES
+            and len(self._out) < frames.LONGEST
         )
 
     def _serve(self, fd: int, events: int) -> None:
@@ -125,38 +112,41 @@ class Relay:
             return
         self._heard = time.monotonic()
         for kind, number, payload in self._parser.feed(data):
-            if kind == MORE:
+            if kind == frames.MORE:
                 self._parts[number] = self._parts.get(number, b"") + payload
-            elif kind == START:
+            elif kind == frames.START:
                 self._start(number, self._parts.pop(number, b"") + payload)
-            elif kind == RECEIVED:
-                self._received = list(COUNTS.unpack(payload))
-            elif kind == LEAVE and number == 0:
+            elif kind == frames.RECEIVED:
+                self._received = list(frames.COUNTS.unpack(payload))
+            elif kind == frames.LEAVE and number == 0:
                 self._over = True
             elif number in self._programs:
                 self._told(self._programs[number], kind, payload)
 
     def _told(self, program: Program, kind: int, payload: bytes) -> None:
-        if kind == INPUT:
-            program.input += payload
+        if kind in (frames.INPUT, frames.FILED):
+            program.later.append(self._shelf.take(frames.COUNT.unpack(payload)[0]) if kind == frames.FILED else payload)
             self._feed(program)
-        elif kind == EOF:
+        elif kind == frames.STORED:
+            self._shelf.fetched(frames.COUNT.unpack(payload)[0])
+        elif kind == frames.EOF:
             program.eof = True
             self._feed(program)
-        elif kind == USED:
-            (program.used,) = COUNT.unpack(payload)
-        elif kind == KILL:
+        elif kind == frames.USED:
+            (program.used,) = frames.COUNT.unpack(payload)
+        elif kind == frames.KILL:
             if program.code is None:
                 try:
                     os.killpg(program.pid, _signal.SIGKILL)
                 except OSError:
                     pass  # it has just ended
             self._forget(program)
-        elif kind == LEAVE:
+        elif kind == frames.LEAVE:
             self._forget(program)
 
     def _feed(self, program: Program) -> None:
-        while program.input and program.stdin >= 0:
+        taken = program.taken
+        while program.stdin >= 0 and program.more():
             try:
                 done = os.write(program.stdin, program.input)
             except BlockingIOError:
@@ -167,18 +157,32 @@ class Relay:
                 break
             del program.input[:done]
             program.taken += done
-            self._send(TAKEN, program.number, COUNT.pack(program.taken))
-        if program.stdin < 0 and program.input:
+        while program.stdin < 0 and program.more():
             program.taken += len(program.input)
             del program.input[:]
-            self._send(TAKEN, program.number, COUNT.pack(program.taken))
-        if program.eof and not program.input and program.stdin >= 0:
+        if program.taken > taken:
+            self._send(frames.TAKEN, program.number, frames.COUNT.pack(program.taken))
+        if program.eof and program.stdin >= 0 and not program.more():
             os.close(program.stdin)
             program.stdin = -1
 
+    def _store(self, program: Program) -> None:
+        """Put what a program writes faster than the connection carries it into files."""
+        for fd, kind in list(program.outputs.items()):
+            while (
+                self._shelf.folder
+                and program.sent - program.used < frames.BULK_WINDOW
+                and waiting(fd) >= frames.BULK
+                and (fd not in program.owed or program.owed[fd] >= frames.BULK)
+            ):
+                data = gathered(fd, min(frames.LARGEST, program.owed.get(fd, frames.LARGEST)))
+                program.sent += len(data)
+                self._send(frames.STORED, program.number, self._shelf.store(kind, data))
+                self._paid(program, fd, len(data))
+
     def _pass_on(self, program: Program, fd: int) -> None:
         try:
-            data = os.read(fd, LONGEST)
+            data = os.read(fd, frames.LONGEST)
         except BlockingIOError:
             return
         except OSError:
@@ -190,8 +194,11 @@ class Relay:
             return
         program.sent += len(data)
         self._send(program.outputs[fd], program.number, data)
+        self._paid(program, fd, len(data))
+
+    def _paid(self, program: Program, fd: int, size: int) -> None:
         if fd in program.owed:
-            program.owed[fd] -= len(data)
+            program.owed[fd] -= size
             if program.owed[fd] <= 0:
                 del program.owed[fd]
 
@@ -201,9 +208,9 @@ class Relay:
             return
         if not program.told and not program.owed:
             program.told = True
-            self._send(EXIT, program.number, STATUS.pack(program.code))
+            self._send(frames.EXIT, program.number, frames.STATUS.pack(program.code))
         if program.told and not program.outputs:
-            self._send(ENDED, program.number, b"")
+            self._send(frames.ENDED, program.number, b"")
             self._forget(program)
 
     def _collect(self) -> None:
@@ -226,7 +233,7 @@ class Relay:
                     }
 
     def _forget(self, program: Program) -> None:
-        for fd in ([program.stdin] if program.stdin >= 0 else []) + list(program.outputs):
+        for fd in program.open():
             os.close(fd)
         del self._programs[program.number]
 
@@ -237,11 +244,11 @@ class Relay:
         program, said = launch(number, argv, variables)
         self._programs[number] = program
         if said:
-            self._send(FAILED, number, said)
+            self._send(frames.FAILED, number, said)
             self._forget(program)
 
     def _send(self, kind: int, number: int, payload: bytes) -> None:
-        made = frame(kind, number, self._sequence, payload)
+        made = frames.frame(kind, number, self._sequence, payload)
         self._sequence += 1
         self._flight[0] += len(made)
         self._flight[1] += 1
@@ -258,6 +265,22 @@ class Relay:
                 self._over = True
                 return
             del self._out[:done]
+
+
+def gathered(fd: int, most: int) -> bytearray:
+    """What comes from a pipe without a pause, up to ``most`` bytes."""
+    data = bytearray()
+    coming = select.poll()
+    coming.register(fd, select.POLLIN)
+    while len(data) < most and (not data or coming.poll(_PAUSE_MS)):
+        try:
+            part = os.read(fd, most - len(data))
+        except BlockingIOError:
+            break
+        if not part:
+            break
+        data += part
+    return data
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import threading
 import warnings
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator, Generator
 
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
@@ -83,8 +84,44 @@ def _nothing_of_the_folder() -> Generator[None]:
                 os.environ.pop(name, None)
 
 
+@dataclass(slots=True)
+class _Shared:
+    """The SDK's client of one account on one event loop, for everybody there: making one takes a tenth of a second."""
+
+    client: asyncio.Task[Any]
+    users: int = 0
+
+
+_shared: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Account, _Shared]] = weakref.WeakKeyDictionary()
+
+
+async def _use(account: Account) -> Any:
+    """The client of an account, made when there is none; whoever got it says when it is ``_done``."""
+    here = _shared.setdefault(asyncio.get_running_loop(), {})
+    if account not in here:
+        here[account] = _Shared(asyncio.get_running_loop().create_task(asyncio.to_thread(make, account)))
+    shared = here[account]
+    shared.users += 1
+    try:
+        return await asyncio.shield(shared.client)
+    except BaseException:
+        await _done(account)
+        raise
+
+
+async def _done(account: Account) -> None:
+    """One user less; with the last one the client is closed."""
+    here = _shared[asyncio.get_running_loop()]
+    shared = here[account]
+    shared.users -= 1
+    if not shared.users:
+        del here[account]
+        with contextlib.suppress(ImportError):  # which is told to whoever asked for it
+            await (await shared.client).close()
+
+
 class Service:
-    """One client of the service, for one event loop. Every method raises our errors."""
+    """The service as one place uses it, on one event loop. Every method raises our errors."""
 
     def __init__(self, profile: DaytonaProfile) -> None:
         self._profile = profile
@@ -110,15 +147,14 @@ class Service:
         """
         self.account = account = await asyncio.to_thread(Account.of, self._profile)
         with sdk_errors("the SDK"):
-            await asyncio.to_thread(load)
-            self._client = make(account)
+            self._client = await _use(account)
 
     async def close(self) -> None:
         """Let go of every connection. Safe to call twice."""
         client, self._client = self._client, None
-        if client is not None:
+        if client is not None and self.account is not None:
             with sdk_errors("the connections were not closed"):
-                await client.close()
+                await _done(self.account)
 
     async def get(self, name: str) -> Any:
         """The sandbox of that id or name, as it is now.
@@ -139,16 +175,26 @@ class Service:
             return [sandbox async for sandbox in self.client.list(query, request_timeout=REQUEST_S)]
 
 
-def load() -> None:
-    """Import what is used of the SDK, which takes seconds; meant for a thread."""
-    import daytona
+def unconfigured() -> DaytonaProfile:
+    """What there is without a profile: the environment's key, at the vendor's own address or the environment's."""
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
-    for name in ("AsyncDaytona", "DaytonaConfig", "Image"):  # the package loads what is asked for
-        getattr(daytona, name)
+    return DaytonaProfile()
+
+
+@contextlib.asynccontextmanager
+async def asked(profile: DaytonaProfile | None) -> AsyncGenerator[Service]:
+    """The service of an account, to be asked something."""
+    service = Service(profile or unconfigured())
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close()
 
 
 def make(account: Account) -> Any:
-    """A client for an account, on the running loop."""
+    """A client for an account. The first one imports the SDK, which takes seconds; meant for a thread."""
     from daytona import AsyncDaytona, DaytonaConfig
 
     config = DaytonaConfig(
@@ -170,6 +216,9 @@ def described(sandbox: Any) -> str:
     state = str(getattr(sandbox.state, "value", sandbox.state))
     if sandbox.spot_evicted_at:
         return "the sandbox was evicted for somebody who pays more"
-    words = {"stopped": "was stopped", "archived": "was archived", "destroyed": "was deleted", "error": "failed"}
+    words = {
+        "stopped": "was stopped", "stopping": "was stopped", "archived": "was archived", "archiving": "was archived",
+        "destroyed": "was deleted", "destroying": "was deleted", "error": "failed",
+    }  # fmt: skip
     reason = f": {sandbox.error_reason}" if sandbox.error_reason else ""
     return f"the sandbox {words.get(state, 'is ' + state)}{reason}"

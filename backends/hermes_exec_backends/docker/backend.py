@@ -46,6 +46,7 @@ class DockerBackend(Backend):
         self._engine = engine or Engine(profile.engine)
         self._container: Container | None = None
         self._name = ""
+        self._ours = False
         self._renewing: asyncio.Task[None] | None = None
 
     @property
@@ -55,8 +56,8 @@ class DockerBackend(Backend):
 
     @property
     def place(self) -> str:
-        """The container's name."""
-        return self._name
+        """The name of a container of ours."""
+        return self._name if self._ours else ""
 
     @property
     def pythons(self) -> Sequence[str]:
@@ -100,39 +101,50 @@ class DockerBackend(Backend):
         Raises:
             ConfigError, Unsupported: an option is wrong, or this engine cannot do it; nothing was created.
             PlaceUnavailable: no engine, no image, no such container, or a name that is taken.
+            PlaceGone: the container that it was ``returning`` to has ended.
         """
+        attached = self._profile.container
         try:
             await self._engine.open()
-            await (self._attach(self._profile.container) if self._profile.container else self._create())
+            container = await (self._attach(attached) if attached else self._create())
+            self._ours = self.adopting or not attached
+            if self.adopting:
+                await container.signal(lease.RENEW)
         except BaseException:
+            self._name = ""
             await self._engine.close()
             raise
+        self._container = container
+        if self._ours:
+            self._renewing = asyncio.get_running_loop().create_task(self._renew(container))
 
-    async def _attach(self, name: str) -> None:
+    async def _attach(self, name: str) -> Container:
         container = Container(self._engine, name, self._profile.user)
         try:
             found = await container.inspect()
         except Refused as error:
             if error.status != _NOT_FOUND:
                 raise
-            raise PlaceGone(f"docker: there is no container {name!r}", remedy="docker ps") from error
+            missing = PlaceGone if self.returning else PlaceUnavailable
+            raise missing(f"docker: there is no container {name!r}", remedy="docker ps") from error
         death = await container.death()
+        paused = found["State"].get("Paused")
+        if death and self.returning and not paused:
+            raise PlaceGone(f"docker: {name}: {death}")
         if death:
-            remedy = "docker unpause" if found["State"].get("Paused") else "docker start"
-            raise PlaceUnavailable(f"docker: {name}: {death}", remedy=f"{remedy} {name}")
-        self._container, self._name = Container(self._engine, str(found["Id"]), self._profile.user), name
+            raise PlaceUnavailable(
+                f"docker: {name}: {death}", remedy=f"docker {'unpause' if paused else 'start'} {name}"
+            )
+        self._name = name
+        return Container(self._engine, str(found["Id"]), self._profile.user)
 
-    async def _create(self) -> None:
+    async def _create(self) -> Container:
         profile = self._profile
-        if profile.reuse and profile.name:
-            self._container = await reusable(self._engine, profile)
-        if self._container is None:
-            name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
-            self._container = await create(self._engine, profile, name, self.lease_s)
-            self._name = name
-        else:
-            self._name = str(profile.name)
-        self._renewing = asyncio.get_running_loop().create_task(self._renew(self._container))
+        container = await reusable(self._engine, profile) if profile.reuse and profile.name else None
+        name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
+        container = container or await create(self._engine, profile, name, self.lease_s)
+        self._name = name
+        return container
 
     async def _renew(self, container: Container) -> None:
         """Tell the container again and again that we are here, until we are not."""
@@ -176,7 +188,7 @@ class DockerBackend(Backend):
         await self._part(lambda container: self._signal(container, lease.FINISH))
 
     async def _signal(self, container: Container, name: str) -> None:
-        if self._profile.container is None:  # the first process of others' containers would not know what is meant
+        if self._ours:  # the first process of others' containers would not know what is meant
             await container.signal(name)
 
     async def close(self, *, keep: bool = False) -> None:
@@ -199,7 +211,7 @@ class DockerBackend(Backend):
             if error.status not in _GONE:
                 raise
         finally:
-            self._name = ""
+            self._name, self._ours = "", False
             await self._engine.close()
 
     async def _dismiss(self, container: Container, *, keep: bool) -> None:

@@ -87,7 +87,7 @@ class ExecChannel(Channel):
             self._ended("")
             return
         if len(data) < _SMALL:
-            self._size = _SMALL
+            self._size = max(_SMALL, self._size // 2)
         else:
             self._size = _READ
             data += self._rest()

@@ -35,10 +35,10 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
     image = await images.image_id(engine, profile)
     marks = labels.labels(options.fixed(profile, image, security), lease_s)
     fields: dict[str, Any] = {"image": image, "name": name, "labels": {**profile.labels, **marks}, **container}
+    paths: dict[str, Any] = {"MaskedPaths": [], "ReadonlyPaths": []} if options.SYSTEM_PATHS in security else {}
     for command in lease.commands(lease_s, profile.job_lease_s):
-        made = Container(
-            engine, await _made(engine, {**fields, "entrypoint": command[:1], "command": command[1:]}, host)
-        )
+        begun = {"entrypoint": command[:1], "command": command[1:]}
+        made = Container(engine, await _made(engine, {**fields, **begun}, host, paths))
         if await _started(engine, made, name):
             return made
     raise PlaceUnavailable(
@@ -69,9 +69,9 @@ async def _no_program(made: Container) -> bool:
         return False
 
 
-async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any]) -> str:
+async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any], paths: dict[str, Any]) -> str:
     def make(client: Any) -> str:
-        made = client.create_container(**fields, host_config=client.create_host_config(**host))
+        made = client.create_container(**fields, host_config={**client.create_host_config(**host), **paths})
         return str(made["Id"])
 
     try:

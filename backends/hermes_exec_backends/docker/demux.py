@@ -1,6 +1,7 @@
 """The engine's frames: each has a header of 8 bytes that says which stream it belongs to and how long it is.
 
-Bytes are handed on in the pieces in which they came; only a torn header is ever put together again.
+The engine cuts a stream into frames of at most 32 KiB. What of one stream came together is handed on as one
+piece, because all that is above costs by the piece.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ _HEADER = struct.Struct(">B3xI")
 
 
 class Demux:
-    """Cuts what comes from the engine into pieces of streams; ``take`` gives one at a time."""
+    """Cuts what comes from the engine into streams, and hands on a piece for each turn of one."""
 
     def __init__(self, deliver: Callable[[int, bytes, bool], None]) -> None:
-        self._deliver = deliver  # stream, bytes, and whether its frame is whole with them and began with them
+        self._deliver = deliver  # stream, bytes, and whether they are one whole frame and nothing else
         self._head = b""
         self._kind = 0
         self._size = 0
         self._left = 0
-        self._rest = b""
+        self._data = b""
+        self._at = 0
         self._held = False
 
     def feed(self, data: bytes) -> None:
         """Hand on what is in ``data``, unless or until held."""
-        self._rest = self._rest + data if self._rest else data
+        self._data = self._data[self._at :] + data if self._at < len(self._data) else data
+        self._at = 0
         self._go_on()
 
     def hold(self) -> None:
@@ -43,24 +46,31 @@ class Demux:
         self._go_on()
 
     def _go_on(self) -> None:
-        data, self._rest = self._rest, b""
-        at, end = 0, len(data)
-        while at < end:
-            if self._held:
-                self._rest = data[at:]
-                return
+        while self._at < len(self._data) and not self._held:
+            kind, data, whole = self._collect()
+            if data:
+                self._deliver(kind, data, whole)
+
+    def _collect(self) -> tuple[int, bytes, bool]:
+        """What there is of one stream, up to the first byte of another one."""
+        data = memoryview(self._data)
+        pieces: list[memoryview] = []
+        kind, whole = self._kind, False
+        while self._at < len(data):
             if self._left:
-                stop = min(at + self._left, end)
-                whole = self._left == self._size == stop - at
-                self._left -= stop - at
-                piece = data[at:stop]
-                at = stop
-                self._deliver(self._kind, piece, whole)
-                continue
-            stop = at + _HEADER.size - len(self._head)
-            self._head += data[at:stop]
-            at = stop
-            if len(self._head) == _HEADER.size:
-                self._kind, self._size = _HEADER.unpack(self._head)
-                self._left = self._size
-                self._head = b""
+                if pieces and kind != self._kind:
+                    break
+                kind = self._kind
+                stop = min(self._at + self._left, len(data))
+                whole = stop - self._at == self._size
+                self._left -= stop - self._at
+                pieces.append(data[self._at : stop])
+            else:
+                stop = min(self._at + _HEADER.size - len(self._head), len(data))
+                self._head += data[self._at : stop]
+                if len(self._head) == _HEADER.size:
+                    self._kind, self._size = _HEADER.unpack(self._head)
+                    self._left = self._size
+                    self._head = b""
+            self._at = stop
+        return kind, b"".join(pieces), whole and len(pieces) == 1

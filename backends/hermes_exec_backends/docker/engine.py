@@ -72,6 +72,15 @@ class Engine:
             from docker import APIClient
             from docker.tls import TLSConfig
 
+            class Client(APIClient):
+                """One for which the engine's authority counts, and not those that variables name for the web."""
+
+                def merge_environment_settings(
+                    self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
+                ) -> Any:
+                    known = self.verify if verify is None else verify
+                    return super().merge_environment_settings(url, proxies, stream, known, cert)
+
             tls: Any = None
             folder = self.address.certificates
             if folder is not None:
@@ -80,7 +89,7 @@ class Engine:
                     ca_cert=str(folder / "ca.pem"),
                     verify=self.address.verify,
                 )
-            return APIClient(base_url=str(self.address), version="auto", timeout=int(REQUEST_S), tls=tls or False)
+            return Client(base_url=str(self.address), version="auto", timeout=int(REQUEST_S), tls=tls or False)
 
     async def call(self, what: str, request: Callable[[Any], T]) -> T:
         """Make a request; ``what`` begins the error's text.

@@ -27,9 +27,15 @@ class DockerInside(DockerBackend):
         """Ours, and that of the place outside."""
         return f"{super().target}+{self.outer.target}"
 
+    @property
+    def place(self) -> str:
+        """Ours, and that of the place outside."""
+        return f"{super().place}+{self.outer.place}".rstrip("+")
+
     async def open(self) -> None:
         """Open the place outside, then the container in it; an error names the one that failed as its ``place``."""
         self.outer.lease_s = self.lease_s
+        self.outer.returning, self.outer.adopting = self.returning, self.adopting
         try:
             await self.outer.open()
         except HermesError as error:

@@ -19,6 +19,8 @@ _CREATION = (
 )  # fmt: skip
 """The fields of a profile that are fixed once a container is created."""
 _SECCOMP_WORDS = {"unconfined", "builtin"}
+SYSTEM_PATHS = "systempaths=unconfined"
+"""An option of the docker program that the engine does not know: nothing of /proc and /sys is covered in there."""
 
 
 def fixed(profile: DockerProfile, image: str, security: list[str]) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def arguments(profile: DockerProfile, security: list[str]) -> tuple[dict[str, An
         "mounts": list(_mounts(profile)),
         "tmpfs": {path: f"size={size},mode=1777" for path, size in profile.tmpfs.items()},
         "read_only": profile.read_only,
-        "security_opt": security,
+        "security_opt": [option for option in security if option != SYSTEM_PATHS],
         "cap_add": list(profile.cap_add),
         "cap_drop": list(profile.cap_drop),
         "nano_cpus": round(profile.cpus * 1e9) if profile.cpus else None,

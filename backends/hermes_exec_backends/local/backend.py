@@ -50,11 +50,11 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_inotify() -> Check:
-    from hermes_exec.guest import native
+    from hermes_exec.guest import inotify
 
-    watches: list[native.Touched] = []
+    watches: list[inotify.Touched] = []
     try:
-        watches.extend(native.Touched() for _ in range(2))  # as many as a guest takes
+        watches.extend(inotify.Touched() for _ in range(2))  # as many as a guest takes
     except (OSError, AttributeError):
         return Check("inotify", "warning", "none is left, so sessions are slower", _MORE_INOTIFY)
     finally:

@@ -16,10 +16,10 @@ import signal
 import struct
 import subprocess
 import termios
-from collections import deque
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
+from hermes_exec.outgoing import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,8 +28,6 @@ _READ = 256 << 10
 _PIPE = 1 << 20
 _SMALL = 64 << 10
 """A large buffer for a small read costs more than the read."""
-_LOW = 1 << 20
-_BATCH = 64
 _F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
@@ -93,12 +91,10 @@ class ProcessChannel(Channel):
             self._out: receiver.received,
             err: receiver.stderr_received,
         }
-        self._queue: deque[bytes | memoryview] = deque()
-        self._unsent = 0
+        self._outgoing = Outgoing()
         self._eof = False
         self._writing = False
         self._paused = False
-        self._drained: asyncio.Future[None] | None = None
         self._told = False
         self._unread: dict[int, int] | None = None  # of each output, what it held when the process ended
         self._size = _SMALL
@@ -160,7 +156,7 @@ class ProcessChannel(Channel):
     def _tell(self, exit: Exit) -> None:
         if not self._told:
             self._told = True
-            self._wake()
+            self._outgoing.clear()
             self._receiver.closed(exit)
 
     def _readable(self, fd: int) -> None:
@@ -191,71 +187,52 @@ class ProcessChannel(Channel):
         """Queue bytes for standard input, and write what it takes at once."""
         if self._in < 0 or self._eof:
             return
-        self._queue.extend(parts)
-        self._unsent += sum(map(len, parts))
+        self._outgoing.add(parts)
         if not self._writing:
             self._flush()
 
     def _flush(self) -> None:
-        while self._queue:
-            parts = [self._queue.popleft() for _ in range(min(len(self._queue), _BATCH))]
-            try:
-                done = os.writev(self._in, parts)
-            except BlockingIOError:
-                done = 0
-            except OSError:
-                self._close_stdin()
-                return
-            self._unsent -= done
-            while parts and done >= len(parts[0]):
-                done -= len(parts.pop(0))
-            if parts:
-                parts[0] = memoryview(parts[0])[done:]
-                self._queue.extendleft(reversed(parts))
-                if not self._writing:
-                    self._writing = True
-                    self._loop.add_writer(self._in, self._flush)
-                break
-        if self._unsent <= _LOW:
-            self._wake()
-        if not self._queue:
-            if self._writing:
-                self._writing = False
-                self._loop.remove_writer(self._in)
-            if self._eof:
-                self._close_stdin()
+        try:
+            done = self._outgoing.flush(self._send)
+        except OSError:
+            self._close_stdin()
+            return
+        if not done and not self._writing:
+            self._loop.add_writer(self._in, self._flush)
+        elif done and self._writing:
+            self._loop.remove_writer(self._in)
+        self._writing = not done
+        if done and self._eof:
+            self._close_stdin()
 
-    def _wake(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-        self._drained = None
+    def _send(self, parts: Sequence[bytes | memoryview]) -> int:
+        try:
+            return os.writev(self._in, parts)
+        except BlockingIOError:
+            return 0
 
     def _close_stdin(self) -> None:
         if self._in >= 0:
             self._loop.remove_writer(self._in)
             self._in = -1
-            self._queue.clear()
-            self._unsent = 0
+            self._outgoing.clear()
             if self._process.stdin is not None:
                 self._process.stdin.close()
-            self._wake()
 
     def write_eof(self) -> None:
         """Close standard input after what is queued."""
         self._eof = True
-        if not self._queue:
+        if not self._outgoing.size:
             self._close_stdin()
 
     @property
     def unsent(self) -> int:
         """Bytes that the process has not taken."""
-        return self._unsent
+        return self._outgoing.size
 
     async def drained(self) -> None:
         """Return when at most 1 MiB is queued, or the process takes no more."""
-        if self._unsent > _LOW:
-            self._drained = self._drained or self._loop.create_future()
-            await asyncio.shield(self._drained)
+        await self._outgoing.drained()
 
     def pause(self) -> None:
         """Stop reading; the pipes hold the process."""

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
     from hermes_exec_backends.profiles.docker import DockerProfile
     from hermes_exec_backends.profiles.local import LocalProfile
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.ssh import SshProfile
 
 __all__ = [
+    "BubblewrapProfile",
     "DaytonaProfile",
     "DockerProfile",
     "LocalProfile",

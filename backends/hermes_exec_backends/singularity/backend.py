@@ -15,7 +15,7 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends.holding import Holder
@@ -61,6 +61,11 @@ class SingularityBackend(Wrapper):
 
         return target_of(self._profile)
 
+    @property
+    def own_place(self) -> str:
+        """The name of a container of ours."""
+        return self._name
+
     @classmethod
     def inside(cls, profile: Profile, outer: Backend) -> Backend:
         """The container of a profile, in whatever place."""
@@ -89,34 +94,41 @@ class SingularityBackend(Wrapper):
 
         Raises:
             PlaceUnavailable: it is not there, or does not start the image; says what it said.
+            PlaceGone: the container that it was ``returning`` to has ended.
         """
         self._program = await self._find()
         if self._profile.instance:
-            await self._attach(self._profile.instance)
+            self._exec = await self._attached(self._profile.instance)
+            self._name = self._profile.instance if self.adopting else ""
             return
-        image = self._profile.image or ""
-        if self._profile.definition or self._profile.requirements:
-            progress.info("singularity: building an image, unless it was built before")
-            image = await built_image(self.outer, self._program, self._profile)
-        self._name = f"hx-{secrets.token_hex(6)}"
+        image = await self._image()
+        name = f"hx-{secrets.token_hex(6)}"
         warm = self._profile.warm
         userns = {None: "auto", True: "yes", False: "no"}[self._profile.userns]
         options = start_options(self._profile)
-        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", self._name, self._program, f"{self.lease_s:.0f}"]
+        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", name, self._program, f"{self.lease_s:.0f}"]
         argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
         try:
             self._holder = await Holder.start(self.outer, argv, patience_s=_START_S)
         except PlaceUnavailable as error:
             raise self._refused(error.what) from error
+        self._name = name
         _, uid, work, home, *flags = self._holder.words
-        if warm:
-            self._exec = [*flags, f"{INSTANCE}{self._name}"]
-        else:
-            homes = {"private": ["--home", f"{work}/home:{home}"], "shared": ["--home", home]}
-            options += homes.get(home_mode(self._profile), [])
-            # A guest keeps its door where every container of ours has it, so that a later one finds it.
-            options += ["--bind", f"{work}/run:/run/user/{0 if self._profile.fakeroot else uid}"]
-            self._exec = [*flags, "--workdir", f"{work}/work", *options, image]
+        self._exec = [*flags, f"{INSTANCE}{name}"] if warm else [*flags, *self._folders(uid, work, home), image]
+
+    async def _image(self) -> str:
+        if not (self._profile.definition or self._profile.requirements):
+            return self._profile.image or ""
+        progress.info("singularity: building an image, unless it was built before")
+        return await built_image(self.outer, self._program, self._profile)
+
+    def _folders(self, uid: str, work: str, home: str) -> list[str]:
+        """The options by which containers that share no processes share their files."""
+        options = [*start_options(self._profile), "--workdir", f"{work}/work"]
+        homes = {"private": ["--home", f"{work}/home:{home}"], "shared": ["--home", home]}
+        # A guest keeps its door where every container of ours has it, so that a later one finds it.
+        door = f"{work}/run:/run/user/{0 if self._profile.fakeroot else uid}"
+        return [*options, *homes.get(home_mode(self._profile), []), "--bind", door]
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """One more process in the instance; its variables travel under the names that the runtime passes on."""
@@ -134,14 +146,14 @@ class SingularityBackend(Wrapper):
         await self._part_with(scripts.ENTRUST)
 
     async def _part_with(self, script: str) -> None:
+        name, self._name = self._name, ""
         holder, self._holder = self._holder, None
-        if holder is None:
-            return
         try:
-            if script:
-                await ask(self.outer, ["/bin/sh", "-c", script, "sh", self._name, self._program])
+            if name and script:
+                await ask(self.outer, ["/bin/sh", "-c", script, "sh", name, self._program])
         finally:
-            holder.let_go()
+            if holder is not None:
+                holder.let_go()
 
     async def _find(self) -> str:
         wanted = [self._profile.program] if self._profile.program else PROGRAMS
@@ -154,14 +166,22 @@ class SingularityBackend(Wrapper):
             )
         return lines[-1]
 
-    async def _attach(self, name: str) -> None:
+    async def _attached(self, name: str) -> list[str]:
+        """How to enter what runs already."""
+        rest = [f"{INSTANCE}{name}"]
+        if self.returning:
+            reply = await ask(self.outer, ["/bin/sh", "-c", scripts.FIND, "sh", name, self._program])
+            kind, *folders = reply.stdout.decode("utf-8", "replace").rpartition("hx ")[2].split()[:4] or [""]
+            if kind not in {"instance", "folder"} or (kind == "folder" and len(folders) != 3):
+                raise PlaceGone(f"singularity: the container {name!r} of {self._profile.image} has ended")
+            if kind == "folder":
+                rest = [*self._folders(*folders), await self._image()]
         said = ""
         for flags in ([], ["--userns"]):
-            argv = [self._program, "--silent", "exec", *flags, f"{INSTANCE}{name}", "/bin/sh", "-c", ":"]
+            argv = [self._program, "--silent", "exec", *flags, *rest, "/bin/sh", "-c", ":"]
             reply = await ask(self.outer, argv)
             if reply.exit.code == 0:
-                self._exec = [*flags, f"{INSTANCE}{name}"]
-                return
+                return [*flags, *rest]
             said = reply.complaint
         raise PlaceUnavailable(f"singularity: the instance {name!r} cannot be entered: {said}")
 

@@ -77,6 +77,16 @@ finish
 """Parameters: name, program, lease in seconds, yes or no to an instance, auto or yes or no to a user namespace,
 private or shared or empty for the home folder, the image, and the options to start it with."""
 
+FIND = (
+    _COMMON
+    + r"""
+if [ -n "$(first)" ]; then echo "hx instance"
+elif [ -d "$work/run" ]; then echo "hx folder $(id -u) $work $HOME"
+fi
+"""
+)
+"""Parameters: name and program. Says in a line that begins with ``hx`` what there is of a container."""
+
 END = _COMMON + "finish\n"
 """Parameters: name and program."""
 

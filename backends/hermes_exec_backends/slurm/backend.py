@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shlex
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
@@ -61,6 +63,16 @@ class SlurmBackend(Wrapper):
         return target_of(self._profile)
 
     @property
+    def own_place(self) -> str:
+        """The number of an allocation of ours."""
+        return self._job if self._ours else ""
+
+    @property
+    def _ours(self) -> bool:
+        """Whether it is ours to end."""
+        return self.adopting or not self._profile.job
+
+    @property
     def job(self) -> str:
         """The number of the allocation while it is open."""
         return self._job
@@ -85,6 +97,7 @@ class SlurmBackend(Wrapper):
 
         Raises:
             PlaceUnavailable: Slurm refuses it, or it ended before it began; nothing is left in the queue.
+            PlaceGone: the job that was to be entered has ended.
         """
         self._job = self._profile.job or await self._submit()
         try:
@@ -101,6 +114,9 @@ class SlurmBackend(Wrapper):
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """A step that shares what the job has. Doubly quiet, or it comments on a command that fails."""
+        words = [os.fsdecode(word) for word in argv]
+        if ":" in words:  # which srun takes for the end of one step and the beginning of another
+            argv = ["/bin/sh", "-c", f"exec {shlex.join(words)}"]
         return [*self._step(), "--quiet", "/bin/sh", "-c", scripts.ENTER, self._nodes, *argv], env
 
     async def spawn(
@@ -123,7 +139,7 @@ class SlurmBackend(Wrapper):
         if presence is None:
             return
         try:
-            if not (keep or self._profile.job):
+            if self._ours and not keep:
                 await self._cancel()
         finally:
             presence.let_go()
@@ -145,6 +161,8 @@ class SlurmBackend(Wrapper):
             now = await standing(self.outer, self._job)
             if now.running:
                 return now
+            if not now.waiting and self.returning:
+                raise self._gone(now)
             if not now.waiting:
                 raise PlaceUnavailable(f"slurm: the allocation {self._job} ended before it began: {now.why_ended}")
             expected = f", expected to begin at {now.start}" if now.start not in {"", "N/A"} else ""
@@ -165,10 +183,11 @@ class SlurmBackend(Wrapper):
     async def _return(self) -> None:
         now = await self._settled()
         if not now.running:
-            raise PlaceGone(
-                f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the place again"
-            )
+            raise self._gone(now)
         self._presence = await self._be_present()
+
+    def _gone(self, now: Standing) -> PlaceGone:
+        return PlaceGone(f"slurm: the allocation {self._job} is gone: {now.why_ended}", remedy="open the place again")
 
     async def _settled(self) -> Standing:
         """How the job is, once it is not on its way out any more, for its state says only then why it ended."""

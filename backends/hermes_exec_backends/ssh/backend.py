@@ -38,6 +38,11 @@ class SshBackend(Backend):
         """Two words for looking there: quickly, and if that one does not work, thoroughly."""
         return (launch.PYTHON, launch.TRIED_PYTHON)
 
+    @property
+    def far(self) -> bool:
+        """By the time that connecting took."""
+        return self._way is not None and self._way.far
+
     @classmethod
     def from_profile(cls, profile: Profile) -> SshBackend:
         """A backend for one host; nothing is read yet."""

@@ -1,7 +1,8 @@
 """One session channel of a paramiko transport, without a thread of its own.
 
-paramiko's thread leaves what came in a list and wakes the loop, once for many packets; the loop takes all
-of it. The attributes of ``paramiko.Channel`` that are replaced for this are public ones.
+What came lies in a list, left there by the loop itself (``packets``) or by paramiko's thread, which then wakes
+the loop, once for many packets; the loop takes all of it. The attributes of ``paramiko.Channel`` that are
+replaced for this are public ones.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Channel, Exit
-from hermes_exec_backends.ssh.feed import Room
+from hermes_exec_backends.ssh.feed import Room, Stream
+from hermes_exec_backends.ssh.packets import Packets
 from hermes_exec_backends.ssh.requests import close
 
 if TYPE_CHECKING:
@@ -29,6 +31,9 @@ _TAKE = 1 << 24
 _LOW = 1 << 20
 _MESSAGE = (32 << 10) - 64
 """What paramiko puts into one packet for OpenSSH's server; a byte more would make two of it."""
+_FIRST_MESSAGE = 4 << 10
+_FIRST = 64 << 10
+"""A packet is of use there when all of it has come, and a new connection carries 14 KB in its first round trip."""
 _REKEY_S = 0.01
 """How soon to look again while keys are exchanged, when nothing may be sent."""
 
@@ -46,6 +51,10 @@ class SshChannel(Channel):
         self._waits_for_room = False
         self._queue: deque[bytes | memoryview] = deque()
         self._unsent = 0
+        self._sent = 0
+        self._turn = False
+        self._held_up = False
+        """Whether something else than the end of this turn makes it write on."""
         self._eof = False
         self._paused = False
         self._over = False
@@ -55,12 +64,15 @@ class SshChannel(Channel):
         """Be told of everything that happens to ``chan``; on any thread, before anything can."""
         self._transport = transport
         self._chan = chan
+        self._number = chan.get_id()
         owner: Any = chan
         self._out: Feed = owner.in_buffer
         self._err: Feed = owner.in_stderr_buffer
         self._out.tell = self._err.tell = self._tell
         owner.out_buffer_cv = Room(chan.lock, self._tell_room)
         chan.settimeout(0.0)
+        if isinstance(transport.packetizer, Packets):
+            transport.packetizer.take(self._number, Stream(self._out, self._err, self._take, self._more_room))
         self._tell()  # the other end of a tunnel may have spoken already
 
     def _tell(self) -> None:
@@ -74,6 +86,14 @@ class SshChannel(Channel):
             self._waits_for_room = False
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._flush)
+
+    def _more_room(self, size: int) -> None:
+        """The host takes so many more bytes. On the loop."""
+        with self._chan.lock:
+            self._chan.out_window_size += size
+        if self._waits_for_room:
+            self._waits_for_room = False
+            self._flush()
 
     @property
     def _may_send(self) -> bool:
@@ -113,6 +133,8 @@ class SshChannel(Channel):
         if self._over:
             return
         self._over = True
+        if isinstance(self._transport.packetizer, Packets):
+            self._transport.packetizer.drop(self._number)
         self._queue.clear()
         self._unsent = 0
         self._wake()
@@ -120,21 +142,46 @@ class SshChannel(Channel):
         self._receiver.closed(exit)
 
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes, and send what the host and the network take at once."""
+        """Queue bytes, and send what the host and the network take at once.
+
+        What is written after the first of a turn of the loop goes with all the rest of that turn.
+        """
         if self._over or self._eof:
             return
-        idle = not self._queue
         self._queue.extend(parts)
         self._unsent += sum(map(len, parts))
-        if idle:
+        if self._held_up or (self._turn and self._unsent < _MESSAGE):
+            return
+        if not self._turn:
+            self._turn = True
+            self._loop.call_soon(self._end_turn)
+        self._flush()
+
+    def _end_turn(self) -> None:
+        self._turn = False
+        self._flush_waiting()
+
+    def _flush_waiting(self) -> None:
+        if self._queue and not self._held_up:
             self._flush()
 
     def _flush(self) -> None:
+        packets = self._transport.packetizer
+        if isinstance(packets, Packets) and self._unsent > _MESSAGE:
+            with packets.together():
+                self._send()
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        self._held_up = False
         while self._queue and not self._over:
             if not self._may_send:
+                self._held_up = True
                 self._loop.call_later(_REKEY_S, self._flush)
                 return
             if self._wire.full:
+                self._held_up = True
                 self._wire.on_room(self._flush)
                 return
             data = self._message()
@@ -143,6 +190,7 @@ class SshChannel(Channel):
                 done = self._chan.send(data)
             except TimeoutError:  # the host's window is full; paramiko tells when that changes
                 self._queue.appendleft(data)
+                self._held_up = True
                 break
             except (OSError, EOFError):
                 done = 0
@@ -152,6 +200,7 @@ class SshChannel(Channel):
                 self._unsent = 0
                 break
             self._unsent -= done
+            self._sent += done
             if done < len(data):
                 self._queue.appendleft(memoryview(data)[done:])
         if self._unsent <= _LOW:
@@ -160,16 +209,16 @@ class SshChannel(Channel):
             self._send_eof()
 
     def _message(self) -> bytes:
-        """The next bytes to send: many small parts as one, a large one in pieces."""
-        part = self._queue.popleft()
-        if len(part) > _MESSAGE:
-            self._queue.appendleft(memoryview(part)[_MESSAGE:])
-            return bytes(part[:_MESSAGE])
-        parts = [part]
-        size = len(part)
-        while self._queue and size + len(self._queue[0]) <= _MESSAGE:
-            parts.append(self._queue.popleft())
-            size += len(parts[-1])
+        """The next bytes to send, as many as go into a packet: of many small parts, or a piece of a large one."""
+        room = _MESSAGE if self._sent >= _FIRST else _FIRST_MESSAGE
+        parts: list[bytes | memoryview] = []
+        while room and self._queue:
+            part = self._queue.popleft()
+            if len(part) > room:
+                self._queue.appendleft(memoryview(part)[room:])
+                part = memoryview(part)[:room]
+            parts.append(part)
+            room -= len(part)
         return b"".join(parts)
 
     def _wake(self) -> None:
@@ -221,6 +270,7 @@ class SshChannel(Channel):
     def _let_go(self, *, kill: bool) -> None:
         if self._over:
             return
+        self._flush_waiting()
         if self._may_send:
             close(self._transport, self._chan, kill=kill)
         else:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import fnmatch
 import glob
-import logging
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hermes_exec.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _SYSTEM = Path("/etc/ssh")
 _MAX_DEPTH = 16
-_log = logging.getLogger("hermes_exec.ssh")
+_PROBE = "hermesexecprobe"
+"""An option that no file has, to learn whether a block is about the host."""
 
 
 def lookup(name: str, path: Path | None, user: str | None, port: int | None) -> dict[str, object]:
@@ -27,49 +22,64 @@ def lookup(name: str, path: Path | None, user: str | None, port: int | None) -> 
     Raises:
         ConfigError: a file cannot be read or understood.
     """
-    from paramiko import SSHConfig
     from paramiko.ssh_exception import ConfigParseError
 
     folder = Path.home() / ".ssh"
     files = [(path, folder)] if path else [(folder / "config", folder), (_SYSTEM / "ssh_config", _SYSTEM)]
     if path and not path.exists():
         raise ConfigError(f"ssh: no file {path}")
-    lines = ["Host *"]  # what the profile says goes first, and is what %r, %p and Match see
-    lines += [f"User {user}"] if user else []
-    lines += [f"Port {port}"] if port else []
-    for file, base in files:
-        lines += ["Host *", *_lines(file, base, name, 0)]
+    said = _Said(name)
+    said.lines += ["Host *"]  # what the profile says goes first, and is what %r, %p and Match see
+    said.lines += [f"User {user}"] if user else []
+    said.lines += [f"Port {port}"] if port else []
     try:
-        found = SSHConfig.from_text("\n".join(lines)).lookup(name)
+        for file, base in files:
+            said.lines.append("Host *")
+            said.add(file, base, 0)
+        return said.options()
     except (ConfigParseError, KeyError, ValueError) as error:
         raise ConfigError(f"ssh: {files[0][0]} cannot be understood: {error}") from error
-    return dict(found.items())
 
 
-def _lines(path: Path, base: Path, name: str, depth: int) -> Iterator[str]:
-    """The lines of a file, with those of the files that it includes in their place."""
-    if depth > _MAX_DEPTH:
-        raise ConfigError(f"ssh: {path} is included by itself")
-    try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        raise ConfigError(f"ssh: {path} cannot be read: {error.strerror}") from error
-    block, applies = "Host *", True
-    for line in text.splitlines():
-        word, value = _split(line)
-        if word in {"host", "match"}:
-            block, applies = line, word == "match" or _matches(value, name)
-        if word != "include":
-            yield line
-        elif block.lower().lstrip().startswith("match"):
-            _log.warning("%s: an Include below a Match is left out; transport = 'openssh' reads it", path)
-        elif applies:
-            for pattern in _values(value, path):
-                for found in sorted(glob.glob(str(base / Path(pattern).expanduser()))):  # noqa: PTH207  may be absolute
-                    yield from _lines(Path(found), base, name, depth + 1)
-            yield block  # where the included file ended in a block of its own
+class _Said:
+    """The lines of all files so far, for one host."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.lines: list[str] = []
+
+    def options(self, *more: str) -> dict[str, object]:
+        """What the lines mean for the host, with ``more`` of them at the end."""
+        from paramiko import SSHConfig
+
+        return dict(SSHConfig.from_text("\n".join([*self.lines, *more])).lookup(self._name).items())
+
+    def add(self, path: Path, base: Path, depth: int) -> None:
+        """Take the lines of a file, with those of the files that it includes in their place."""
+        if depth > _MAX_DEPTH:
+            raise ConfigError(f"ssh: {path} is included by itself")
+        try:
+            text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise ConfigError(f"ssh: {path} cannot be read: {error.strerror}") from error
+        block = "Host *"
+        for line in text.splitlines():
+            word, value = _split(line)
+            if word in {"host", "match"}:
+                block = line
+            if word != "include":
+                self.lines.append(line)
+            elif self._applies(block):
+                for pattern in _values(value, path):
+                    for found in sorted(glob.glob(str(base / Path(pattern).expanduser()))):  # noqa: PTH207  may be absolute
+                        self.add(Path(found), base, depth + 1)
+                self.lines.append(block)  # where the included file ended in a block of its own
+
+    def _applies(self, block: str) -> bool:
+        """Whether a block is about the host, as far as the lines before it tell; then what it includes is too."""
+        return _PROBE in self.options(block, f"{_PROBE} yes")
 
 
 def _split(line: str) -> tuple[str, str]:
@@ -86,12 +96,3 @@ def _values(text: str, path: Path) -> list[str]:
         return shlex.split(text)
     except ValueError as error:
         raise ConfigError(f"ssh: {path}: Include {text}: {error}") from error
-
-
-def _matches(patterns: str, name: str) -> bool:
-    found = False
-    for pattern in patterns.replace('"', "").split():
-        if pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:]):
-            return False
-        found = found or fnmatch.fnmatchcase(name, pattern)
-    return found

@@ -16,16 +16,16 @@ from hermes_exec_backends.ssh.wire import Wire
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping, Sequence
-
-    import paramiko
+    from collections.abc import Generator, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
+    from hermes_exec_backends.ssh.early import Early
     from hermes_exec_backends.ssh.host import Host
     from hermes_exec_backends.ssh.reach import Way
     from hermes_exec_backends.ssh.requests import Transport
 
 _OPEN_S = 60.0
+_FAR_S = 0.02
 _log = logging.getLogger("hermes_exec.ssh")
 
 
@@ -36,23 +36,25 @@ class Full(Exception):
 class Connection:
     """A transport that has logged in. Use it on one event loop."""
 
-    def __init__(self, host: Host, way: Way, wire: Wire, transport: Transport) -> None:
+    def __init__(self, host: Host, way: Way, wire: Wire, transport: Transport, early: Early | None) -> None:
         self.host = host
         self._way = way
         self._wire = wire
         self._transport = transport
+        self._early = early
         self.channels: set[SshChannel] = set()
         self.full = False
         """Whether the host has just refused a further channel."""
 
     @classmethod
-    async def make(cls, host: Host, *, interactive: bool) -> Connection:
-        """Connect and log in.
+    async def make(cls, host: Host, *, interactive: bool, early: bool = True) -> Connection:
+        """Connect and log in, and with ``early`` ask for the first session at once.
 
         Raises:
             PlaceUnavailable: it did not work; says which step, and why. Nothing is left.
             NeedsPerson: only somebody's answers would make it work, and ``interactive`` is false.
         """
+        from hermes_exec_backends.ssh.packets import Packets
         from hermes_exec_backends.ssh.requests import Transport
 
         loop = asyncio.get_running_loop()
@@ -60,19 +62,26 @@ class Connection:
         wire = Wire(way.sock, loop)
         transport = None
         try:
-            transport = Transport(cast("socket.socket", wire))  # it is one as far as paramiko uses one
-            log_in = partial(login.log_in, transport, host, way, interactive=interactive)
-            await loop.run_in_executor(None, log_in)
+            packets = None if host.compression else Packets  # ours have no compression
+            sock = cast("socket.socket", wire)  # it is one as far as paramiko uses one
+            transport = Transport(sock, packetizer_class=packets)
+            log_in = partial(login.log_in, transport, host, way, interactive=interactive, early=early)
+            session = await loop.run_in_executor(None, log_in)
             transport.set_keepalive(max(1, round(host.keepalive_s)))
         except BaseException:
             await _end(transport, wire, way)
             raise
-        return cls(host, way, wire, transport)
+        return cls(host, way, wire, transport, session)
 
     @property
     def alive(self) -> bool:
         """Whether new channels can be asked for."""
         return self._transport.is_active()
+
+    @property
+    def far(self) -> bool:
+        """Whether round trips cost more here than a slower start of the guest does."""
+        return self._way.round_trip_s > _FAR_S
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str] | None, setup: Sequence[str]
@@ -87,7 +96,8 @@ class Connection:
         line = launch.line(argv, nonce, env, setup)
         start = launch.Start(receiver, nonce, lambda: channel.abandon())  # noqa: PLW0108  it comes later
         channel = SshChannel(start, self._wire, self._ended)
-        await asyncio.get_running_loop().run_in_executor(None, self._open, channel)
+        early, self._early = self._early, None
+        await asyncio.get_running_loop().run_in_executor(None, self._open_session, channel, early)
         self.channels.add(channel)
         channel.write(line)
         return channel
@@ -100,26 +110,31 @@ class Connection:
         """
         channel = SshChannel(receiver, self._wire, self._ended)
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._open, channel, (address, port))
+            await asyncio.get_running_loop().run_in_executor(None, self._open_tunnel, channel, (address, port))
         except Full as error:
             raise PlaceUnavailable(f"{self.host} does not connect to {address} port {port}: {error}") from None
         self.channels.add(channel)
         return channel
 
-    def _open(self, channel: SshChannel, towards: tuple[str, int] | None = None) -> None:
-        from paramiko import ChannelException, SSHException
-
+    def _open_session(self, channel: SshChannel, early: Early | None) -> None:
         from hermes_exec_backends.ssh.requests import execute
 
+        with self._failures():
+            chan = (early and early.channel()) or self._transport.open_session(timeout=_OPEN_S)
+            channel.attach(self._transport, chan)
+            execute(self._transport, chan, launch.COMMAND)
+
+    def _open_tunnel(self, channel: SshChannel, towards: tuple[str, int]) -> None:
+        with self._failures():
+            chan = self._transport.open_channel("direct-tcpip", towards, ("127.0.0.1", 0), timeout=_OPEN_S)
+            channel.attach(self._transport, chan)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Generator[None]:
+        from paramiko import ChannelException, SSHException
+
         try:
-            chan: paramiko.Channel
-            if towards:
-                chan = self._transport.open_channel("direct-tcpip", towards, ("127.0.0.1", 0), timeout=_OPEN_S)
-                channel.attach(self._transport, chan)
-            else:
-                chan = self._transport.open_session(timeout=_OPEN_S)
-                channel.attach(self._transport, chan)
-                execute(self._transport, chan, launch.COMMAND)
+            yield
         except ChannelException as error:
             raise Full(error.text) from error
         except (SSHException, EOFError, OSError) as error:

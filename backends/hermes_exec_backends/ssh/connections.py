@@ -30,6 +30,11 @@ class Connections(Shared):
         self._making = asyncio.Lock()
         self._connected = asyncio.Event()
 
+    @property
+    def far(self) -> bool:
+        """See ``Backend.far``."""
+        return any(connection.far for connection in self._connections)
+
     async def connect(self) -> None:
         """See that there is a connection, asking a person where there is one to be asked."""
         await self.connection(interactive=True)

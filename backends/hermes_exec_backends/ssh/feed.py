@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Feed:
         self._parts.append(data)
         self.tell()
 
+    def put(self, data: bytes) -> None:
+        """Bytes, on the loop, by somebody who tells of them."""
+        self._parts.append(data)
+
     def close(self) -> None:
         """No more will come."""
         self.tell()
@@ -40,6 +45,18 @@ class Feed:
         return len(self._parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Where the packets of a channel go."""
+
+    out: Feed
+    err: Feed
+    told: Callable[[], None]
+    """Called once for all data that came at once."""
+    room: Callable[[int], None]
+    """Called when the host takes so many more bytes."""
+
+
 class Room(threading.Condition):
     """The condition that paramiko notifies when the host takes more."""
 
@@ -51,3 +68,21 @@ class Room(threading.Condition):
         """The window grew, or the channel closed; on paramiko's thread."""
         super().notify_all()
         self._told()
+
+
+class Open:
+    """Stands in for a transport's ``clear_to_send``: nobody waits, ``Packets`` keeps what has to."""
+
+    def is_set(self) -> bool:
+        """Send."""
+        return True
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002  nobody waits
+        """Send."""
+        return True
+
+    def set(self) -> None:
+        """It is."""
+
+    def clear(self) -> None:
+        """It stays."""

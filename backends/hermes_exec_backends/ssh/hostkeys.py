@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
+import copy
 import logging
 import os
 import shlex
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.ssh import hostcerts, knownlines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,17 +26,28 @@ def known_types(host: Host) -> list[str]:
     return list(dict.fromkeys(key.get_name() for _, _, key in _known(host)))
 
 
-def check(host: Host, key: paramiko.PKey) -> None:
+def wants_certificate(host: Host) -> bool:
+    """Whether the host can only be known by a certificate, or is best known so."""
+    return bool(hostcerts.authorities(host))
+
+
+def check(host: Host, shown: paramiko.PKey) -> None:
     """Compare the key that the host has shown with what is known.
 
     Raises:
         PlaceUnavailable: it is another one, is revoked, or none is known; nothing was sent.
     """
+    key = _key_alone(shown)
     known = _known(host)
-    if _revoked(host, key):
+    if knownlines.revoked(host, key.get_base64()):
         raise PlaceUnavailable(f"ssh: the key of {host.known_as} ({fingerprint(key)}) is marked as revoked")
     if any(each.asbytes() == key.asbytes() for _, _, each in known):
         return
+    if shown.public_blob is not None:
+        why = hostcerts.complaint(host, shown)
+        if not why:
+            return
+        _log.info("the certificate of %s proves nothing: %s", host.known_as, why)
     if known:
         path, number, other = known[0]
         raise PlaceUnavailable(
@@ -52,6 +64,15 @@ def check(host: Host, key: paramiko.PKey) -> None:
     _remember(host, key)
 
 
+def _key_alone(shown: paramiko.PKey) -> paramiko.PKey:
+    """The host's key, without the certificate that it came with."""
+    if shown.public_blob is None:
+        return shown
+    alone = copy.copy(shown)
+    alone.public_blob = None
+    return alone
+
+
 def fingerprint(key: paramiko.PKey) -> str:
     """As ssh shows it."""
     return f"{key.get_name().removeprefix('ssh-').upper()} {key.fingerprint}"
@@ -61,7 +82,7 @@ def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
     from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
     found: list[tuple[Path, int, paramiko.PKey]] = []
-    for path, number, line in _lines(host):
+    for path, number, line in knownlines.lines(host):
         if line.startswith("@"):
             continue
         try:
@@ -76,24 +97,6 @@ def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
         if one.lookup(host.known_as) is not None:
             found.append((path, number, entry.key))
     return found
-
-
-def _revoked(host: Host, key: paramiko.PKey) -> bool:
-    text = base64.b64encode(key.asbytes()).decode()
-    return any(line.startswith("@revoked") and text in line.split() for _, _, line in _lines(host))
-
-
-def _lines(host: Host) -> list[tuple[Path, int, str]]:
-    found: list[tuple[Path, int, str]] = []
-    for path in host.known_hosts:
-        try:
-            text = path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise PlaceUnavailable(f"ssh: {path} cannot be read: {error.strerror}") from error
-        found += [(path, number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-    return [row for row in found if row[2] and not row[2].startswith("#")]
 
 
 def _remember(host: Host, key: paramiko.PKey) -> None:

@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceError, PlaceUnavailable
 from hermes_exec_backends.ssh import hostkeys
+from hermes_exec_backends.ssh.early import Early, may_hurry
 from hermes_exec_backends.ssh.keys import LONG, Keys, ask, secret
+from hermes_exec_backends.ssh.packets import Packets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import paramiko
 
     from hermes_exec_backends.ssh.host import Host
     from hermes_exec_backends.ssh.reach import Way
+    from hermes_exec_backends.ssh.requests import Transport
 
 _log = logging.getLogger("hermes_exec.ssh")
 _LOG = "hermes_exec.ssh.paramiko"
+_CERTIFICATE = "-cert-v01@openssh.com"
 _INTERACTIVE = "keyboard-interactive"
 
 
@@ -28,8 +32,8 @@ class NeedsPerson(PlaceError):
     """Only a person can answer what the host asks, and nobody is there to be asked."""
 
 
-def log_in(transport: paramiko.Transport, host: Host, way: Way, *, interactive: bool) -> None:
-    """Exchange keys, check the host's, and log in.
+def log_in(transport: Transport, host: Host, way: Way, *, interactive: bool, early: bool) -> Early | None:
+    """Exchange keys, check the host's, and log in; with ``early`` gives a session if it could be asked for meanwhile.
 
     Raises:
         PlaceUnavailable: it did not work; says at which step, and why.
@@ -37,10 +41,12 @@ def log_in(transport: paramiko.Transport, host: Host, way: Way, *, interactive: 
     """
     hostkeys.check(host, _handshake(transport, host, way))
     transport.auth_timeout = host.connect_timeout_s if not interactive else 300.0
-    Login(transport, host, interactive=interactive).run()
+    login = Login(transport, host, interactive=interactive, early=early)
+    login.run()
+    return login.early
 
 
-def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> paramiko.PKey:
+def _handshake(transport: Transport, host: Host, way: Way) -> paramiko.PKey:
     from paramiko import SSHException
 
     logger = logging.getLogger(_LOG)
@@ -50,12 +56,12 @@ def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> paramiko.
     transport.banner_timeout = transport.handshake_timeout = host.connect_timeout_s
     transport.use_compression(host.compression)
     options = transport.get_security_options()
-    known = hostkeys.known_types(host)
-    wanted = [kind for kind in options.key_types if kind in known or (kind.startswith("rsa-") and "ssh-rsa" in known)]
-    if known:
-        options.key_types = (*wanted, *(kind for kind in options.key_types if kind not in wanted))
+    options.ciphers = sorted(options.ciphers, key=lambda name: "gcm" not in name)  # see packets.py
+    options.key_types = _wanted(host, options.key_types)
     try:
         transport.start_client(timeout=host.connect_timeout_s)
+        if isinstance(transport.packetizer, Packets) and transport.packetizer.opens:
+            transport.packetizer.adopt(transport, hasty=may_hurry(transport))
         return transport.get_remote_server_key()
     except (SSHException, EOFError, OSError) as error:
         said = way.said()
@@ -67,11 +73,22 @@ def _handshake(transport: paramiko.Transport, host: Host, way: Way) -> paramiko.
         ) from error
 
 
+def _wanted(host: Host, kinds: Sequence[str]) -> list[str]:
+    """Kinds of host keys, best first: with a certificate where somebody may vouch for the host, else the known ones."""
+    if hostkeys.wants_certificate(host):
+        return [*(f"{kind}{_CERTIFICATE}" for kind in kinds), *kinds]
+    known = hostkeys.known_types(host)
+    return sorted(kinds, key=lambda kind: kind not in known and not (kind.startswith("rsa-") and "ssh-rsa" in known))
+
+
 class Login:
     """Tries what the host allows, in the order that ssh does, and remembers what was tried."""
 
-    def __init__(self, transport: paramiko.Transport, host: Host, *, interactive: bool) -> None:
+    def __init__(self, transport: Transport, host: Host, *, interactive: bool, early: bool) -> None:
+        self.early: Early | None = None
+        """A session that is asked for with the first key."""
         self._transport = transport
+        self._hurry = early and may_hurry(transport)
         self._host = host
         self._interactive = interactive and sys.stdin is not None and sys.stdin.isatty()
         self._allowed: set[str] | None = None
@@ -123,6 +140,8 @@ class Login:
         return False
 
     def _publickey(self, key: paramiko.PKey) -> list[str]:
+        if self._hurry and self.early is None:
+            self.early = Early(self._transport, self._transport.auth_timeout)
         return self._transport.auth_publickey(self._host.user, key)
 
     def _password(self) -> list[str]:

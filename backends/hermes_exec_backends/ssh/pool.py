@@ -22,6 +22,11 @@ class Shared(ABC):
     def __init__(self) -> None:
         self.users = 0
 
+    @property
+    def far(self) -> bool:
+        """See ``Backend.far``; false where nobody knows."""
+        return False
+
     @abstractmethod
     async def connect(self) -> None:
         """See that there is a connection, asking a person where there is one to be asked; see ``Backend.open``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import math
 import os
 import socket
 import subprocess
@@ -28,6 +29,8 @@ class Way:
     """A connected socket, and what has to end with it."""
 
     sock: socket.socket
+    round_trip_s: float = math.inf
+    """How long the network took there and back, where that could be seen."""
     said: Callable[[], str] = lambda: ""
     """What the way complained about."""
     ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list["Callable[[], Awaitable[None]]"])
@@ -69,6 +72,7 @@ async def _tcp(host: Host) -> Way:
         try:
             sock.setblocking(False)
             tune(sock, host.keepalive_s)
+            since = loop.time()
             async with asyncio.timeout(host.connect_timeout_s / len(found)):
                 await loop.sock_connect(sock, address)
         except BaseException as error:
@@ -77,7 +81,7 @@ async def _tcp(host: Host) -> Way:
                 raise
             failures.append(_failure(error, str(address[0]), host))
         else:
-            return Way(sock)
+            return Way(sock, loop.time() - since)
     raise PlaceUnavailable(f"ssh: {'; '.join(dict.fromkeys(failures))}", remedy="check host, port and firewall")
 
 
@@ -126,7 +130,7 @@ async def _proxy(host: Host) -> Way:
         os.close(errors_in)
         await asyncio.get_running_loop().run_in_executor(None, _reap, process)
 
-    return Way(ours, complaint, [end])
+    return Way(ours, said=complaint, ends=[end])
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
@@ -140,7 +144,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 async def _through(host: Host, jump: Host, *, interactive: bool) -> Way:
     from hermes_exec_backends.ssh.connection import Connection
 
-    outer = await Connection.make(jump, interactive=interactive)
+    outer = await Connection.make(jump, interactive=interactive, early=False)
     ours, theirs = socket.socketpair()
     relay = _Relay(theirs)
     try:

@@ -17,6 +17,8 @@ from hermes_exec_backends.ssh.feed import Feed
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from paramiko.packet import Packetizer
+
 
 def _handle_request(chan: Any, message: paramiko.Message) -> None:
     if message.get_text() == "exit-signal":
@@ -34,6 +36,7 @@ class Transport(paramiko.Transport):
 
     active: bool
     """Whether it is connected; paramiko's own, which its types leave out."""
+    packetizer: Packetizer
     _channels: Any
 
     def _parse_channel_open_success(self, message: paramiko.Message) -> None:

@@ -2,7 +2,8 @@
 
 paramiko writes from whichever thread has something to say, and the event loop's must not wait there. So
 what the kernel does not take at once is queued, and the loop writes it on. paramiko reads each packet in
-three small pieces; reading ahead for it saves most of the system calls of a large output.
+three small pieces; reading ahead for it saves most of the system calls. From some point on ``packets``
+has the loop read instead.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Wire:
         self._unsent = 0
         self._closed = False
         self._waiting: list[Callable[[], None]] = []
+        self._reader: Callable[[bytes | None], None] | None = None
         sock.setblocking(False)
 
     @property
@@ -66,6 +68,39 @@ class Wire:
                 raise TimeoutError from None
         data, self._read = self._read[:size], self._read[size:]
         return bytes(data)
+
+    def on_loop(self, call: Callable[[], None]) -> None:
+        """Call back on the loop, from any thread."""
+        with contextlib.suppress(RuntimeError):  # it is closed: nobody reads any more
+            self._loop.call_soon_threadsafe(call)
+
+    def read(self, reader: Callable[[bytes | None], None] | None) -> None:
+        """Have the loop read from now on, and give what comes to ``reader``, and None at the end; or stop. On the loop.
+
+        paramiko's thread must not read any more.
+        """
+        if self._sock.fileno() < 0:
+            return
+        self._reader = reader
+        if reader is None:
+            self._loop.remove_reader(self._sock)
+            return
+        self._loop.add_reader(self._sock, self._readable)
+        if self._read:
+            ahead, self._read = bytes(self._read), memoryview(b"")
+            reader(ahead)
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(self._sock)
+        if self._reader is not None:
+            self._reader(data or None)
 
     def send(self, data: bytes) -> int:
         """Take all of ``data``, on any thread; raises OSError once the connection is broken."""
@@ -125,6 +160,8 @@ class Wire:
         """Give the descriptor back, on the loop, once paramiko's thread has ended."""
         self.close()
         self._loop.remove_writer(self._sock)
+        self._loop.remove_reader(self._sock)
+        self._reader = None
         self._sock.close()
         self._waiting.clear()
 

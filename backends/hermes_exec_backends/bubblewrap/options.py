@@ -1,0 +1,114 @@
+"""The words that start ``bwrap``: what a sandbox is made of.
+
+Measured, and so said here: bwrap's own first process in the sandbox keeps the variables that bwrap was started with,
+and /proc/1/environ shows them inside, whatever ``--clearenv`` says; so they are removed before bwrap starts. And a
+sandbox of root's without another user could write to files of /proc/sys, ``core_pattern`` among them, without any
+capability; so that folder is mounted read-only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
+
+    from hermes_exec_backends.bubblewrap.outside import Outside
+    from hermes_exec_backends.confined import Confinement
+    from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
+
+NAMESPACES = (
+    "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
+)  # fmt: skip
+ALWAYS = ("--cap-drop", "ALL", "--new-session", "--die-with-parent")
+HOME = "/home/sandbox"
+_ENVIRONMENT = {
+    "HOME": HOME,
+    "LANG": "C.UTF-8",
+    "LOGNAME": "sandbox",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "USER": "sandbox",
+}
+_SETTINGS = (
+    "alternatives", "crypto-policies", "group", "hosts", "ld.so.cache", "nsswitch.conf", "passwd", "pki", "profile",
+    "profile.d", "protocols", "services", "ssl",
+)  # fmt: skip
+"""What programs need of /etc; the rest of it, with its keys and passwords, is not there. It is short because every
+mount costs: bwrap reads the list of all mounts again for each, and forty of them doubled the start of a sandbox."""
+_RESOLVERS = ("resolv.conf",)
+_IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # noqa: S108  new ones, of the sandbox alone
+
+
+def prefix(variables: AbstractSet[str], user: int | None, kept: AbstractSet[str]) -> list[str]:
+    """What comes before bwrap: away with the ``variables`` of the place outside but ``kept``, and be another user."""
+    words = ["env", "-i"]
+    if kept:
+        words = ["env", *(word for name in sorted(variables - kept) for word in ("-u", name))]
+    if user is not None:
+        words += ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    return words
+
+
+def options(outside: Outside, profile: BubblewrapProfile, env: Mapping[str, str]) -> list[str]:
+    """The options of bwrap; a variable of ``env`` is one that it was started with, and stays as it is."""
+    words = [*NAMESPACES, *ALWAYS, "--hostname", profile.hostname]
+    if profile.network == "none":
+        words.append("--unshare-net")
+    words += ["--ro-bind", profile.root, "/"] if profile.root else _system(outside, profile)
+    words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    for path in _IN_MEMORY:
+        words += ["--perms", "1777", "--size", str(profile.space), "--tmpfs", path]
+    words += ["--perms", "0700", "--dir", HOME]
+    for bind in profile.binds:
+        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
+    return [*words, *_variables(_ENVIRONMENT, env)]
+
+
+def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]:
+    """The options of bwrap for a terminal under a specification, of which the launcher applies the rest.
+
+    Raises:
+        Unsupported: bwrap alone cannot make it.
+    """
+    if confinement.files:
+        raise Unsupported("bubblewrap: a policy that makes files of its own is not for terminals")
+    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
+    words += ["--disable-userns", *ALWAYS]
+    if "uts" in confinement.namespaces:
+        words += ["--hostname", confinement.hostname]
+    for bind in confinement.binds:
+        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+    for path, link in confinement.links:
+        words += ["--symlink", link, path]
+    if confinement.proc:
+        words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    if confinement.dev:
+        words += ["--dev", "/dev"]
+    for path in confinement.masked:
+        if Path(path).is_dir():
+            words += ["--tmpfs", path, "--remount-ro", path]
+        elif Path(path).exists():
+            words += ["--ro-bind", "/dev/null", path]
+    for folder in confinement.tmpfs:
+        words += ["--perms", f"{folder.mode:04o}", "--size", str(folder.size), "--tmpfs", folder.target]
+    words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", confinement.cwd]
+    return [*words, *_variables(dict(confinement.env), env)]
+
+
+def _variables(values: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+    return [word for name, value in values.items() if name not in given for word in ("--setenv", name, value)]
+
+
+def _system(outside: Outside, profile: BubblewrapProfile) -> list[str]:
+    words = ["--ro-bind", "/usr", "/usr", "--perms", "0755", "--dir", "/etc", "--dir", "/run"]
+    words += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108  the sandbox's own
+    for path, link in outside.system.items():
+        words += ["--symlink", link, path] if link else ["--ro-bind", path, path]
+    for name in (*_SETTINGS, *(_RESOLVERS if profile.network == "host" else ())):
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    return words

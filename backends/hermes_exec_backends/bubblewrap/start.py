@@ -1,0 +1,210 @@
+"""Start one program in one sandbox of bubblewrap, from outside, with nothing of ours beside it that is believed.
+
+For untrusted code: what is specified is applied or nothing starts, and the program waits until it was looked at.
+For a person's or an agent's own commands open a terminal instead; its guest lives in the sandbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable, ProtocolError, Unsupported, UsageError
+from hermes_exec.guest import tree
+from hermes_exec_backends.bubblewrap import restrictions
+from hermes_exec_backends.bubblewrap.health import read_settings
+from hermes_exec_backends.confined import report
+from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
+from hermes_exec_backends.confined.run import Run, gone, streams
+from hermes_exec_backends.confined.spec import Confinement, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_exec_backends.confined.spec import Bind
+
+_START_S = 30.0
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
+
+
+async def start(
+    confinement: Confinement,
+    argv: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    limits: Limits | None = None,
+    python: str = "/usr/bin/python3",
+    program: str = "bwrap",
+) -> Run:
+    """Make a sandbox and hold ``argv`` in it, ready to begin.
+
+    Args:
+        confinement: what the sandbox is made of.
+        argv: the program by its absolute path inside, and its arguments.
+        stdin: all that it can read from its standard input.
+        limits: what ends the sandbox as a whole.
+        python: the interpreter inside that confines it, Python 3.6 or later.
+        program: bubblewrap.
+
+    Raises:
+        UsageError: the specification or the program makes no sense here.
+        Unsupported: something required cannot be applied here; nothing was started.
+        PlaceUnavailable: the sandbox cannot be made; nothing was started.
+    """
+    _check(confinement, argv)
+    path = shutil.which(program)
+    if path is None:
+        raise PlaceUnavailable(f"bubblewrap: no {program} on the PATH", remedy="apt-get install bubblewrap")
+    control = Control()
+    files = [memory_file(data, "file") for _, data in confinement.files]
+    source = memory_file(given(confinement, argv, mounts=True), "launcher")
+    inherited = [*files, source, control.theirs.fileno()]
+    try:
+        words = [path, *options(confinement, files), "--"]
+        words += launcher(python, source, control.theirs.fileno())
+        process = _spawn(words, confinement, stdin, inherited)
+    except BaseException:
+        control.close()
+        raise
+    finally:
+        for fd in (*files, source):
+            os.close(fd)
+    control.theirs.close()
+    try:
+        async with asyncio.timeout(_START_S):
+            return await _held(process, control, confinement, limits or Limits())
+    except BaseException as error:
+        process.kill()  # with it, all that is inside
+        await asyncio.shield(gone(process))
+        for stream in streams(process):
+            stream.close()
+        control.close()
+        if isinstance(error, TimeoutError):
+            raise PlaceUnavailable(f"bubblewrap: no sandbox within {_START_S:g} s") from None
+        raise
+
+
+def options(confinement: Confinement, files: Sequence[int]) -> list[str]:
+    """The options of bwrap; ``files`` are descriptors of the specification's files, in its order."""
+    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
+    # These two are the launcher's, for what bwrap cannot mount, until it drops them.
+    words += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
+    words += ["--new-session", "--die-with-parent"]
+    if "pid" in confinement.namespaces:
+        words.append("--as-pid-1")
+    if "uts" in confinement.namespaces:
+        words += ["--hostname", confinement.hostname]
+    above = [bind for bind in confinement.binds if not bind.target.startswith(("/proc/", "/dev/"))]
+    for bind in above:
+        words += _bound(bind)
+    if confinement.proc:
+        words += ["--proc", "/proc"]
+    if confinement.dev:
+        words += ["--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
+        for name in _DEVICES:
+            words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+        for name, target in _DEVICE_LINKS.items():
+            words += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    for bind in confinement.binds:
+        words += [] if bind in above else _bound(bind)
+    for path, target in confinement.links:
+        words += ["--symlink", target, path]
+    for (path, _), fd in zip(confinement.files, files, strict=True):
+        words += ["--perms", "0444", "--file", str(fd), path]
+    for folder in confinement.tmpfs:
+        words += ["--perms", "0755", "--dir", folder.target]
+    if confinement.dev:
+        words += ["--remount-ro", "/dev"]
+    return [*words, "--remount-ro", "/", "--chdir", "/"]
+
+
+def _bound(bind: Bind) -> list[str]:
+    return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+
+
+def _check(confinement: Confinement, argv: Sequence[str]) -> None:
+    if not argv or not argv[0].startswith("/"):
+        raise UsageError("the program in a sandbox is named by its absolute path inside")
+    if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
+        raise UsageError("only root can be somebody else in a sandbox", remedy="a specification without uid")
+
+
+def _spawn(
+    words: Sequence[str], confinement: Confinement, stdin: bytes, inherited: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    becomes = confinement.uid is not None and os.geteuid() == 0
+    group = confinement.uid if confinement.gid is None else confinement.gid
+    # A file and no pipe, so that nobody has to feed it; sealed, so that it is no memory to write to.
+    source = memory_file(stdin, "stdin") if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={},  # bwrap's own variables can be read inside
+            cwd="/",
+            pass_fds=inherited,
+            start_new_session=True,
+            bufsize=0,
+            user=confinement.uid if becomes else None,
+            group=group if becomes else None,
+            extra_groups=() if becomes else None,
+        )
+    except OSError as error:
+        raise PlaceUnavailable(f"bubblewrap: {words[0]} cannot be started: {error.strerror}") from error
+    finally:
+        os.close(source)
+
+
+async def _held(process: subprocess.Popen[bytes], control: Control, confinement: Confinement, limits: Limits) -> Run:
+    applied = await control.receive()
+    ready = await control.receive() if applied.startswith(b"applied") else b""
+    for message in (applied, ready):
+        if message.startswith(b"failed "):
+            raise _refused(message[7:].decode("utf-8", "replace"))
+    if not ready:
+        raise await _not_made(process)
+    try:
+        told = report.parse(applied, ready)
+    except ValueError as error:
+        raise ProtocolError(f"bubblewrap: {error}") from error
+    run = Run(process, control, tree.stat(control.pid)[1], told, limits)
+    try:
+        for folder in confinement.tmpfs:
+            run.keep(folder.target)
+        _verify(run, confinement)
+    except BaseException:
+        await run.close()
+        raise
+    return run
+
+
+def _verify(run: Run, confinement: Confinement) -> None:
+    """See with our own eyes what has to be so for every sandbox, whatever the launcher said."""
+    seen = run.facts
+    wrong = [name for name, value in seen.caps.items() if value]
+    if not seen.no_new_privs:
+        wrong.append("no_new_privs")
+    if confinement.seccomp and "seccomp" in confinement.required and seen.seccomp != 2:
+        wrong.append("seccomp")
+    ours = {name: Path("/proc/self/ns", name).stat().st_ino for name in confinement.namespaces}
+    wrong += [f"the namespace {name}" for name, number in ours.items() if seen.namespaces[name] == number]
+    if wrong:
+        raise Unsupported(f"a sandbox is not what was specified, seen from outside: {', '.join(wrong)}")
+
+
+def _refused(why: str) -> Unsupported:
+    return Unsupported(f"bubblewrap: the sandbox cannot be confined as specified: {why}")
+
+
+async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:
+    await gone(process)
+    said = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
+    why = restrictions.explain(said, read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
+    return PlaceUnavailable(f"bubblewrap: no sandbox could be made: {why.reason}", remedy=why.remedy)

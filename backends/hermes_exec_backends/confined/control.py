@@ -1,0 +1,182 @@
+"""Our end of the launcher's socket, and what it is sent: its own source with the specification, once, by a file."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import fcntl
+import importlib.util
+import marshal
+import os
+import socket
+import struct
+from functools import cache
+from importlib.machinery import SourceFileLoader
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_exec_backends.confined.spec import Confinement
+
+LONGEST = 64 << 10
+_CREDENTIALS = struct.Struct("3i")
+_ROOM = "hermes_exec_backends.confined"
+_MODULES = ("mechanisms", "launcher")
+"""In the order of their imports; the last one has ``main`` and ``inline``."""
+_LOAD = (
+    "k=type(sys);sys.modules['confined']=k('confined')\n"
+    "for n,c,s in p:\n"
+    " m=sys.modules[n]=k(n);m.__package__='confined'\n"
+    " exec(marshal.loads(c) if g==e.MAGIC_NUMBER else compile(s,n,'exec'),m.__dict__)\n"
+)
+_STUB = (
+    "import _frozen_importlib_external as e,marshal,sys\n"
+    "with open(int(sys.argv[1]),'rb') as f:g,p,a=marshal.load(f)\n" + _LOAD + "m.main(int(sys.argv[2]),a)"
+)
+_INLINE = (
+    "import _frozen_importlib_external as e,binascii,marshal,sys\n"
+    "g,p,a=marshal.loads(binascii.a2b_base64(sys.argv[1]))\n" + _LOAD + "m.inline(a)"
+)
+
+
+def memory_file(data: bytes, name: str) -> int:
+    """A descriptor of a file in memory that nobody can change any more, at its beginning."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+        fcntl.fcntl(
+            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        )
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+async def readable(fd: int) -> None:
+    """Wait until there is something to read, or an end."""
+    loop = asyncio.get_running_loop()
+    now = asyncio.Event()
+    loop.add_reader(fd, now.set)
+    try:
+        await now.wait()
+    finally:
+        loop.remove_reader(fd)
+
+
+def launcher(python: str, given: int, control: int) -> list[str]:
+    """The argv that starts the launcher; both descriptors are inherited."""
+    return [python, "-ISc", _STUB, str(given), str(control)]
+
+
+def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
+    """The argv that confines a process in front of ``argv`` where no descriptor can be handed over."""
+    whole = base64.b64encode(marshal.dumps((*_program(), _plain(confinement, argv, mounts=False)), 2)).decode()
+    return [python, "-ISc", _INLINE, whole]
+
+
+def given(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> bytes:
+    """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others."""
+    # Version 2 of the format is read by every Python since 2.5.
+    return marshal.dumps((*_program(), _plain(confinement, argv, mounts=mounts)), 2)
+
+
+@cache
+def _program() -> tuple[bytes, tuple[tuple[str, bytes, bytes], ...]]:
+    """The number of the format of its code; and of each module its name, its code, and its source for others."""
+    return importlib.util.MAGIC_NUMBER, tuple(map(_module, _MODULES))
+
+
+def _module(name: str) -> tuple[str, bytes, bytes]:
+    spec = importlib.util.find_spec(f"{_ROOM}.{name}")
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+        raise ImportError(f"the launcher's module {name} is not a source file")
+    source = spec.loader.get_data(spec.loader.get_filename(spec.name))
+    return f"confined.{name}", marshal.dumps(spec.loader.get_code(spec.name)), source
+
+
+def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: bool) -> dict[str, Any]:
+    rules = confinement.landlock
+    return {
+        "argv": list(map(os.fsencode, argv)),
+        "env": {os.fsencode(name): os.fsencode(value) for name, value in confinement.env},
+        "cwd": os.fsencode(confinement.cwd),
+        "tmpfs": [
+            (os.fsencode(each.target), each.size, each.inodes, each.executable, each.mode)
+            for each in confinement.tmpfs
+            if mounts
+        ],
+        "noexec": [
+            (os.fsencode(each.target), each.writable) for each in confinement.binds if mounts and not each.executable
+        ],
+        "masked": list(map(os.fsencode, confinement.masked)) if mounts else [],
+        "readonly_proc": mounts and confinement.proc,
+        "rlimits": [list(each) for each in confinement.rlimits],
+        "apparmor": confinement.apparmor,
+        "landlock": None
+        if rules is None
+        else {
+            "handled_fs": rules.handled_fs,
+            "handled_net": rules.handled_net,
+            "scoped": rules.scoped,
+            "minimum_abi": rules.minimum_abi,
+            "paths": [(os.fsencode(rule.path), rule.access) for rule in rules.paths],
+            "ports": [(rule.port, rule.access) for rule in rules.ports],
+        },
+        "seccomp": confinement.seccomp,
+        "required": sorted(confinement.required),
+    }
+
+
+class Control:
+    """The socket: messages from inside, each with the process that sent it, as the kernel says."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._ours = ours
+        self.theirs = theirs
+        self.pid = 0
+        """The process that sent the last message, by its number here."""
+
+    async def receive(self) -> bytes:
+        """The next message; empty when nobody is there any more.
+
+        Raises:
+            ProtocolError: it is longer than any of the launcher's.
+        """
+        while True:
+            try:
+                return self._take()
+            except BlockingIOError:
+                await readable(self._ours.fileno())
+            except ConnectionError:
+                return b""
+
+    def _take(self) -> bytes:
+        data, ancillary, flags, _ = self._ours.recvmsg(LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+        if flags & socket.MSG_TRUNC:
+            raise ProtocolError("a sandbox sent a message that is longer than any of the launcher's")
+        for level, kind, value in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and data:
+                self.pid = _CREDENTIALS.unpack(value)[0]
+        return data
+
+    def send(self, data: bytes) -> None:
+        """Send a short message; one that nobody takes is lost."""
+        try:
+            self._ours.send(data)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Close both ends, as far as they are open."""
+        self._ours.close()
+        self.theirs.close()

@@ -1,0 +1,126 @@
+"""The first process of a sandbox: confines itself and a child, and the child becomes the program.
+
+It runs inside, sent as source: standard library only, Python 3.6 and later, nothing that is slow to import. What it
+is to apply comes as one message of a socket, and what it applied goes back as another. Then the child waits for the
+word, so that it can be looked at from outside in the state in which it becomes the program. Whatever is asked for,
+required and not to be had ends all of this before that.
+
+The order has reasons. Mounts need the one capability that is left until then. A profile of AppArmor is asked for
+before Landlock, which may close /proc. The system call filter comes last, since it may forbid what sets up the rest;
+of what comes after it, it has to allow read, write, close, execve and exit_group.
+
+This process is process 1 of the sandbox. It reaps orphans, cannot be written to by those that it started (it is not
+dumpable), is confined as they are, and takes all of them with it when the program has ended.
+"""
+
+import _signal
+import os
+import sys
+
+from .mechanisms import (
+    Failed,
+    ask_for_profile,
+    become_undumpable,
+    confine,
+    drop_privileges,
+    filter_calls,
+    limit,
+    mount_all,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MOST_DESCRIPTORS = 4096
+
+
+def main(control: int, spec: "dict[str, Any]") -> None:
+    """Apply ``spec``, tell on the socket ``control``, and start the program on its word. Does not return."""
+    child = 0
+    try:
+        os.set_inheritable(control, False)
+        os.closerange(3, control)
+        os.closerange(control + 1, MOST_DESCRIPTORS)
+        os.umask(0o022)
+        for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):  # which Python treats in its own way
+            _signal.signal(number, _signal.SIG_DFL)
+        report: "dict[str, str]" = {}
+        mount_all(spec, report)
+        drop_privileges()
+        child = os.fork()
+        if child == 0:
+            become(control, spec, report)
+        become_undumpable()
+        confine(spec, {})
+        filter_calls(spec["seccomp"], spec)
+    except BaseException as error:  # whatever it is, nothing may be started
+        give_up(control, error)
+    reap(control, child)
+
+
+def inline(spec: "dict[str, Any]") -> None:
+    """Confine this very process, which nobody watches, and become the program: in front of a guest of ours.
+
+    A guest comes as text for an interpreter that was started just as this one, so it is run by this one.
+    """
+    report: "dict[str, str]" = {}
+    try:
+        drop_privileges()
+        limit(spec, report)
+        ask_for_profile(spec, report)
+        confine(spec, report)
+        filter_calls(spec["seccomp"], spec)
+    except BaseException as error:
+        os.write(2, "the sandbox cannot be confined: {}\n".format(error).encode("utf-8", "replace"))
+        os._exit(125)
+    argv = spec["argv"]
+    if argv[1:2] == [b"-ISc"] and os.fsencode(sys.executable) == argv[0] and not report.get("apparmor"):
+        sys.argv = ["-c"] + [os.fsdecode(word) for word in argv[3:]]
+        exec(argv[2].decode(), {"__name__": "__main__"})
+        os._exit(0)
+    os.execvp(argv[0], argv)
+
+
+def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> None:
+    """In the child: the rest, then the program. Does not return."""
+    try:
+        os.setsid()
+        os.chdir(spec["cwd"])
+        limit(spec, report)
+        ask_for_profile(spec, report)
+        confine(spec, report)
+        argv, env = spec["argv"], spec["env"]
+        lines = ["{} {}".format(name, value) for name, value in sorted(report.items())]
+        os.write(control, "\n".join(["applied", *lines]).encode())
+        os.write(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
+        if os.read(control, 16) != b"go":
+            os._exit(125)
+        os.execve(argv[0], argv, env)
+    except BaseException as error:
+        give_up(control, error)
+
+
+def give_up(control: int, error: BaseException) -> None:
+    """Say why, and end."""
+    what = str(error) if isinstance(error, Failed) else "launcher {}: {}".format(type(error).__name__, error)
+    try:
+        os.write(control, b"failed " + what.encode("utf-8", "replace")[:4000])
+    finally:
+        os._exit(125)
+
+
+def reap(control: int, child: int) -> None:
+    """Be process 1 until the program has ended, and tell how it did. Does not return."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, 0)
+        except InterruptedError:
+            continue
+        except ChildProcessError:
+            os._exit(125)
+        if pid == child:
+            try:
+                os.write(control, "ended {}".format(status).encode())
+            finally:
+                os._exit(0)

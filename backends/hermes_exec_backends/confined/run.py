@@ -1,0 +1,246 @@
+"""One program in one sandbox, seen from outside: held before it begins, watched, killed whole, its files collected.
+
+Nothing of ours that we believe runs beside the program. What it does to the sandbox's process 1 can end the sandbox,
+and nothing else; every fact here is the kernel's, read outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Self
+
+from hermes_exec.backend import Exit
+from hermes_exec.errors import PlaceUnavailable, UsageError
+from hermes_exec_backends.confined.bounds import LOOK_S, Bounds
+from hermes_exec_backends.confined.collect import Collected, collect
+from hermes_exec_backends.confined.control import readable
+from hermes_exec_backends.confined.facts import read
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from hermes_exec_backends.confined.control import Control
+    from hermes_exec_backends.confined.report import Report
+    from hermes_exec_backends.confined.spec import Limits
+
+_READ = 64 << 10
+_GONE_S = 10.0
+WALL, OUTPUT = "wall", "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended, as seen from outside."""
+
+    exit: Exit
+    """Its exit code or its signal; ``lost`` where the sandbox was gone before that was known."""
+    limit: str
+    """The limit that ended it: ``wall``, ``output``, ``memory``, ``processes``, ``cpu``, or nothing."""
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+
+
+class Run:
+    """A sandbox with a program that waits for ``go``. Close it, or use it with ``async with``: nothing is left then."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: Control, first: int, report: Report, limits: Limits
+    ) -> None:
+        """The program waits as the process that spoke last on ``control``; ``first`` is process 1 of its sandbox."""
+        self.report = report
+        self._process = process
+        self._control = control
+        self._first = os.pidfd_open(first)
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._folders: dict[str, int] = {}
+        self._outputs: dict[int, bytearray] = {}
+        self._bounds = Bounds(limits)
+        self._limit = ""
+        self._began = 0.0
+        self._ended: asyncio.Task[Ended] | None = None
+        self._silent: asyncio.Event = asyncio.Event()
+        self._open_outputs = 2
+        self._bounds.hold(first, control.pid)
+        self.facts = read(control.pid)
+        """What the program will be, looked at from outside while it waits."""
+
+    @property
+    def enforcers(self) -> Mapping[str, str]:
+        """What enforces each limit that is set here: ``cgroup v2``, ``cgroup v1`` or ``watchdog``."""
+        known = dict(self._bounds.enforcers)
+        set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
+        return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
+
+    def keep(self, target: str) -> None:
+        """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
+        path = f"/proc/{self.facts.pid}/root{target}"
+        try:
+            self._folders[target] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise PlaceUnavailable(f"the folder {target} of a sandbox cannot be opened: {error.strerror}") from error
+
+    def go(self) -> None:
+        """Let the program begin.
+
+        Raises:
+            UsageError: it has begun already.
+        """
+        if self._ended is not None:
+            raise UsageError("this program has begun already")
+        self._began = time.monotonic()
+        for stream in streams(self._process):
+            os.set_blocking(stream.fileno(), False)
+            self._outputs[stream.fileno()] = bytearray()
+            self._loop.add_reader(stream, self._readable, stream.fileno())
+        self._ended = self._loop.create_task(self._watch())
+        self._control.send(b"go")
+
+    async def wait(self) -> Ended:
+        """Wait until the program has ended, and with it everything in its sandbox.
+
+        Raises:
+            UsageError: it was not told to begin.
+            PlaceUnavailable: it could not be started; nothing of it ran.
+        """
+        if self._ended is None:
+            raise UsageError("this program has not begun", remedy="go() first")
+        return await asyncio.shield(self._ended)
+
+    def kill(self, limit: str = "") -> None:
+        """End everything in the sandbox at once; ``wait`` tells when it is gone."""
+        self._limit = self._limit or limit
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._first, signal.SIGKILL)
+
+    def collect(self, target: str, into: Path, *, max_bytes: int, max_files: int = 10_000) -> Collected:
+        """Copy what is in a folder of the specification's ``tmpfs``, once the program has ended; see ``collect``.
+
+        Raises:
+            UsageError: the program may still be running, or there is no such folder.
+            TransferError: there is more than the bounds allow.
+        """
+        if self._ended is None or not self._ended.done():
+            raise UsageError("files are collected once the program has ended", remedy="wait() first")
+        if target not in self._folders:
+            raise UsageError(f"{target!r} is no folder of the sandbox", remedy=", ".join(self._folders))
+        return collect(self._folders[target], into, max_bytes=max_bytes, max_files=max_files)
+
+    async def close(self) -> None:
+        """End what still runs, and let go of everything. Safe to call twice."""
+        if self._first < 0:
+            return
+        self.kill()
+        if self._ended is not None:
+            with contextlib.suppress(PlaceUnavailable):
+                await asyncio.shield(self._ended)
+        else:
+            await gone(self._process)
+        self._bounds.remove()
+        self._control.close()
+        for fd in (*self._folders.values(), self._first):
+            os.close(fd)
+        self._folders.clear()
+        self._first = -1
+        for stream in streams(self._process):
+            stream.close()
+
+    async def __aenter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    async def _watch(self) -> Ended:
+        watching = self._loop.create_task(self._guard())
+        try:
+            status, refusal = await self._told()
+            duration_s = time.monotonic() - self._began
+            await gone(self._process)
+            async with asyncio.timeout(_GONE_S):
+                await self._silent.wait()
+        finally:
+            watching.cancel()
+            for fd in self._outputs:
+                self._loop.remove_reader(fd)
+        if refusal and not self._limit:
+            raise PlaceUnavailable(f"the program could not be started in its sandbox: {refusal}")
+        stdout, stderr = map(bytes, self._outputs.values())
+        exit = self._exit(status)
+        return Ended(exit, self._limit or (self._bounds.hit() if exit.code != 0 else ""), stdout, stderr, duration_s)
+
+    async def _told(self) -> tuple[int | None, str]:
+        """The wait status of the program, or why it was not started."""
+        message = await self._control.receive()
+        kind, _, value = message.partition(b" ")
+        if kind == b"failed":
+            self.kill()
+            return None, value.decode("utf-8", "replace")
+        # A program cannot reach the socket; but it is told from inside, so a lie may cost no more than a wrong code.
+        return (int(value) & 0xFFFF if kind == b"ended" and value.isdigit() and len(value) < 9 else None), ""
+
+    def _exit(self, status: int | None) -> Exit:
+        if status is not None:
+            code = os.waitstatus_to_exitcode(status)
+            return Exit(code=code) if code >= 0 else Exit(signal=-code)
+        if self._limit:
+            return Exit(signal=signal.SIGKILL)
+        return Exit(lost="the sandbox ended before the program")
+
+    async def _guard(self) -> None:
+        """End the sandbox at its limits."""
+        give_up = None if self._limits.wall_s is None else self._began + self._limits.wall_s
+        while True:
+            now = time.monotonic()
+            limit = WALL if give_up is not None and now >= give_up else self._bounds.exceeded()
+            if limit:
+                self.kill(limit)
+                return
+            await asyncio.sleep(LOOK_S if give_up is None else max(0.0, min(LOOK_S, give_up - now)))
+
+    def _readable(self, fd: int) -> None:
+        try:
+            data = os.read(fd, _READ)
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.remove_reader(fd)
+            self._open_outputs -= 1
+            if not self._open_outputs:
+                self._silent.set()
+            return
+        most = self._limits.output
+        room = len(data) if most is None else max(0, most - sum(map(len, self._outputs.values())))
+        self._outputs[fd] += data[:room]
+        if len(data) > room:
+            self.kill(OUTPUT)
+
+
+def streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    """Our ends of its outputs."""
+    return [stream for stream in (process.stdout, process.stderr) if stream is not None]
+
+
+async def gone(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of bwrap or another runtime, which comes once everything in the sandbox is dead."""
+    if process.poll() is not None:
+        return
+    fd = os.pidfd_open(process.pid)
+    try:
+        await readable(fd)
+    finally:
+        os.close(fd)
+    process.wait()

@@ -1,0 +1,43 @@
+"""The profile of a sandbox made by bubblewrap."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from hermes_exec.config.profile import Profile
+from hermes_exec.config.values import Argument, Binds, Count, Name, Size
+
+
+class BubblewrapProfile(Profile, frozen=True):
+    """A sandbox on the system of the place outside: read-only, without a network, with an empty home and /tmp."""
+
+    target_field: ClassVar[str | None] = "root"
+
+    type: Literal["bubblewrap"] = "bubblewrap"
+    """`bubblewrap`, or `bwrap`, which means the same."""
+    policy: Name | None = None
+    """The policy that it is under, on this machine; it decides on files, variables, network and user, in place of
+    `root`, `network`, `space` and `user`."""
+    root: Argument | None = None
+    """A folder with an unpacked system to use, read-only, instead of that of the place outside."""
+    binds: Binds = ()
+    """Folders of the place outside seen inside: `SOURCE:TARGET`, read-only unless `:rw` is added."""
+    network: Literal["none", "host"] = "none"
+    """`host` shares the network of the place outside, with all that listens there."""
+    space: Size = 1 << 30
+    """What each folder in memory holds at most: the home, /tmp and /dev/shm."""
+    user: Count | None = None
+    """The number of the user and group to be in there, where it is started by root; the same one when left out."""
+    hostname: Name = "sandbox"
+    """The host name seen inside."""
+    program: Argument | None = None
+    """The program to use there; `bwrap` when left out."""
+
+    @model_validator(mode="after")
+    def _one_decides(self) -> Self:
+        for other in ("root", "network", "space", "user"):
+            if self.policy and other in self.model_fields_set:
+                raise ValueError(f"'policy' decides on that, so {other!r} means nothing beside it")
+        return self

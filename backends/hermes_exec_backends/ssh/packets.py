@@ -1,0 +1,292 @@
+"""paramiko's packets, read on the event loop where the cipher is AES-GCM.
+
+By itself paramiko decrypts on its own thread: each answer then waits for two threads to take turns, and a
+large one is copied six times. Here the loop reads the socket, opens the packets and keeps what belongs to
+channels of ours; everything else goes on to paramiko's thread, in its order. This is what
+``Transport(packetizer_class=…)`` is for. Before the first keys, and with other ciphers, paramiko reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
+
+from cryptography.exceptions import InvalidTag
+from paramiko import Message, SSHException, common
+from paramiko.packet import NeedRekeyException, Packetizer
+
+from hermes_exec_backends.ssh.feed import Open
+from hermes_exec_backends.ssh.gcm import Key, whole_size
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Generator
+
+    from hermes_exec_backends.ssh.feed import Stream
+    from hermes_exec_backends.ssh.wire import Wire
+
+_DATA = struct.Struct(">BBII")
+"""Of a packet that brings data or room: padding, kind, channel, size."""
+_EXTENDED = struct.Struct(">BBIII")
+_LAST_OF_TRANSPORT = 49
+"""Kinds of packets up to here may be sent while keys are exchanged (RFC 4253, 7.1)."""
+_STDERR = 1
+_TOGETHER = 4
+"""Large packets of one write."""
+_MAX_AHEAD = 4096
+"""Packets that may wait for paramiko's thread."""
+_WAKE_S = 0.5
+"""How often that thread looks at its state when nothing comes."""
+
+
+def _nothing(*_: object) -> None:
+    """Nobody asked."""
+
+
+class Packets(Packetizer):
+    """Seals and opens the packets of one connection."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self._wire = cast("Wire", sock)
+        self._sending = threading.Lock()
+        self._together: list[bytes] | None = None
+        self._out: Key | None = None
+        self._in: Key | None = None
+        self._waiting: list[bytes] | None = None
+        """While keys are exchanged: what may not be sent before the new ones are there."""
+        self._changing = False
+        self._held = b""
+        self._streams: dict[int, Stream] = {}
+        self._inbox: SimpleQueue[tuple[int, Message] | Exception | None] = SimpleQueue()
+        self._handed = self._taken = self._done = 0
+        self._paused = False
+        self._hasty = False
+        self.on_login: Callable[[], object] = _nothing
+        """What is called after a login was asked for."""
+        self.on_too_early: Callable[[int], object] = _nothing
+        """What is called when a channel, of this number, was asked for before there was a login."""
+        self._given = 0
+        self._logged_in = False
+        self._early: int | None = None
+
+    @property
+    def opens(self) -> bool:
+        """Whether the cipher is one of those that are opened here."""
+        return self._in is not None
+
+    def adopt(self, transport: Any, *, hasty: bool) -> None:
+        """Never let anybody wait for new keys: the loop, which waits for nothing, is needed to get them.
+
+        With ``hasty`` the host's consent to what every host consents to is taken as given.
+        """
+        transport.clear_to_send = Open()
+        self._hasty = hasty
+
+    def take(self, number: int, stream: Stream) -> None:
+        """Give a channel's packets to ``stream``."""
+        self._streams[number] = stream
+
+    def drop(self, number: int) -> None:
+        """Let paramiko have that channel's data again."""
+        self._streams.pop(number, None)
+
+    def set_outbound_cipher(self, *args: Any, **options: Any) -> None:
+        """Use new keys from the next packet on. On paramiko's thread."""
+        super().set_outbound_cipher(*args, **options)
+        with self._sending:
+            self._out = Key(options["block_engine"], options["iv_out"]) if options["aead"] else None
+            waiting, self._waiting = self._waiting, None
+            for payload in waiting or ():
+                self._seal(self._out, payload)
+
+    def set_inbound_cipher(self, *args: Any, **options: Any) -> None:
+        """Open what comes with new keys. On paramiko's thread."""
+        super().set_inbound_cipher(*args, **options)
+        if options["aead"]:
+            self._in = Key(options["block_engine"], options["iv_in"])
+            self._wire.on_loop(self._go_on)
+        elif self._in is not None:
+            raise SSHException("The host changed to a kind of cipher that it had not agreed to")
+
+    def send_message(self, data: Message) -> None:
+        """Send a packet, on any thread; raises EOFError once the connection is broken."""
+        with self._sending:
+            key = self._out
+            if key is None:
+                super().send_message(data)
+                return
+            payload = data.asbytes()
+            kind = payload[0]
+            if kind == common.MSG_KEXINIT:
+                self._waiting = []
+            if kind > _LAST_OF_TRANSPORT and self._waiting is not None:
+                self._waiting.append(payload)
+            else:
+                self._seal(key, payload)
+            if key.used >= self.REKEY_BYTES and not self.need_rekey():
+                self._want_keys()
+        if not self._logged_in:
+            self._sent(payload)
+
+    def _seal(self, key: Key | None, payload: bytes) -> None:
+        if key is None:
+            raise EOFError("the keys changed to a kind of cipher that is not sealed here")
+        sealed = key.seal(payload)
+        if self._together is None:
+            self.write_all(sealed)
+            return
+        self._together.append(sealed)
+        if len(self._together) >= _TOGETHER:
+            self._write_together([])
+
+    def _write_together(self, rest: list[bytes] | None) -> None:
+        sealed, self._together = self._together, rest
+        if sealed:
+            self.write_all(b"".join(sealed))
+
+    @contextlib.contextmanager
+    def together(self) -> Generator[None]:
+        """Write packets that are sent meanwhile a few at a time: each write wakes the host."""
+        with self._sending:
+            self._together = []
+        try:
+            yield
+        finally:
+            with self._sending, contextlib.suppress(EOFError, OSError):  # a break is told by what comes, or does not
+                self._write_together(None)
+
+    def _sent(self, payload: bytes) -> None:
+        """Before there is a login."""
+        if payload[0] == common.MSG_SERVICE_REQUEST and self._hasty:
+            self._given += 1
+            self._wire.on_loop(lambda: self._put(common.cMSG_SERVICE_ACCEPT + payload[1:]))
+        elif payload[0] == common.MSG_USERAUTH_REQUEST:
+            self.on_login()
+        elif payload[0] == common.MSG_CHANNEL_OPEN:
+            message = Message(payload[1:])
+            message.get_string()
+            self._early = message.get_int()
+
+    def _want_keys(self) -> None:
+        self._trigger_rekey()  # type: ignore[attr-defined]  # not in its types, but for classes like this one
+        self._inbox.put(None)
+
+    def read_message(self) -> tuple[int, Message]:
+        """The next packet that is paramiko's to handle. On its thread, which is done with those before."""
+        if self._in is None:
+            return super().read_message()
+        self._done = self._taken
+        if self._paused and self._handed - self._done < _MAX_AHEAD // 2:
+            self._wire.on_loop(self._go_on)
+        while True:
+            try:
+                item = self._inbox.get(timeout=_WAKE_S)
+            except Empty:
+                item = None
+            if isinstance(item, Exception):
+                raise item
+            if item is not None:
+                self._taken += 1
+                return item
+            if self.closed or self.handshake_timed_out():
+                raise EOFError
+            if self.need_rekey():
+                raise NeedRekeyException
+            self._check_keepalive()  # type: ignore[attr-defined]  # likewise
+
+    def close(self) -> None:
+        """Break the connection, on any thread."""
+        super().close()
+        self._inbox.put(EOFError())
+
+    def _go_on(self) -> None:
+        self._changing = self._paused = False
+        self._wire.read(self._arrived)
+        self._arrived(b"")
+
+    def _arrived(self, data: bytes | None) -> None:
+        """Bytes came, or None: no more will. On the loop."""
+        if data is None:
+            self._inbox.put(EOFError())
+            return
+        told: dict[Callable[[], None], None] = {}
+        try:
+            self._held = self._open(self._held + data if self._held else data, told)
+        except (InvalidTag, ValueError, struct.error, IndexError) as error:
+            self._wire.read(None)
+            self._inbox.put(
+                SSHException(f"A packet that was changed or malformed ({str(error) or 'its tag is wrong'})")
+            )
+        for tell in told:
+            tell()
+
+    def _open(self, data: bytes, told: dict[Callable[[], None], None]) -> bytes:
+        """Open whole packets; gives what is left."""
+        key = self._in
+        at, end = 0, len(data)
+        view = memoryview(data)
+        while end - at > 4 and key is not None and not self._changing and not self._paused:
+            stop = at + whole_size(data, at)
+            if stop > end:
+                break
+            plain = key.open(view[at:stop])
+            at = stop
+            self._packet(plain, told)
+            if key.used >= self.REKEY_BYTES and not self.need_rekey():
+                self._want_keys()
+        return data[at:]
+
+    def _packet(self, plain: bytes, told: dict[Callable[[], None], None]) -> None:
+        # What paramiko has not looked at yet goes first, also for the channel that this one is for.
+        if self._handed == self._done and self._streams:
+            kind = plain[1]
+            if kind == common.MSG_CHANNEL_DATA:
+                _, _, number, size = _DATA.unpack_from(plain)
+                stream = self._streams.get(number)
+                if stream is not None:
+                    stream.out.put(plain[_DATA.size : _DATA.size + size])
+                    told[stream.told] = None
+                    return
+            elif kind == common.MSG_CHANNEL_WINDOW_ADJUST:
+                _, _, number, size = _DATA.unpack_from(plain)
+                stream = self._streams.get(number)
+                if stream is not None:
+                    stream.room(size)
+                    return
+            elif kind == common.MSG_CHANNEL_EXTENDED_DATA:
+                _, _, number, code, size = _EXTENDED.unpack_from(plain)
+                stream = self._streams.get(number)
+                if stream is not None and code == _STDERR:
+                    stream.err.put(plain[_EXTENDED.size : _EXTENDED.size + size])
+                    told[stream.told] = None
+                    return
+        self._hand(plain[1 : len(plain) - plain[0]])
+
+    def _hand(self, payload: bytes) -> None:
+        """Give a packet to paramiko's thread, unless it has had it before it came."""
+        kind = payload[0]
+        if kind == common.MSG_SERVICE_ACCEPT and self._given:
+            self._given -= 1
+            return
+        if kind == common.MSG_USERAUTH_SUCCESS:
+            self._logged_in = True
+        elif kind == common.MSG_UNIMPLEMENTED and not self._logged_in and self._early is not None:
+            self.on_too_early(self._early)
+            self._early = None
+            return
+        self._put(payload)
+
+    def _put(self, payload: bytes) -> None:
+        kind = payload[0]
+        message = Message(payload[1:])
+        message.seqno = self._handed  # what a complaint about it would name
+        self._changing = kind == common.MSG_NEWKEYS
+        self._handed += 1
+        self._paused = self._handed - self._done > _MAX_AHEAD
+        if self._changing or self._paused:
+            self._wire.read(None)
+        self._inbox.put((kind, message))

@@ -1,0 +1,102 @@
+"""What a proof shows and of what, and the record of those that held."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.config.paths import read_regular, state_folder, write_private
+from hermes_exec.errors import HermesError, Unsupported
+from hermes_exec_policies.canaries import program
+from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec_backends.confined import Confinement, Limits
+    from hermes_exec_policies.host import Host
+    from hermes_exec_policies.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A proof, and what it is a proof of."""
+
+    policy: str
+    digest: str
+    """The policy's."""
+    place: str
+    specification: str
+    """The launch specification's digest, without its user's number."""
+    host: Mapping[str, Any]
+    proof: Proof
+    seconds: float
+    remembered: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """What all attempts together show."""
+        return self.proof.verdict
+
+    @property
+    def holds(self) -> bool:
+        """Whether such a sandbox may be used."""
+        return self.proof.verdict is Verdict.HELD
+
+    def refusal(self) -> Unsupported:
+        """The error for a proof that is none."""
+        rules = ", ".join(self.proof.broken_rules)
+        broken = self.proof.verdict is Verdict.BROKEN
+        why = f"these rules do not hold: {rules}" if broken else f"the proof is invalid: {self.proof.invalid or rules}"
+        return Unsupported(
+            f"{self.place}: the policy {self.policy} is refused here: {why}",
+            remedy=f"hermes-exec policy prove {self.place} --policy {self.policy}, which shows each attempt",
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return {**asdict(replace(self, proof=Proof(()))), "proof": self.proof.facts()}
+
+
+def digest(specification: Confinement) -> str:
+    """Of everything but the number of a user that is another one each time."""
+    return replace(specification, uid=None, gid=None).digest
+
+
+def key(policy: Policy, specification: Confinement, limits: Limits, host: Host) -> str:
+    """What a proof rests on: another value of any of it is another proof."""
+    parts = {
+        "host": host.facts(),
+        "policy": policy.digest,
+        "specification": digest(specification),
+        "user": specification.uid is not None,
+        "limits": asdict(limits),
+        "suite": hashlib.sha256(program.text().encode()).hexdigest(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _file(name: str) -> Path:
+    return state_folder(os.environ) / "proofs" / f"{name}.json"
+
+
+def remember(name: str, evidence: Evidence) -> None:
+    """Keep a proof that held."""
+    write_private(_file(name), json.dumps(evidence.facts(), indent=1).encode() + b"\n")
+
+
+def remembered(name: str) -> Evidence | None:
+    """What was shown before; None where nothing was, or the record is not what we write."""
+    try:
+        facts: dict[str, Any] = json.loads(read_regular(_file(name)))
+        attempts: list[dict[str, Any]] = facts.pop("proof")["attempts"]
+        proof = Proof(tuple(Judged(**{**each, "verdict": Verdict(each["verdict"])}) for each in attempts))
+        facts |= {"proof": proof, "remembered": True}
+        found = Evidence(**facts)
+    except (HermesError, OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if found.holds else None

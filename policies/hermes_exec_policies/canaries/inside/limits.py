@@ -1,0 +1,194 @@
+"""Too much of everything. Those that would end the whole sandbox are made in a twin of their own."""
+
+import errno
+import mmap
+import os
+import resource
+import time
+
+from .kit import Absent, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from .kit import Config
+
+_MIB = 1 << 20
+HOLD_S = 1.0
+"""How long too much is held on to, so that who looks from outside sees it."""
+
+
+def _refused(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+def _set(limit: int, soft: int, hard: int) -> None:
+    try:
+        resource.setrlimit(limit, (soft, hard))
+    except ValueError:  # how Python tells EPERM here
+        raise _refused(errno.EPERM) from None
+
+
+@attempt("limits-open-files")
+def open_files(config: "Config") -> str:
+    """Open one file more than is allowed."""
+    for _ in range(config["limits"]["open_files"] + 1):
+        os.open("/dev/null", os.O_RDONLY)
+    return "{} descriptors".format(config["limits"]["open_files"] + 1)
+
+
+@attempt("limits-file-size")
+def file_size(config: "Config") -> str:
+    """Make a file that is larger than is allowed, without filling the disk."""
+    path = config["write"][0] + "/hermes-large"
+    fd = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+    try:
+        import signal
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        os.ftruncate(fd, config["limits"]["file_size"] + 1)
+    finally:
+        os.close(fd)
+        os.unlink(path)
+    return "a file of {} bytes".format(config["limits"]["file_size"] + 1)
+
+
+@attempt("limits-disk")
+def disk(config: "Config") -> str:
+    """Write more than is allowed to the folder that can be written, in many files."""
+    return _fill(config["write"][0], config["limits"]["disk"], config["limits"].get("file_size"))
+
+
+@attempt("limits-shared-memory")
+def shared_memory(config: "Config") -> str:
+    """Write more than is allowed to the folder of shared memory."""
+    return _fill("/dev/shm", config["limits"]["shared_memory"], config["limits"].get("file_size"))
+
+
+def _fill(folder: str, size: int, largest: "Optional[int]") -> str:
+    """Reserve more than ``size``, in files that may be as large as ``largest``."""
+    part = min(size, largest or size) + (0 if largest else _MIB)
+    names: "list[str]" = []
+    try:
+        for number in range(size // part + 1):
+            names.append("{}/hermes-fill-{}".format(folder, number))
+            fd = os.open(names[-1], os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, part)
+            finally:
+                os.close(fd)
+    finally:
+        for name in names:
+            os.unlink(name)
+    return "{} bytes".format(len(names) * part)
+
+
+@attempt("limits-inodes")
+def inodes(config: "Config") -> str:
+    """Make more files than are allowed."""
+    made: "list[str]" = []
+    try:
+        for number in range(config["limits"]["inodes"] + 1):
+            name = "{}/hermes-file-{}".format(config["write"][0], number)
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o600))
+            made.append(name)
+    finally:
+        for name in made:
+            os.unlink(name)
+    return "{} files".format(len(made))
+
+
+@attempt("limits-core")
+def core(_: "Config") -> str:
+    """Be allowed to leave a core dump."""
+    _set(resource.RLIMIT_CORE, _MIB, resource.RLIM_INFINITY)
+    return "core dumps"
+
+
+@attempt("limits-raise")
+def raise_limits(_: "Config") -> str:
+    """Raise a limit of one's own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _set(resource.RLIMIT_NOFILE, soft, hard + 1)
+    return "more open files"
+
+
+@attempt("limits-locked-memory")
+def locked_memory(config: "Config") -> str:
+    """Hold more memory than is allowed away from being swapped out."""
+    import ctypes
+
+    size = config["limits"]["locked_memory"] + _MIB
+    held = mmap.mmap(-1, size)
+    libc = ctypes.CDLL(None, use_errno=True)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(held))
+    if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(size)):
+        raise _refused(ctypes.get_errno())
+    return "{} bytes".format(size)
+
+
+@attempt("limits-processes")
+def processes(config: "Config") -> str:
+    """Start one process more than is allowed, and end all of them."""
+    children: "list[int]" = []
+    try:
+        for _ in range(config["limits"]["processes"] + 1):
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(60)
+                os._exit(0)
+            children.append(pid)
+        time.sleep(HOLD_S)
+    finally:
+        for pid in children:
+            os.kill(pid, 9)
+            os.waitpid(pid, 0)
+    return "{} processes".format(len(children))
+
+
+@attempt("limits-memory")
+def memory(config: "Config") -> str:
+    """Use more memory than is allowed, in a child, whose end is looked at."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            held = [bytearray(b"\1" * (8 * _MIB)) for _ in range(config["limits"]["memory"] // (8 * _MIB) + 2)]
+            time.sleep(HOLD_S)
+            os._exit(0 if held else 1)
+        except MemoryError:
+            os._exit(12)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        raise _refused(errno.ENOMEM)
+    if status >> 8 == 12:
+        raise MemoryError
+    return "{} bytes".format(config["limits"]["memory"])
+
+
+@attempt("limits-cpu-time")
+def cpu_time(config: "Config") -> str:
+    """Be allowed more of the processor's time."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    if hard == resource.RLIM_INFINITY or hard > config["limits"]["cpu_time"] + 60:
+        return "no limit of this process's time"
+    raise Absent("{} s".format(hard))
+
+
+@attempt("limits-time")
+def clock(_: "Config") -> str:
+    """Go on for ever."""
+    time.sleep(600)
+    return "it went on"
+
+
+@attempt("limits-output")
+def output(config: "Config") -> str:
+    """Write more than is allowed."""
+    block = b"\0" * 65536 + b"\n"
+    left = config["limits"]["output"] + _MIB
+    while left > 0:
+        left -= os.write(1, block)
+    return "it was all taken"

@@ -1,0 +1,175 @@
+"""Other hosts, this machine's own ports and sockets, and what is said of the network."""
+
+import os
+import socket
+import struct
+
+from .kit import Absent, attempt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .kit import Config
+
+_NOWHERE = "192.0.2.1"
+"""An address that belongs to nobody (RFC 5737)."""
+_NOWHERE_6 = "2001:db8::1"
+"""The same (RFC 3849)."""
+_LEADING_NOWHERE = {
+    "lo", "tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0",
+}  # fmt: skip
+"""Interfaces that the kernel adds to every new namespace."""
+_ENGINES = (
+    "/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+)  # fmt: skip
+
+
+def _connected(family: int, address: "tuple[object, ...]") -> str:
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.settimeout(2)
+    made.connect(address)
+    return str(address)
+
+
+@attempt("network-tcp")
+def tcp(_: "Config") -> str:
+    """Connect to another host."""
+    return _connected(socket.AF_INET, (_NOWHERE, 80))
+
+
+@attempt("network-tcp6")
+def tcp6(_: "Config") -> str:
+    """Connect to another host over IPv6."""
+    return _connected(socket.AF_INET6, (_NOWHERE_6, 80))
+
+
+@attempt("network-loopback")
+def loopback(config: "Config") -> str:
+    """Connect to a port of this machine that somebody outside listens at."""
+    return _connected(socket.AF_INET, ("127.0.0.1", config["outside"]["tcp"]))
+
+
+@attempt("network-udp")
+def udp(_: "Config") -> str:
+    """Send a packet."""
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"hermes", (_NOWHERE, 9))
+    return "sent"
+
+
+@attempt("network-dns")
+def dns(_: "Config") -> str:
+    """Ask for the address of a name."""
+    try:
+        return str(socket.getaddrinfo("example.org", 80)[0][4])
+    except socket.gaierror:
+        raise Absent("no name is resolved") from None
+
+
+@attempt("network-raw")
+def raw(_: "Config") -> str:
+    """Write packets of one's own making."""
+    socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    return "a raw socket"
+
+
+@attempt("network-packet")
+def packet(_: "Config") -> str:
+    """Read what passes on the wire."""
+    socket.socket(17, socket.SOCK_RAW, 0x0300)
+    return "a packet socket"
+
+
+@attempt("network-netlink")
+def netlink(_: "Config") -> str:
+    """Talk to the kernel about the network."""
+    socket.socket(16, socket.SOCK_RAW, 0).bind((0, 0))
+    return "a netlink socket"
+
+
+@attempt("network-vsock")
+def vsock(_: "Config") -> str:
+    """Talk to the hypervisor, which no network namespace separates from."""
+    socket.socket(40, socket.SOCK_STREAM)
+    return "a vsock socket"
+
+
+@attempt("network-alg")
+def alg(_: "Config") -> str:
+    """Use the kernel's ciphers."""
+    socket.socket(38, socket.SOCK_SEQPACKET)
+    return "an AF_ALG socket"
+
+
+@attempt("network-listen")
+def listen(_: "Config") -> str:
+    """Listen at a port."""
+    made = socket.socket()
+    made.bind(("0.0.0.0", 0))
+    made.listen(1)
+    return str(made.getsockname())
+
+
+@attempt("network-interfaces")
+def interfaces(_: "Config") -> str:
+    """See the machine's interfaces."""
+    with open("/proc/net/dev") as file:
+        names = [line.partition(":")[0].strip() for line in file if ":" in line]
+    others = [name for name in names if name not in _LEADING_NOWHERE]
+    if not others:
+        raise Absent("there is none but the loopback")
+    return ", ".join(others)
+
+
+@attempt("network-abstract")
+def abstract(config: "Config") -> str:
+    """Connect to a unix socket without a file, which belongs to a network namespace."""
+    socket.socket(socket.AF_UNIX).connect("\0" + config["outside"]["abstract"])
+    return "connected"
+
+
+@attempt("network-unix")
+def unix(config: "Config") -> str:
+    """Connect to a unix socket outside."""
+    socket.socket(socket.AF_UNIX).connect(config["outside"]["socket"])
+    return "connected"
+
+
+@attempt("network-engine")
+def engine(_: "Config") -> str:
+    """Connect to the sockets of those who run containers and services."""
+    found: "list[str]" = []
+    for path in _ENGINES:
+        try:
+            socket.socket(socket.AF_UNIX).connect(path)
+        except OSError:
+            continue
+        found.append(path)
+    if not found:
+        raise Absent("none of them is there")
+    return ", ".join(found)
+
+
+@attempt("network-inherited")
+def inherited(_: "Config") -> str:
+    """Use a descriptor that somebody left open."""
+    kept: "list[tuple[int, str]]" = []
+    for fd in range(3, 256):
+        try:
+            kept.append((fd, os.readlink("/proc/self/fd/{}".format(fd))))
+        except OSError:
+            continue
+    # The pipe of the report is the suite's own.
+    kept = [(fd, where) for fd, where in kept if not where.startswith(("pipe:", "/proc/"))]
+    if not kept:
+        raise Absent("none is open")
+    return str(kept)
+
+
+@attempt("network-credentials")
+def credentials(_: "Config") -> str:
+    """Say over a unix socket that one is root."""
+    one, _other = socket.socketpair()
+    ancillary = [(socket.SOL_SOCKET, 2, struct.pack("iii", os.getpid(), 0, 0))]
+    one.sendmsg([b"x"], ancillary)
+    if os.getuid() == 0:
+        raise Absent("it is root in here")
+    return "believed"

@@ -1,0 +1,254 @@
+"""Processes outside, those of the sandbox's own makers, and what the kernel says of this one."""
+
+import array
+import fcntl
+import os
+
+from .kit import Absent, attempt, outside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .kit import Config
+
+_TIOCSTI = 0x5412
+HOMES = ("/root", "/home")
+
+
+def _status() -> "dict[str, str]":
+    with open("/proc/self/status") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+
+
+def _others() -> "list[int]":
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+
+
+@attempt("processes-see")
+def see(config: "Config") -> str:
+    """Find a process outside by what it is called."""
+    for pid in _others():
+        try:
+            with open("/proc/{}/cmdline".format(pid), "rb") as file:
+                if outside(config, "name").encode() in file.read():
+                    return str(pid)
+        except OSError:
+            continue
+    raise Absent("it is not among the processes here")
+
+
+@attempt("processes-signal")
+def signal_outside(config: "Config") -> str:
+    """Signal a process outside by its number there."""
+    os.kill(config["outside"]["pid"], 0)
+    return "signalled"
+
+
+@attempt("processes-signal-first")
+def signal_first(_: "Config") -> str:
+    """Signal the first process here, which is the sandbox's own."""
+    if os.getpid() == 1 or os.getppid() == 1:
+        raise Absent("it is this program itself")
+    os.kill(1, 0)
+    return "signalled"
+
+
+@attempt("processes-memory-first")
+def memory_first(_: "Config") -> str:
+    """Open the memory of the first process here for writing: nothing would filter what it is made to do."""
+    if os.getpid() == 1 or os.getppid() == 1:
+        raise Absent("it is this program itself")
+    os.close(os.open("/proc/1/mem", os.O_RDWR))
+    return "/proc/1/mem"
+
+
+@attempt("processes-terminal")
+def terminal(_: "Config") -> str:
+    """Open the terminal that somebody types at."""
+    os.close(os.open("/dev/tty", os.O_RDWR))
+    return "/dev/tty"
+
+
+@attempt("processes-type")
+def type_ahead(_: "Config") -> str:
+    """Type into the terminal that standard input may be."""
+    fcntl.ioctl(0, _TIOCSTI, array.array("b", [10]))
+    return "typed"
+
+
+@attempt("processes-priority")
+def priority(_: "Config") -> str:
+    """Go before others."""
+    os.setpriority(os.PRIO_PROCESS, 0, -20)
+    return "priority -20"
+
+
+@attempt("posture-root")
+def posture_root(_: "Config") -> str:
+    """Be root."""
+    if os.getuid() and os.geteuid() and os.getgid() and os.getegid():
+        raise Absent("it is user {}".format(os.getuid()))
+    return "uid {} gid {}".format(os.getuid(), os.getgid())
+
+
+@attempt("posture-groups")
+def posture_groups(_: "Config") -> str:
+    """Be in groups that the user outside is in."""
+    groups = [group for group in os.getgroups() if group not in (os.getgid(), 65534)]
+    if not groups:
+        raise Absent("no further groups")
+    return str(groups)
+
+
+@attempt("posture-capabilities")
+def posture_capabilities(_: "Config") -> str:
+    """Have a capability in any of the five sets."""
+    held = {name: value for name, value in _status().items() if name.startswith("Cap") and int(value, 16)}
+    if not held:
+        raise Absent("all five sets are empty")
+    return str(held)
+
+
+@attempt("posture-new-privileges")
+def posture_new_privileges(_: "Config") -> str:
+    """Be able to gain rights by a program."""
+    if _status().get("NoNewPrivs") == "1":
+        raise Absent("no_new_privs is set")
+    return "no_new_privs is not set"
+
+
+@attempt("posture-seccomp")
+def posture_seccomp(_: "Config") -> str:
+    """Run without a filter of system calls."""
+    if _status().get("Seccomp") == "2":
+        raise Absent("a filter is there")
+    return "no filter"
+
+
+@attempt("secrets-environment")
+def secrets_environment(config: "Config") -> str:
+    """Find a secret of the outside among the variables."""
+    secret = outside(config, "secret")
+    names = [name for name, value in os.environ.items() if secret in value]
+    if not names:
+        raise Absent("no variable holds it")
+    return ", ".join(names)
+
+
+@attempt("secrets-variables")
+def secrets_variables(config: "Config") -> str:
+    """Have a variable that nobody gave."""
+    extra = sorted(set(os.environ) - set(config["variables"]))
+    if not extra:
+        raise Absent("only those that were given")
+    return ", ".join(extra)
+
+
+@attempt("secrets-other-environments")
+def secrets_other_environments(config: "Config") -> str:
+    """Find it among the variables that other processes were started with."""
+    secret = outside(config, "secret").encode()
+    for pid in _others():
+        try:
+            with open("/proc/{}/environ".format(pid), "rb") as file:
+                if secret in file.read():
+                    return "process {}".format(pid)
+        except OSError:
+            continue
+    raise Absent("no process's variables hold it")
+
+
+@attempt("secrets-command-lines")
+def secrets_command_lines(config: "Config") -> str:
+    """Find it in what other processes were started with."""
+    secret = outside(config, "secret").encode()
+    for pid in _others():
+        try:
+            with open("/proc/{}/cmdline".format(pid), "rb") as file:
+                if secret in file.read():
+                    return "process {}".format(pid)
+        except OSError:
+            continue
+    raise Absent("no process's words hold it")
+
+
+@attempt("secrets-file")
+def secrets_file(config: "Config") -> str:
+    """Read a file outside that its mode lets everybody read."""
+    with open(config["outside"]["file"]) as file:
+        return file.read(20)
+
+
+@attempt("secrets-home")
+def secrets_home(config: "Config") -> str:
+    """Look into the home folders of the outside; an image may have some of its own."""
+    seen: "list[str]" = []
+    for folder in HOMES:
+        try:
+            seen += ["{}/{}".format(folder, name) for name in os.listdir(folder)]
+        except OSError:
+            continue
+    outside_ones = [tuple(each) for each in config["outside"]["homes"]]
+    theirs = [path for path in seen if (os.lstat(path).st_dev, os.lstat(path).st_ino) in outside_ones]
+    if not theirs:
+        raise Absent("none of the outside's is to be seen")
+    return ", ".join(theirs[:5])
+
+
+@attempt("secrets-shadow")
+def secrets_shadow(_: "Config") -> str:
+    """Read the hashes of passwords."""
+    with open("/etc/shadow") as file:
+        return file.read(10)
+
+
+@attempt("secrets-keys")
+def secrets_keys(_: "Config") -> str:
+    """List the keys that the kernel keeps for somebody."""
+    with open("/proc/keys") as file:
+        keys = file.read()
+    if not keys:
+        raise Absent("none are told")
+    return keys[:80]
+
+
+@attempt("secrets-machine")
+def secrets_machine(_: "Config") -> str:
+    """Read what /proc tells of the machine and of whose keys are kept."""
+    told: "list[str]" = []
+    for path in ("/proc/interrupts", "/proc/key-users", "/proc/sched_debug", "/proc/latency_stats"):
+        try:
+            with open(path) as file:
+                if file.read(1):
+                    told.append(path)
+        except OSError:
+            continue
+    if not told:
+        raise Absent("nothing is told")
+    return ", ".join(told)
+
+
+@attempt("secrets-shared-memory")
+def secrets_shared_memory(config: "Config") -> str:
+    """See shared memory of the outside."""
+    with open("/proc/sysvipc/shm") as file:
+        if len(file.read().splitlines()) > 1:
+            return "a segment of System V"
+    if config["outside"]["shm"] in os.listdir("/dev/shm"):
+        return "a file in /dev/shm"
+    raise Absent("there is none")
+
+
+@attempt("secrets-kernel-log")
+def secrets_kernel_log(_: "Config") -> str:
+    """Read what the kernel logs."""
+    with open("/dev/kmsg", "rb", buffering=0) as file:
+        return str(file.read(10))
+
+
+@attempt("secrets-kernel-memory")
+def secrets_kernel_memory(_: "Config") -> str:
+    """Read the kernel's memory or where in it things are."""
+    with open("/proc/kcore", "rb") as file:
+        if file.read(4):
+            return "/proc/kcore"
+    raise Absent("it is empty")

@@ -1,0 +1,150 @@
+"""From what the attempts reported to a verdict: proven, broken by name, or invalid. It runs outside of the sandbox.
+
+It believes no word that is not framed: a report without its beginning and its end, with an attempt missing, or with a
+control that did not work, proves nothing, and is *invalid*, never *passed*.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec_policies.canaries.expected import CONTROLS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec_policies.canaries.expected import Canary
+
+_LONGEST_LINE = 4096
+_OUTCOMES = frozenset({"worked", "errno", "absent", "signal", "hung", "error"})
+
+
+class Verdict(StrEnum):
+    """What became of an attempt, or of all of them."""
+
+    HELD = "held"
+    BROKEN = "broken"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One attempt, how it ended, and what that means."""
+
+    name: str
+    rule: str
+    layer: str
+    verdict: Verdict
+    ended: str
+    """In words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the attempts show."""
+
+    judged: tuple[Judged, ...]
+    invalid: str = ""
+    """Why it proves nothing; empty where it does."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of all of them: broken before invalid, and held only when every one was."""
+        if any(each.verdict is Verdict.BROKEN for each in self.judged):
+            return Verdict.BROKEN
+        if self.invalid or not self.judged or any(each.verdict is Verdict.INVALID for each in self.judged):
+            return Verdict.INVALID
+        return Verdict.HELD
+
+    @property
+    def broken_rules(self) -> tuple[str, ...]:
+        """The rules that do not hold, each once."""
+        return tuple(dict.fromkeys(each.rule for each in self.judged if each.verdict is not Verdict.HELD))
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The mechanisms of which an attempt shows that they were there, because they alone stopped it so."""
+        return tuple(sorted({each.layer for each in self.judged if each.layer and each.verdict is Verdict.HELD}))
+
+    def joined(self, other: Proof) -> Proof:
+        """This one and what another twin showed."""
+        return Proof((*self.judged, *other.judged), self.invalid or other.invalid)
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "verdict": self.verdict.value,
+            "invalid": self.invalid,
+            "broken": list(self.broken_rules),
+            "layers": list(self.layers),
+            "attempts": [asdict(each) for each in self.judged],
+        }
+
+
+def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
+    """Compare what a suite wrote to its standard output with what each attempt has to end with."""
+    lines, why = _lines(report)
+    outcomes = {str(line["name"]): line for line in lines if "name" in line}
+    if not why and not (lines and lines[0].get("started") == nonce):
+        why = "the suite did not start"
+    if not why and lines[-1].get("ended") != nonce:
+        begun = [str(line["begins"]) for line in lines if "begins" in line]
+        why = f"the suite broke off, in {begun[-1]}" if begun else "the suite broke off"
+    failed = [name for name in CONTROLS if outcomes.get(name, {}).get("outcome") != "worked"]
+    if not why and failed:
+        why = f"what has to work did not: {', '.join(f'{name} ({_told(outcomes.get(name, {}))})' for name in failed)}"
+    return Proof(tuple(_judged(canary, outcomes.get(canary.name, {})) for canary in canaries), why)
+
+
+def _lines(report: bytes) -> tuple[list[Mapping[str, Any]], str]:
+    lines: list[Mapping[str, Any]] = []
+    for line in report.split(b"\n")[:-1]:
+        if len(line) > _LONGEST_LINE:
+            return lines, "the suite's report holds a line that is none of its own"
+        try:
+            read: object = json.loads(line)
+        except ValueError:
+            return lines, "the suite's report holds a line that is none of its own"
+        if not isinstance(read, dict):
+            return lines, "the suite's report holds a line that is none of its own"
+        lines.append(cast("dict[str, Any]", read))
+    return lines, ""
+
+
+def _judged(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
+    return Judged(canary.name, canary.rule, canary.layer, _verdict(canary, outcome), _told(outcome))
+
+
+def _verdict(canary: Canary, outcome: Mapping[str, Any]) -> Verdict:
+    kind = outcome.get("outcome")
+    if kind not in _OUTCOMES or kind in {"hung", "error"}:
+        return Verdict.INVALID
+    held = {
+        "worked": False,
+        "absent": canary.absent,
+        "errno": outcome.get("errno") in canary.errnos,
+        "signal": outcome.get("signal") in canary.signals,
+    }
+    return Verdict.HELD if held[str(kind)] else Verdict.BROKEN
+
+
+def _told(outcome: Mapping[str, Any]) -> str:
+    import errno
+    import os
+
+    match outcome.get("outcome"):
+        case None:
+            return "not reported"
+        case "errno":
+            number = outcome.get("errno")
+            if isinstance(number, int) and number in errno.errorcode:
+                return f"{errno.errorcode[number]} ({os.strerror(number)})"
+            return f"error {number!r}"
+        case "signal":
+            return f"killed by signal {outcome.get('signal')!r}"
+        case kind:
+            detail = str(outcome.get("detail", ""))[:200]
+            return f"{kind}: {detail}" if detail else str(kind)

@@ -1,0 +1,75 @@
+"""A sandbox as seen from outside, before anything foreign runs in it, compared with what its policy asks for.
+
+The attempts prove a twin; this is looked at of every single sandbox.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec_policies.render.bubblewrap import layout
+from hermes_exec_policies.values import EVERY
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.confined import Confinement
+    from hermes_exec_backends.confined.facts import Facts
+    from hermes_exec_policies.model import Policy
+
+
+def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
+    """The rules that do not hold, each with what was seen; empty when it is as it should be."""
+    found: list[str] = []
+    if wanted.seccomp and facts.seccomp != 2:
+        found.append(f"syscalls.filtered: its mode of seccomp is {facts.seccomp}")
+    if policy.privileges.none_gained and not facts.no_new_privs:
+        found.append("privileges.none_gained: no_new_privs is not set")
+    held = {name: value for name, value in facts.caps.items() if value}
+    if EVERY not in policy.privileges.capabilities and not policy.privileges.capabilities and held:
+        found.append(f"privileges.capabilities: {', '.join(f'{name} {value:x}' for name, value in held.items())}")
+    if policy.user.ordinary and (0 in facts.uids or 0 in facts.gids):
+        found.append(f"user.ordinary: its users are {facts.uids}, its groups {facts.gids}")
+    if wanted.uid is not None and set(facts.uids) != {wanted.uid}:
+        found.append(f"user.unique: its users are {facts.uids}, and {wanted.uid} was asked for")
+    if wanted.apparmor and wanted.apparmor not in {facts.label.partition(" (")[0], facts.next_label.partition(" (")[0]}:
+        found.append(f"lsm: its label is {facts.label!r}, then {facts.next_label!r}")
+    found += [
+        f"{_NAMESPACES[name]}: it shares our namespace {name}"
+        for name in layout(policy).namespaces
+        if facts.namespaces.get(name) in {None, Path("/proc/self/ns", name).stat().st_ino}
+    ]
+    return found + _mounts(policy, wanted, facts)
+
+
+_NAMESPACES = {
+    "user": "privileges.capabilities",
+    "pid": "processes.hidden",
+    "net": "network.isolated",
+    "ipc": "processes.ipc",
+    "uts": "processes.hidden",
+    "cgroup": "processes.hidden",
+}
+
+
+def _mounts(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
+    """What of the mounts is not as specified: options are those of the mount itself, the last at each place."""
+    options = dict(_mount(line) for line in facts.mounts)
+    found: list[str] = []
+    for folder in wanted.tmpfs:
+        has = options.get(folder.target, frozenset())
+        needed = {"nosuid", "nodev"} | (set[str]() if folder.executable else {"noexec"})
+        if not needed <= has:
+            found.append(f"files.run: {folder.target} is mounted with {', '.join(sorted(has)) or 'nothing'}")
+    writable = {each.target for each in wanted.tmpfs} | {bind.target for bind in wanted.binds if bind.writable}
+    if policy.files.root == "read-only":
+        found += [
+            f"files.write: {target} can be written"
+            for target, has in options.items()
+            if "rw" in has and target not in writable and not target.startswith(("/proc", "/dev/"))
+        ]
+    return found
+
+
+def _mount(line: str) -> tuple[str, frozenset[str]]:
+    fields = line.split()
+    return fields[4].encode().decode("unicode_escape"), frozenset(fields[5].split(","))

@@ -1,0 +1,111 @@
+"""What is planted outside for the attempts to find: a secret, a process, ports and sockets, shared memory.
+
+All of it is ours, has a name that nobody can guess, and is gone when the attempts are over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_VARIABLE = "HERMES_EXEC_CANARY_TOKEN"
+_SLEEP_S = 120
+_IPC_RMID = 0
+_MOST_HOMES = 100
+
+
+@contextlib.contextmanager
+def planted() -> Generator[dict[str, object]]:
+    """Plant everything; gives what the suite is told of it, words backwards, so that they are found nowhere else."""
+    secret, name = secrets.token_hex(16), f"hermes-outside-{secrets.token_hex(8)}"
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-canary-")))
+        folder.chmod(0o755)
+        file = folder / "secret"
+        file.write_text(secret, encoding="utf-8")
+        file.chmod(0o644)
+        stack.enter_context(_variable(secret))
+        process = stack.enter_context(_process(name))
+        yield {
+            "secret": secret[::-1],
+            "name": name[::-1],
+            "file": str(file),
+            "pid": process.pid,
+            "tcp": _listening(stack, socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1],
+            "abstract": _abstract(stack, secrets.token_hex(8)),
+            "socket": _unix(stack, str(folder / "socket")),
+            "homes": _homes(),
+            "shm": _shared(stack, secrets.token_hex(8)),
+        }
+
+
+@contextlib.contextmanager
+def _variable(secret: str) -> Generator[None]:
+    """The secret among our own variables, which is where one would be."""
+    os.environ[_VARIABLE] = secret
+    try:
+        yield
+    finally:
+        del os.environ[_VARIABLE]
+
+
+@contextlib.contextmanager
+def _process(name: str) -> Generator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [name, str(_SLEEP_S)], executable="/bin/sleep", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _listening(stack: contextlib.ExitStack, family: int, address: tuple[str, int] | str) -> socket.socket:
+    made = stack.enter_context(socket.socket(family))
+    made.bind(address)
+    made.listen(4)
+    return made
+
+
+def _abstract(stack: contextlib.ExitStack, name: str) -> str:
+    _listening(stack, socket.AF_UNIX, f"\0{name}")
+    return name
+
+
+def _unix(stack: contextlib.ExitStack, path: str) -> str:
+    _listening(stack, socket.AF_UNIX, path)
+    Path(path).chmod(0o777)
+    return path
+
+
+def _homes() -> list[tuple[int, int]]:
+    """What tells the entries of people's home folders from those of an image: their devices and inodes."""
+    found: list[tuple[int, int]] = []
+    for folder in (Path("/root"), Path("/home")):
+        with contextlib.suppress(OSError):
+            found += [(entry.lstat().st_dev, entry.lstat().st_ino) for entry in folder.iterdir()]
+    return found[:_MOST_HOMES]
+
+
+def _shared(stack: contextlib.ExitStack, name: str) -> str:
+    """A segment of System V, and a file with a name."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    segment = libc.shmget(0, ctypes.c_size_t(4096), 0o666)
+    if segment >= 0:
+        stack.callback(libc.shmctl, segment, _IPC_RMID, None)
+    file = Path("/dev/shm", name)  # noqa: S108  where shared memory is; the name cannot be guessed
+    if file.parent.is_dir():
+        file.touch(mode=0o644)
+        stack.callback(file.unlink, missing_ok=True)
+    return name

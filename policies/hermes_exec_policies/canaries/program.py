@@ -1,0 +1,40 @@
+"""The suite of attempts as one text, to be run by any Python of a sandbox with ``-c``."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MODULES = ("kit", "system", "controls", "files", "kernel", "network", "processes", "limits", "start")
+"""In the order of their imports of each other; the last one is started."""
+_PACKAGE = "hermes_exec_canaries"
+_LOADER = """\
+import sys
+package = sys.modules[{package!r}] = type(sys)({package!r})
+package.__path__ = []
+for name, text in {sources!r}:
+    full = {package!r} + "." + name
+    module = sys.modules[full] = type(sys)(full)
+    module.__package__ = {package!r}
+    setattr(package, name, module)
+    exec(compile(text, full, "exec"), module.__dict__)
+module.start()
+"""
+
+
+@cache
+def text() -> str:
+    """The program."""
+    folder = files("hermes_exec_policies") / "canaries" / "inside"
+    sources = tuple((name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES)
+    return _LOADER.format(package=_PACKAGE, sources=sources)
+
+
+def argv(python: str, configuration: Mapping[str, object]) -> Sequence[str]:
+    """The words that start it; nothing of the folder or the environment it is started in is read."""
+    return [python, "-I", "-S", "-B", "-c", text(), json.dumps(configuration)]

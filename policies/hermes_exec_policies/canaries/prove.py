@@ -1,0 +1,155 @@
+"""Prove a policy on this machine: make its attempts in twins of a sandbox, judge them, and remember what was shown.
+
+A proof is of one launch specification on one boot of one machine. Only a proof that held is remembered, and it is made
+again when anything changed that it rests on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import Unsupported
+from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_backends.confined import Limits
+from hermes_exec_policies.canaries import program
+from hermes_exec_policies.canaries.evidence import Evidence, digest, key, remember, remembered
+from hermes_exec_policies.canaries.expected import CONTROLS, Canary, canaries_of
+from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
+from hermes_exec_policies.canaries.outside import amiss
+from hermes_exec_policies.canaries.planted import planted
+from hermes_exec_policies.confine import PLACE, confined
+from hermes_exec_policies.explain import explain
+from hermes_exec_policies.host import Host, this_host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec_backends.confined import Confinement
+    from hermes_exec_policies.model import Policy
+
+_PYTHON = "/usr/bin/python3"
+_SUITE_S = 60.0
+_CLOCK_S = 0.5
+_OUTPUT = 1 << 20
+_MEMORY = 96 << 20
+_PROCESSES = 16
+"""What twins are given that try to have more: it is the enforcement that is proven, and quickly so."""
+_ENDED_BY = {
+    "limits-memory": "memory",
+    "limits-processes": "processes",
+    "limits-time": "wall",
+    "limits-output": "output",
+}
+"""The limit that ends a twin, where nothing in it is refused before that."""
+
+
+async def prove(policy: Policy, *, again: bool = False) -> Evidence:
+    """Show that a policy holds in a local sandbox here; ``again`` makes the attempts though they are remembered.
+
+    Raises:
+        Unsupported: a rule does not hold, or the attempts prove nothing; names the rules. No sandbox may be used.
+        PlaceUnavailable: no sandbox can be made.
+    """
+    evidence = await evidence_of(PLACE, policy, again=again)
+    if not evidence.holds:
+        raise evidence.refusal()
+    return evidence
+
+
+async def evidence_of(place: str, policy: Policy, *, again: bool = False) -> Evidence:
+    """The same, whatever comes of it.
+
+    Raises:
+        Unsupported: no attempts can be made in such places, or a required rule cannot be enforced here.
+        PlaceUnavailable: no sandbox can be made.
+    """
+    if place != PLACE:
+        raise Unsupported(f"{place}: no attempts can be made there yet", remedy=f"hermes-exec policy prove {PLACE} …")
+    host = this_host()
+    specification, limits = confined(policy, host)
+    name = key(policy, specification, limits, host)
+    if not again and (found := remembered(name)) is not None:
+        return found
+    began = time.monotonic()
+    proof = await attempts(policy, specification, host)
+    seconds = time.monotonic() - began
+    evidence = Evidence(policy.name, policy.digest, place, digest(specification), host.facts(), proof, seconds)
+    if evidence.holds:
+        remember(name, evidence)
+    return evidence
+
+
+async def attempts(policy: Policy, specification: Confinement, host: Host) -> Proof:
+    """Make every attempt that the policy forbids and that something here is to stop, in twins of ``specification``."""
+    enforced = {verdict.rule for verdict in explain(policy, PLACE, host) if verdict.held_by}
+    canaries = [each for each in canaries_of(policy) if each.rule in enforced and host.landlock_abi >= each.abi]
+    sets = [[each for each in canaries if not each.alone], *([each] for each in canaries if each.alone)]
+    with planted() as outside:
+        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy)) for each in sets]
+        proofs = await asyncio.gather(*twins)
+    return functools.reduce(Proof.joined, proofs)
+
+
+def _limits_of(canaries: Sequence[Canary], policy: Policy) -> Limits:
+    """Those of a twin; one that tries to exceed a limit has a low one."""
+    usual = Limits(wall_s=_SUITE_S, output=_OUTPUT, memory=policy.limits.memory, processes=policy.limits.processes)
+    match [canary.name for canary in canaries]:
+        case ["limits-time"]:
+            return replace(usual, wall_s=_CLOCK_S)
+        case ["limits-memory"]:
+            return replace(usual, memory=min(policy.limits.memory or _MEMORY, _MEMORY))
+        case ["limits-processes"]:
+            return replace(usual, processes=min(policy.limits.processes or _PROCESSES, _PROCESSES))
+        case _:
+            return usual
+
+
+async def _twin(
+    policy: Policy,
+    specification: Confinement,
+    canaries: Sequence[Canary],
+    outside: Mapping[str, object],
+    limits: Limits,
+) -> Proof:
+    """Make some attempts in one sandbox that is specified like the real one, and judge what it reported."""
+    nonce = secrets.token_hex(8)
+    names = [*CONTROLS, *(each.name for each in canaries)]
+    configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
+    async with await start(specification, program.argv(_PYTHON, configuration), limits=limits) as run:
+        seen = amiss(policy, specification, run.facts)
+        run.go()
+        ended = await run.wait()
+    looked = Proof(
+        tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in seen)
+    )
+    if len(canaries) == 1 and ended.limit and ended.limit == _ENDED_BY.get(canaries[0].name):
+        (canary,) = canaries
+        held = Judged(canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}")
+        return looked.joined(Proof((held,)))
+    proof = judge(ended.stdout, canaries, nonce)
+    if proof.invalid and ended.stderr:
+        said = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        proof = replace(proof, invalid=": ".join([proof.invalid, *said]))
+    return looked.joined(proof)
+
+
+def _configuration(
+    policy: Policy, specification: Confinement, outside: Mapping[str, object], limits: Limits
+) -> dict[str, object]:
+    bounds = {name: value for name, value in policy.limits.model_dump().items() if value is not None}
+    bounds |= {"memory": limits.memory, "output": limits.output, "processes": limits.processes}
+    there = {folder.target for folder in specification.tmpfs} | {
+        bind.target for bind in specification.binds if bind.writable
+    }
+    return {
+        "write": [path for path in policy.files.write if path in there],
+        "scratch": [path for path in policy.files.scratch if path in there],
+        "outside": outside,
+        "variables": [*policy.environment.set, *policy.environment.keep],
+        "limits": bounds,
+    }

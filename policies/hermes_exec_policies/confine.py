@@ -1,0 +1,207 @@
+"""From a policy to the launch specification of a local sandbox on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable, UsageError
+from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_policies.explain import refuse_unless_enforceable
+from hermes_exec_policies.host import this_host
+from hermes_exec_policies.load import load
+from hermes_exec_policies.render import bpf, landlock
+from hermes_exec_policies.render.apparmor import profile_name
+from hermes_exec_policies.render.bubblewrap import layout
+from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.render.rlimits import rlimits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hermes_exec_policies.host import Host
+    from hermes_exec_policies.model import Policy
+    from hermes_exec_policies.render.bubblewrap import Folder
+
+PLACE = "bubblewrap"
+_UNBOUND = (1 << 40) - 1
+"""What a folder in memory is given where the policy sets no bound: more than any machine has."""
+_USERS = 5000
+"""How many numbers, from the policy's first on, a unique user is taken from."""
+_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
+"""What a sandbox has of them."""
+
+
+def confinement(
+    policy: str,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    writable: Mapping[str, str] | None = None,
+    readonly: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> tuple[Confinement, Limits]:
+    """The specification that the policy of this name asks for here, and the limits that are held from outside.
+
+    ``writable`` and ``readonly`` are folders of this machine and where they are seen inside.
+
+    Raises:
+        ConfigError: there is no such policy, or an override is wrong.
+        UsageError: a folder is to be seen where the policy does not allow it.
+        Unsupported: a required rule cannot be enforced here; says what mends it.
+        PlaceUnavailable: a filter of one's own cannot be compiled.
+    """
+    return confined(load(policy, overrides), this_host(), writable=writable, readonly=readonly, cwd=cwd)
+
+
+def confined(
+    policy: Policy,
+    host: Host,
+    *,
+    writable: Mapping[str, str] | None = None,
+    readonly: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+) -> tuple[Confinement, Limits]:
+    """As ``confinement``, for a policy at hand.
+
+    Raises:
+        UsageError: a folder is to be seen where the policy does not allow it.
+        Unsupported: a required rule cannot be enforced here; says what mends it.
+        PlaceUnavailable: a filter of one's own cannot be compiled.
+    """
+    refuse_unless_enforceable(policy, PLACE, host)
+    mapped = [*_mapped(policy.writable, writable or {}, policy), *_mapped(_readable(policy), readonly or {}, None)]
+    wanted = layout(policy)
+    taken = {bind.target for bind in mapped}
+    folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
+    own = taken | {folder.target for folder in folders}
+    binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy)
+    there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
+    there |= {folder.target for folder in folders} | _DEVICES | {"/proc", "/dev"}
+    filter_ = filter_of(policy)
+    user = _user(policy, host)
+    made = Confinement(
+        binds=(*binds, *mapped),
+        links=tuple(links),
+        tmpfs=tuple(folders),
+        masked=wanted.masked,
+        cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
+        env=_environment(policy),
+        uid=user,
+        gid=user,
+        namespaces=frozenset({"user", *wanted.namespaces}),
+        seccomp=bpf.program(filter_) if filter_ else b"",
+        landlock=_landlock(policy, there) if host.landlock_abi else None,
+        apparmor=profile_name(policy) if profile_name(policy) in host.profiles else "",
+        rlimits=rlimits(policy, memory=not host.groups.memory, processes=user is not None and policy.user.unique),
+        required=_required(policy, host),
+    )
+    limits = policy.limits
+    return made, Limits(wall_s=limits.time, output=limits.output, memory=limits.memory, processes=limits.processes)
+
+
+def _required(policy: Policy, host: Host) -> frozenset[str]:
+    """The mechanisms that a required rule rests on."""
+    found = {"rlimits"}
+    if policy.syscalls.filtered and policy.strength("syscalls.filtered") == "required":
+        found.add("seccomp")
+    if policy.lsm and policy.strength("lsm") == "required":
+        found.add("landlock" if host.landlock_abi else "apparmor")
+    return frozenset(found)
+
+
+def _readable(policy: Policy) -> tuple[str, ...]:
+    return (*policy.files.run, *policy.files.read) if policy.files.hidden else ("/",)
+
+
+def _mapped(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy | None) -> list[Bind]:
+    """Binds of the caller's; those that can be written have a policy, and lie in what it lets be written."""
+    for target in folders.values():
+        if not any((target + "/").startswith(each.rstrip("/") + "/") for each in allowed):
+            raise UsageError(f"the policy does not let a folder be seen as {target}", remedy=", ".join(allowed))
+    writable = policy is not None
+    executable = policy.files.run_written if policy is not None else True
+    return [
+        Bind(source=source, target=target, writable=writable, executable=executable)
+        for source, target in folders.items()
+    ]
+
+
+def _everything(own: set[str]) -> list[str]:
+    """What there is in the root folder, but for what a sandbox has of its own."""
+    return sorted(str(entry) for entry in Path("/").iterdir() if str(entry) not in {*own, "/proc", "/dev", "/sys"})
+
+
+def _system(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tuple[str, str]]]:
+    """What of the system is seen: folders and files as they are, and links as links."""
+    binds: list[Bind] = []
+    links: list[tuple[str, str]] = []
+    for path in paths:
+        if Path(path).is_symlink():
+            links.append((path, os.readlink(path)))  # noqa: PTH115  the text of the link, as it is
+        elif Path(path).exists():
+            executable = path in policy.files.run or not policy.files.hidden
+            binds.append(Bind(source=path, target=path, executable=executable))
+    return binds, links
+
+
+def _tmpfs(folder: Folder) -> Tmpfs:
+    return Tmpfs(
+        target=folder.target,
+        size=folder.size or _UNBOUND,
+        inodes=folder.inodes or _UNBOUND,
+        executable=folder.executable,
+    )
+
+
+def _landlock(policy: Policy, there: set[str]) -> Landlock | None:
+    rules = landlock.ruleset(policy)
+    if rules is None:
+        return None
+    # A rule needs its path; a folder above one that is seen exists as well.
+    paths = [
+        PathRule(path=path, access=access)
+        for path, access in rules.paths
+        if path in there or any(each.startswith(path + "/") for each in there)
+    ]
+    return Landlock(
+        handled_fs=rules.handled_files, paths=tuple(paths), handled_net=rules.handled_network, scoped=rules.scoped
+    )
+
+
+def _environment(policy: Policy) -> tuple[tuple[str, str], ...]:
+    kept = {name: os.environ[name] for name in policy.environment.keep if name in os.environ}
+    inherited = {} if policy.environment.cleared else dict(os.environ)
+    return tuple(sorted({**inherited, **kept, **policy.environment.set}.items()))
+
+
+def _user(policy: Policy, host: Host) -> int | None:
+    """A user that nothing runs as and that has no name here; None where we cannot become one, or need not."""
+    if not (host.root and policy.user.ordinary):
+        return None
+    first = policy.user.first
+    taken = _running() | _named()
+    offset = secrets.randbelow(_USERS)
+    for step in range(_USERS):
+        number = first + (offset + step) % _USERS
+        if number not in taken:
+            return number
+    raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
+
+
+def _running() -> set[int]:
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                found.add(entry.stat().st_uid)
+            except FileNotFoundError:
+                continue  # it ended while we looked
+    return found
+
+
+def _named() -> set[int]:
+    import pwd
+
+    return {entry.pw_uid for entry in pwd.getpwall()}

@@ -1,0 +1,238 @@
+"""What can enforce each rule in a kind of place, on this machine: all that could, and why some of it cannot.
+
+The order is that of preference. A rule holds when at least one of its means is there; those of the kernel's
+security modules and of the filter of system calls hold many rules a second time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.check import nearest
+from hermes_exec.errors import UsageError
+from hermes_exec_policies.render.apparmor import profile_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hermes_exec_policies.host import Host
+    from hermes_exec_policies.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """One way to hold a rule; ``lacking`` says why it is not to be had here."""
+
+    mechanism: str
+    lacking: str = ""
+    remedy: str = ""
+    declared: bool = False
+    """Whether somebody else enforces it, out of our sight."""
+
+
+Table = dict[str, list[Means]]
+
+_RLIMITS = ("cpu_time", "file_size", "open_files", "core", "locked_memory", "message_queues", "pending_signals")
+
+
+def enforcers(place: str, policy: Policy, host: Host) -> Mapping[str, list[Means]]:
+    """The means of every rule in a kind of place; a rule that is not among them can be held by nothing.
+
+    Raises:
+        UsageError: policies are not known to such places; names the nearest one.
+    """
+    if place not in PLACES:
+        raise UsageError(
+            f"no policy can be enforced in {place!r}; the nearest such place is {nearest(place, PLACES)!r}",
+            remedy=", ".join(PLACES),
+        )
+    return PLACES[place](policy, host)
+
+
+def _filter(host: Host) -> Means:
+    if host.seccomp:
+        return Means("a filter of system calls (seccomp)")
+    return Means(
+        "a filter of system calls (seccomp)", "the kernel was built without", "a kernel with CONFIG_SECCOMP_FILTER"
+    )
+
+
+def _landlock(host: Host, abi: int = 1) -> Means:
+    if host.landlock_abi >= abi:
+        return Means(f"Landlock (ABI {host.landlock_abi})")
+    have = f"its ABI here is {host.landlock_abi}" if host.landlock_abi else "the kernel runs without it"
+    return Means("Landlock", f"{have}, and this needs {abi}", "boot with lsm=landlock,… on Linux 5.13 or later")
+
+
+def _apparmor(policy: Policy, host: Host) -> Means:
+    name = profile_name(policy)
+    if not host.apparmor:
+        return Means("AppArmor", "the kernel runs without it", "boot with apparmor=1 security=apparmor")
+    if name not in host.profiles:
+        install = f"hermes-exec policy render {policy.name} --form apparmor | apparmor_parser -r"
+        return Means("AppArmor", f"the profile {name} is not loaded, or we may not see it", install)
+    return Means(f"AppArmor (profile {name})")
+
+
+def _group(by: str, limit: str) -> Means:
+    remedy = "run as root, or let the service manager hand on a control group (Delegate=yes)"
+    return Means(by) if by else Means("control group", f"none can be made here that bounds {limit}", remedy)
+
+
+def _namespace(host: Host, kind: str) -> Means:
+    name = f"its own {kind} namespace"
+    if host.root or not host.user_namespaces:
+        return Means(name)
+    return Means(name, host.user_namespaces, _allow_namespaces(host))
+
+
+def _allow_namespaces(host: Host) -> str:
+    if host.sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1":
+        return "an AppArmor profile with 'userns,' for bwrap: hermes-exec doctor shows it"
+    if host.sysctls.get("kernel.unprivileged_userns_clone") == "0":
+        return "sysctl -w kernel.unprivileged_userns_clone=1"
+    return "sysctl -w user.max_user_namespaces=15000"
+
+
+def _by_kernel(policy: Policy, host: Host) -> Table:
+    """Rules that a process can hold against itself and its children, wherever it runs."""
+    calls, modules = _filter(host), [_landlock(host), _apparmor(policy, host)]
+    table: Table = {
+        "network.sockets": [calls],
+        "privileges.none_gained": [Means("no_new_privs")],
+        "privileges.namespaces": [calls],
+        "processes.traced": [calls],
+        "syscalls.filtered": [calls],
+        "syscalls.native": [calls],
+        "syscalls.writable_code": [calls],
+        "syscalls.set_id_files": [calls],
+        "environment.cleared": [Means("it is started with variables of its own")],
+        "lsm": modules,
+    }
+    return table
+
+
+def _by_runner(host: Host) -> Table:
+    """Limits that whoever starts a program holds from outside."""
+    watched = Means("a watchdog outside, a moment later")
+    table: Table = {
+        "limits.memory": [_group(host.groups.memory, "memory"), Means("the address space of each process"), watched],
+        "limits.processes": [_group(host.groups.processes, "processes"), watched],
+        "limits.time": [Means("a clock outside")],
+        "limits.output": [Means("the reader outside")],
+    }
+    return table | {f"limits.{name}": [Means("a limit of each process")] for name in _RLIMITS}
+
+
+def _bubblewrap(policy: Policy, host: Host) -> Table:
+    needed = (
+        Means("bubblewrap")
+        if "bwrap" in host.versions
+        else Means("bubblewrap", "it is not installed", "apt-get install bubblewrap")
+    )
+    modules = [_landlock(host), _apparmor(policy, host)]
+    memory = Means("folders in memory of a certain size")
+    pids = _namespace(host, "process")
+    unique = (
+        Means(f"a user of its own, from {policy.user.first}")
+        if host.root
+        else Means("a user of its own", "only root can take one", "run as root, or in Docker")
+    )
+    table = _by_kernel(policy, host) | _by_runner(host)
+    table |= {
+        "files.write": [Means("mounts that cannot be written"), *modules],
+        "files.hidden": [Means("a root folder of its own"), *modules],
+        "files.run": [Means("mounts from which nothing is run (noexec)"), _landlock(host), _apparmor(policy, host)],
+        "files.devices": [Means("a /dev of its own"), *modules],
+        "files.masked": [Means("mounts over what is not to be read"), _apparmor(policy, host)],
+        "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
+        "user.ordinary": [Means("an ordinary user")],
+        "user.unique": [unique],
+        "privileges.capabilities": [Means("all capabilities are given up")],
+        "processes.hidden": [pids, _landlock(host, 6)],
+        "processes.ipc": [_namespace(host, "IPC"), _landlock(host, 6)],
+        "processes.terminal": [Means("a session of its own, without a terminal")],
+        "processes.end_together": [pids],
+        "limits.disk": [memory],
+        "limits.inodes": [memory],
+        "limits.shared_memory": [memory],
+    }
+    return table if not needed.lacking else {rule: [needed] for rule in table}
+
+
+def _docker(policy: Policy, host: Host) -> Table:
+    if "docker engine" not in host.versions:
+        missing = Means("the engine", "no Docker engine answers here", "systemctl start docker")
+        return {rule: [missing] for rule in _bubblewrap(policy, host)}
+    calls = _filter(host)
+    option = Means("an option of the engine")
+    group = Means("the container's control group")
+    table: Table = _by_kernel(policy, host) | {
+        "files.write": [Means("a root folder that cannot be written"), _apparmor(policy, host)],
+        "files.hidden": [Means("the image is all there is"), _apparmor(policy, host)],
+        "files.run": [Means("mounts from which nothing is run (noexec)"), _apparmor(policy, host)],
+        "files.devices": [Means("the engine's /dev and device group")],
+        "files.masked": [option, _apparmor(policy, host)],
+        "network.isolated": [Means("a network namespace with nothing in it"), calls],
+        "user.ordinary": [option],
+        "user.unique": [Means(f"a user of its own, from {policy.user.first}")],
+        "privileges.capabilities": [option],
+        "processes.hidden": [Means("its own process namespace")],
+        "processes.ipc": [Means("its own IPC namespace")],
+        "processes.terminal": [option],
+        "processes.end_together": [Means("its own process namespace")],
+        "lsm": [_apparmor(policy, host)],
+        "limits.memory": [group],
+        "limits.processes": [group],
+        "limits.cpus": [group],
+        "limits.time": [Means("a clock outside")],
+        "limits.output": [Means("the reader outside")],
+        "limits.disk": [Means("folders in memory of a certain size")],
+        "limits.inodes": [Means("folders in memory of a certain size")],
+        "limits.shared_memory": [option],
+    }
+    return table | {f"limits.{name}": [Means("a limit of each process")] for name in _RLIMITS}
+
+
+def _singularity(policy: Policy, host: Host) -> Table:
+    if not {"apptainer", "singularity"} & host.versions.keys():
+        missing = Means("Apptainer", "it is not installed", "https://apptainer.org/docs/admin/main/installation.html")
+        return {rule: [missing] for rule in _bubblewrap(policy, host)}
+    open_to_root = "started by root, it can write the kernel's settings in /proc and its control groups"
+    image = Means("an image that cannot be written", open_to_root if host.root else "", "run it as an ordinary user")
+    table = _by_kernel(policy, host) | _by_runner(host)
+    table |= {
+        "files.write": [image, _apparmor(policy, host)],
+        "files.masked": [_apparmor(policy, host)],
+        "files.hidden": [Means("--containall: the image is all there is"), _apparmor(policy, host)],
+        "files.devices": [Means("--containall: a small /dev")],
+        "network.isolated": [_namespace(host, "network"), _filter(host)],
+        "privileges.capabilities": [Means("--drop-caps all")],
+        "processes.hidden": [Means("--containall: its own process namespace")],
+        "processes.ipc": [Means("--containall: its own IPC namespace")],
+        "processes.terminal": [Means("a session of its own, without a terminal")],
+        "processes.end_together": [Means("--containall: its own process namespace")],
+        "lsm": [_apparmor(policy, host)],
+    }
+    if not host.root:
+        table["user.ordinary"] = [Means("you are an ordinary user")]
+    return table
+
+
+def _declared(*rules: str) -> Callable[[Policy, Host], Table]:
+    def table(_policy: Policy, _host: Host) -> Table:
+        said = Means("the vendor says so", declared=True)
+        return {rule: [said] for rule in ("files.hidden", "processes.hidden", "processes.ipc", *rules)}
+
+    return table
+
+
+PLACES: dict[str, Callable[[Policy, Host], Table]] = {
+    "bubblewrap": _bubblewrap,
+    "docker": _docker,
+    "singularity": _singularity,
+    "modal": _declared("network.isolated", "limits.memory", "limits.cpus", "limits.time", "environment.cleared"),
+    "daytona": _declared("network.isolated", "limits.memory", "limits.cpus", "limits.disk", "environment.cleared"),
+}
+"""Kinds of place that policies are known to."""

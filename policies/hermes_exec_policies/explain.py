@@ -1,0 +1,186 @@
+"""What a policy allows, in plain words, and what holds each of its rules on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.config.values import show_size
+from hermes_exec.errors import Unsupported
+from hermes_exec_policies.enforcers import Means, enforcers
+from hermes_exec_policies.names import RULES
+from hermes_exec_policies.syscalls import known
+from hermes_exec_policies.values import EVERY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from hermes_exec_policies.host import Host
+    from hermes_exec_policies.model import Policy, Strength
+
+_SIZES = {"memory", "disk", "shared_memory", "file_size", "output", "core", "locked_memory", "message_queues"}
+_SECONDS = {"time", "cpu_time"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One rule of a policy on one machine."""
+
+    rule: str
+    says: str
+    strength: Strength
+    held_by: tuple[str, ...]
+    """What enforces it here; empty: nothing does."""
+    lacking: tuple[Means, ...]
+    """What could, and is not to be had here."""
+    declared: bool
+    """Whether only a vendor's word holds it."""
+
+    @property
+    def status(self) -> str:
+        """``enforced``, ``declared`` or ``not enforceable``."""
+        if not self.held_by:
+            return "not enforceable"
+        return "declared" if self.declared else "enforced"
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a sandbox cannot be had because of it."""
+        return not self.held_by and self.strength == "required"
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "rule": self.rule,
+            "says": self.says,
+            "strength": self.strength,
+            "status": self.status,
+            "held_by": list(self.held_by),
+            "lacking": [{"means": each.mechanism, "why": each.lacking, "try": each.remedy} for each in self.lacking],
+        }
+
+
+def explain(policy: Policy, place: str, host: Host) -> list[Verdict]:
+    """Each rule that the policy has, in the order of the list of rules.
+
+    Raises:
+        UsageError: policies are not known to such places.
+    """
+    means = enforcers(place, policy, host)
+    return [_verdict(rule, says, policy, means.get(rule, [])) for rule, says in sentences(policy).items()]
+
+
+def _verdict(rule: str, says: str, policy: Policy, means: list[Means]) -> Verdict:
+    there = [each for each in means if not each.lacking]
+    # A limit is held by the first that can be had; of all else, every mechanism holds it once more.
+    held = there[:1] if rule.startswith("limits.") else there
+    return Verdict(
+        rule=rule,
+        says=says,
+        strength=policy.strength(rule),
+        held_by=tuple(each.mechanism for each in held),
+        lacking=tuple(each for each in means if each.lacking),
+        declared=bool(held) and all(each.declared for each in held),
+    )
+
+
+def refuse_unless_enforceable(policy: Policy, place: str, host: Host) -> list[Verdict]:
+    """The same, if every required rule can be enforced.
+
+    Raises:
+        Unsupported: one of them cannot; says which, why, and what mends it.
+    """
+    verdicts = explain(policy, place, host)
+    bad = [verdict for verdict in verdicts if verdict.refuses]
+    if bad:
+        first = bad[0]
+        why = "; ".join(f"{each.mechanism}: {each.lacking}" for each in first.lacking) or "nothing does that there"
+        names = ", ".join(verdict.rule for verdict in bad)
+        remedies = [each.remedy for each in first.lacking if each.remedy]
+        raise Unsupported(
+            f"{place}: the policy {policy.name} cannot be enforced here: {names} ({why})",
+            remedy=remedies[0] if remedies else f"hermes-exec policy explain {policy.name} --in {place}",
+        )
+    return verdicts
+
+
+def sentences(policy: Policy) -> dict[str, str]:
+    """The rules that a policy has, and what each says, in the order of the list of rules."""
+    return {
+        rule: _SAYS[rule](policy) if rule in _SAYS else _limit(policy, rule) for rule in RULES if applies(policy, rule)
+    }
+
+
+def applies(policy: Policy, rule: str) -> bool:
+    """Whether a policy has a rule at all."""
+    if rule.startswith("limits."):
+        return getattr(policy.limits, rule.removeprefix("limits.")) is not None
+    return _APPLIES[rule](policy)
+
+
+def _limit(policy: Policy, rule: str) -> str:
+    name = rule.removeprefix("limits.")
+    value = getattr(policy.limits, name)
+    shown = show_size(value) if name in _SIZES else f"{value:g}" + (" s" if name in _SECONDS else "")
+    return f"{RULES[rule]}: at most {shown}"
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(words) or "nothing"
+
+
+_SAYS: Mapping[str, Callable[[Policy], str]] = {
+    "files.write": lambda p: (
+        f"only {_listed(p.files.write)} can be written, and {_listed(p.files.scratch)} for a while"
+    ),
+    "files.hidden": lambda p: f"only {_listed((*p.files.run, *p.files.read, *p.writable))} can be read",
+    "files.run": lambda _: "no program is started from a folder that can be written",
+    "files.devices": lambda p: f"there are no devices but {_listed(p.files.devices)}",
+    "files.masked": lambda _: "what /proc tells of the machine and of others' keys is empty",
+    "network.isolated": lambda _: "no network: neither other hosts nor this machine's ports can be reached",
+    "network.hosts": lambda p: f"only {_listed(p.network.hosts)} can be reached, through a proxy",
+    "network.sockets": lambda p: f"only sockets of the families {_listed(p.network.sockets)} can be made",
+    "user.ordinary": lambda _: "it runs as an ordinary user, never as root",
+    "user.unique": lambda _: "it runs as a user that nothing else runs as",
+    "privileges.capabilities": lambda p: f"capabilities: {_listed(p.privileges.capabilities)}",
+    "privileges.none_gained": lambda _: "no program, set-user-id or not, gives it more rights",
+    "privileges.namespaces": lambda _: "it can make no namespaces of its own",
+    "processes.hidden": lambda _: "processes outside can be neither seen nor signalled",
+    "processes.ipc": lambda _: "shared memory, queues and abstract sockets of others cannot be reached",
+    "processes.traced": lambda _: "no process can trace another one, or read its memory by a call of the kernel",
+    "processes.terminal": lambda _: "there is no terminal that somebody outside types at",
+    "processes.end_together": lambda _: "every process ends with the sandbox",
+    "environment.cleared": lambda p: f"variables: {_listed((*p.environment.set, *p.environment.keep))}, and no other",
+    "syscalls.filtered": lambda p: f"{len(p.calls)} of the {len(known())} calls of the kernel can be made",
+    "syscalls.native": lambda _: "calls in a 32-bit form end the process",
+    "syscalls.writable_code": lambda _: "memory that can be written is never run",
+    "syscalls.set_id_files": lambda _: "no file can be made that runs as another user",
+    "lsm": lambda _: "AppArmor or Landlock holds the rules of files once more",
+}
+
+_APPLIES: Mapping[str, Callable[[Policy], bool]] = {
+    "files.write": lambda p: p.files.root == "read-only",
+    "files.hidden": lambda p: p.files.hidden,
+    "files.run": lambda p: not p.files.run_written,
+    "files.devices": lambda p: p.files.hidden,
+    "files.masked": lambda p: p.processes.hidden,
+    "network.isolated": lambda p: p.network.access == "none",
+    "network.hosts": lambda p: p.network.access == "hosts",
+    "network.sockets": lambda p: bool(p.network.sockets),
+    "user.ordinary": lambda p: p.user.ordinary,
+    "user.unique": lambda p: p.user.unique,
+    "privileges.capabilities": lambda p: EVERY not in p.privileges.capabilities,
+    "privileges.none_gained": lambda p: p.privileges.none_gained,
+    "privileges.namespaces": lambda p: not p.privileges.namespaces,
+    "processes.hidden": lambda p: p.processes.hidden,
+    "processes.ipc": lambda p: p.processes.ipc == "private",
+    "processes.traced": lambda p: not p.processes.traced,
+    "processes.terminal": lambda p: not p.processes.terminal,
+    "processes.end_together": lambda p: p.processes.end_together,
+    "environment.cleared": lambda p: p.environment.cleared,
+    "syscalls.filtered": lambda p: p.syscalls.filtered,
+    "syscalls.native": lambda p: p.syscalls.filtered,
+    "syscalls.writable_code": lambda p: not p.syscalls.writable_code,
+    "syscalls.set_id_files": lambda p: not p.syscalls.set_id_files,
+    "lsm": lambda p: p.lsm,
+}

@@ -1,0 +1,115 @@
+"""Unpack a skill from a tar or zip archive by our own hand: members are read, never extracted by their own words."""
+
+from __future__ import annotations
+
+import stat
+import tarfile
+import zipfile
+import zlib
+from typing import IO, TYPE_CHECKING, cast
+
+from hermes_exec_policies.gate.tree import MAX_ALL, MAX_FILE, MAX_FILES, Tree, Writer, check_path
+from hermes_exec_policies.gate.verdict import Refused, functional, security
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SET_ID = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
+_ENCRYPTED = 0x1
+_MAX_ARCHIVE = 2 * MAX_ALL
+
+
+def unpack(archive: Path, into: Path) -> Tree:
+    """Write the files of ``archive`` to the new folder ``into``.
+
+    Raises:
+        Refused: it is no archive, or it holds links, devices, ways out, one name twice, or too much.
+        OSError: it cannot be read.
+    """
+    if archive.stat().st_size > _MAX_ARCHIVE:
+        raise Refused(functional("manifest.size", f"the archive is larger than {_MAX_ARCHIVE} bytes"))
+    writer = Writer(into)
+    try:
+        if zipfile.is_zipfile(archive):
+            _unzip(archive, writer)
+        else:
+            _untar(archive, writer)
+    except (
+        tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError,
+        OverflowError,
+    ) as error:  # fmt: skip
+        raise Refused(functional("manifest.archive", "this is no whole tar or zip archive")) from error
+    return writer.tree()
+
+
+def _untar(archive: Path, writer: Writer) -> None:
+    # Streamed, so that members are met in the order of their bytes and nothing is looked up twice.
+    with _opened(archive) as file, tarfile.open(fileobj=cast("IO[bytes]", _Bounded(file)), mode="r|") as members:
+        for count, member in enumerate(members):
+            if count >= 2 * MAX_FILES:
+                raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+            if member.isdir():
+                check_path(member.name.rstrip("/").removeprefix("./") or "x")
+                continue
+            if not member.isreg():
+                raise Refused(security("manifest.link", "a skill holds no links and no devices", member.name))
+            if member.mode & _SET_ID:
+                raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", member.name))
+            _bound(member.size, member.name)
+            data = members.extractfile(member)
+            writer.add(member.name.removeprefix("./"), bool(member.mode & 0o111), data.read() if data else b"")
+
+
+def _unzip(archive: Path, writer: Writer) -> None:
+    with zipfile.ZipFile(archive) as members:
+        entries = members.infolist()
+        if len(entries) > 2 * MAX_FILES:
+            raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+        for member in entries:
+            mode = member.external_attr >> 16
+            if member.is_dir():
+                check_path(member.filename.rstrip("/") or "x")
+                continue
+            if stat.S_IFMT(mode) not in {0, stat.S_IFREG}:
+                raise Refused(security("manifest.link", "a skill holds no links and no devices", member.filename))
+            if mode & _SET_ID:
+                raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", member.filename))
+            if member.flag_bits & _ENCRYPTED:
+                raise Refused(security("manifest.encrypted", "an archive with a password hides what it holds"))
+            _bound(member.file_size, member.filename)
+            with members.open(member) as file:
+                writer.add(member.filename, bool(mode & 0o111), file.read(MAX_FILE + 1))
+
+
+def _bound(size: int, path: str) -> None:
+    if size > MAX_FILE:
+        raise Refused(functional("manifest.size", f"a file is larger than {MAX_FILE} bytes", path))
+
+
+def _opened(archive: Path) -> IO[bytes]:
+    """The bytes of the tar archive, unpacked with gzip where it is."""
+    import gzip
+
+    with archive.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return cast("IO[bytes]", gzip.open(archive)) if packed else archive.open("rb")
+
+
+class _Bounded:
+    """A file of which no more is read than an archive may hold, its headers counted."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._left = _MAX_ARCHIVE
+
+    def read(self, size: int) -> bytes:
+        """As a file does.
+
+        Raises:
+            Refused: it is too large.
+        """
+        data = self._file.read(min(size, 1 << 20))
+        self._left -= len(data)
+        if self._left < 0:
+            raise Refused(functional("manifest.size", f"the archive holds more than {_MAX_ARCHIVE} bytes"))
+        return data

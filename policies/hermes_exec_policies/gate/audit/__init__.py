@@ -1,0 +1,35 @@
+"""Look at a skill's text. What is found can refuse it; that nothing is found proves nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_policies.gate.child import Unanswered, ask
+from hermes_exec_policies.gate.verdict import Finding, Kind, security
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.gate.manifest import Manifest
+    from hermes_exec_policies.gate.tree import Tree
+
+_CPU_S = 20
+_TEXTS = (".py", ".md", ".sh", ".bash", ".txt", ".json", ".toml", ".yaml", ".yml", ".csv", ".j2", ".html", ".tmpl", "")
+
+
+async def audit(tree: Tree, manifest: Manifest) -> list[Finding]:
+    """Everything that a look at the text of a skill finds."""
+    texts = {each.path: tree.read(each.path).decode("utf-8", "replace") for each in tree.files if _is_text(each.path)}
+    question: dict[str, Any] = {"texts": texts, "hosts": list(manifest.needs.hosts)}
+    try:
+        told = await ask("hermes_exec_policies.gate.audit.look", question, cpu_s=_CPU_S)
+    except Unanswered as error:
+        # Fail closed: a text that a scanner cannot get through is no text that was looked at.
+        return [security("audit.unreadable", f"it could not be looked at: {error.what}")]
+    return [
+        Finding(each["stage"], Kind(each["kind"]), each["code"], each["operator"], each["path"], each["line"])
+        for each in told
+    ]
+
+
+def _is_text(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.endswith(_TEXTS[:-1]) or "." not in name

@@ -1,0 +1,245 @@
+"""Rules on the syntax tree of Python: what code does that no skill needs to do.
+
+The rules name what hides what it does (code made of text, names made of pieces, changed interpreters) and what reaches
+past what a skill has. A plain call of ``subprocess`` or ``open`` is none of their business: the sandbox holds that.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_RUNS_TEXT = frozenset({"eval", "exec", "compile", "execfile", "runsource", "runcode", "run_path", "run_module"})
+_NETWORK = frozenset(
+    {"socket", "ssl", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx", "aiohttp",
+     "ftplib", "smtplib", "imaplib", "poplib", "telnetlib", "paramiko", "websocket", "websockets", "socketserver",
+     "xmlrpc", "xmlrpc.client", "nntplib", "pycurl", "dns", "scapy"}
+)  # fmt: skip
+_KERNEL = frozenset({"ctypes", "_ctypes", "cffi", "_posixsubprocess", "_winapi", "pyseccomp", "ptrace", "frida"})
+_OBJECTS = frozenset(
+    {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jsonpickle", "joblib"}
+)
+_IMPORTS = frozenset(
+    {"importlib", "imp", "pkgutil", "zipimport", "runpy", "code", "codeop", "site", "ensurepip", "pip", "pkg_resources"}
+)
+_FRAMES = frozenset(
+    {"__subclasses__", "__bases__", "__base__", "__mro__", "__globals__", "__builtins__", "__code__", "__closure__",
+     "f_globals", "f_locals", "f_back", "f_builtins", "gi_frame", "cr_frame", "tb_frame", "_getframe", "__loader__",
+     "__reduce__", "__reduce_ex__", "__import__", "settrace", "setprofile", "addaudithook", "meta_path", "path_hooks",
+     "path_importer_cache", "displayhook", "excepthook", "_current_frames", "__getattribute__"}
+)  # fmt: skip
+_HARNESS = re.compile(
+    r"^(_pytest|pytest|unittest|pluggy|coverage|hypothesis)\b|PYTEST_CURRENT_TEST|/proc/(self|1|\d+)/(cgroup|mountinfo|mem|environ|maps)|/\.dockerenv|HERMES_(GATE|SANDBOX)"
+)
+_PLACES = re.compile(
+    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|/var/run/docker|/proc/sys\b|/dev/(mem|kmsg|sd))"
+    r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube/config)"
+)
+_MINING = re.compile(r"stratum\+(tcp|ssl)://|\bxmrig\b|\bminerd\b|coinhive|/dev/tcp/", re.IGNORECASE)
+_NOW = frozenset(
+    {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"),
+     ("date", "today"), ("?", "now"), ("?", "today"), ("?", "utcnow")}
+)  # fmt: skip
+_LONG_AGO = 1_000_000_000
+
+
+def findings(path: str, text: str, *, network: bool) -> list[Finding]:
+    """What the rules find in one file; ``network`` is whether hosts were asked for."""
+    try:
+        tree = ast.parse(text, path)
+    except (SyntaxError, ValueError) as error:
+        return [functional("audit.syntax", f"it is no Python: {error}", path, getattr(error, "lineno", 0) or 0)]
+    except (RecursionError, MemoryError):
+        return [security("audit.deep", "it is nested too deeply to be looked at", path)]
+    return list(_Look(path, tests=path.startswith("tests/"), network=network).all(tree))
+
+
+class _Look:
+    def __init__(self, path: str, *, tests: bool, network: bool) -> None:
+        self._path = path
+        self._tests = tests
+        self._network = network
+        self._docs: set[int] = set()
+
+    def all(self, tree: ast.Module) -> Iterator[Finding]:
+        self._docs = {id(text) for each in ast.walk(tree) for text in _description(each)}
+        for node in ast.walk(tree):
+            yield from self._statement(node)
+            yield from self._expression(node)
+
+    def _statement(self, node: ast.AST) -> Iterator[Finding]:
+        match node:
+            case ast.Import(names=names):
+                for each in names:
+                    yield from self._imported(each.name, node.lineno)
+            case ast.ImportFrom(module=module, names=names):
+                for name in (module or "", *(f"{module or ''}.{each.name}" for each in names)):
+                    yield from self._imported(name, node.lineno)
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    yield from self._assigned(target)
+            case _:
+                pass
+
+    def _expression(self, node: ast.AST) -> Iterator[Finding]:
+        match node:
+            case ast.Call():
+                yield from self._called(node)
+            case ast.Attribute(attr=name, lineno=line) if name in _FRAMES:
+                yield self._hit("introspection", f"it reaches into the interpreter: {name}", line)
+            case ast.Name(id=name, lineno=line) if name in {"__builtins__", "__loader__", "__import__"}:
+                yield self._hit("introspection", f"it reaches into the interpreter: {name}", line)
+            case ast.Name(id=name, ctx=ast.Load(), lineno=line) if name in {"eval", "exec"}:
+                yield self._hit("dynamic-code", f"it runs text as code: {name}", line)
+            case ast.Compare(left=left, comparators=[right], lineno=line) if _is_now(left) != _is_now(right):
+                if _is_fixed(right if _is_now(left) else left):
+                    yield self._hit("time", "it does something else before or after a fixed date", line)
+            case ast.Constant(value=str(value), lineno=line) if id(node) not in self._docs:
+                yield from self._text(value, line)
+            case _:
+                pass
+
+    def _hit(self, code: str, why: str, line: int) -> Finding:
+        return security(f"audit.{code}", why, self._path, line)
+
+    def _imported(self, name: str, line: int) -> Iterator[Finding]:
+        first = name.partition(".")[0]
+        if name in _NETWORK or first in _NETWORK:
+            if not self._network:
+                yield self._hit("network", f"it uses the network ({name}) and declares no host", line)
+        elif first in _KERNEL:
+            yield self._hit("native", f"it calls the system below Python: {name}", line)
+        elif first in _OBJECTS:
+            yield self._hit("objects", f"it makes objects of bytes, which runs what they say: {name}", line)
+        elif first in _IMPORTS or first == "builtins":
+            yield self._hit("imports", f"it changes or bypasses how modules are imported: {name}", line)
+        elif first == "mock" or name.startswith("unittest.mock"):
+            if not self._tests:
+                yield self._hit("harness", "it replaces what its tests use", line)
+        elif first in {"pytest", "_pytest", "pluggy"} and not self._tests:
+            yield self._hit("harness", "it looks at what runs its tests", line)
+        elif first in {"_pytest", "pluggy"}:
+            yield self._hit("harness", f"it looks at what runs it: {name}", line)
+
+    def _called(self, node: ast.Call) -> Iterator[Finding]:
+        owner, name = _callee(node.func)
+        if (
+            (name in {"eval", "exec", "execfile"} and not owner)
+            or name in _RUNS_TEXT - {"compile", "eval", "exec"}
+            or (name == "compile" and not owner)
+        ):
+            yield self._hit("dynamic-code", f"it runs text as code: {name}", node.lineno)
+        elif name == "__import__":
+            yield self._hit("imports", "it imports what no import says", node.lineno)
+        elif name == "_exit" or (owner == "os" and name in {"abort", "kill", "killpg"} and self._kills_itself(node)):
+            yield self._hit("exit", f"it ends the interpreter past everything else: {name}", node.lineno)
+        elif name in {"getattr", "setattr", "delattr"} and not owner:
+            yield from self._attribute(name, node)
+        elif name == "register" and owner == "atexit":
+            yield self._hit("exit", "it runs something after it has ended", node.lineno)
+        elif name == "globals" and not owner:
+            yield self._hit("introspection", "it reaches into the interpreter: globals()", node.lineno)
+        elif owner in {"os", "subprocess"}:
+            yield from self._started(owner, name, node)
+        elif name in {"open", "write_text", "Path"}:
+            for each in node.args[:1]:
+                if isinstance(each, ast.Constant) and isinstance(each.value, str) and _PLACES.search(each.value):
+                    yield self._hit("place", f"it opens what is not a skill's: {each.value}", node.lineno)
+
+    def _kills_itself(self, node: ast.Call) -> bool:
+        return _callee(node.func)[1] == "abort" or any(
+            isinstance(each, ast.Call) and _callee(each.func)[1] in {"getpid", "getppid", "getpgrp"}
+            for argument in node.args
+            for each in ast.walk(argument)
+        )
+
+    def _attribute(self, name: str, node: ast.Call) -> Iterator[Finding]:
+        if len(node.args) < 2:
+            return
+        which = node.args[1]
+        if isinstance(which, ast.Constant) and isinstance(which.value, str):
+            if which.value in _FRAMES | _RUNS_TEXT | {"system", "popen", "_exit"}:
+                yield self._hit("introspection", f"it reaches by a word for {which.value}", node.lineno)
+        elif not isinstance(which, ast.Name):
+            yield self._hit("pieces", f"{name} with a name that is made of pieces", node.lineno)
+        elif isinstance(node.args[0], ast.Name) and node.args[0].id in {"os", "sys", "subprocess", "builtins"}:
+            yield self._hit("pieces", f"{name} with a name that is not seen", node.lineno)
+
+    def _started(self, owner: str, name: str, node: ast.Call) -> Iterator[Finding]:
+        if owner == "os" and name in {"system", "popen"}:
+            yield advice("audit.shell", f"a shell is started: os.{name}", self._path, node.lineno)
+        if any(word.arg == "shell" and not _is_false(word.value) for word in node.keywords):
+            yield advice("audit.shell", "a shell is started", self._path, node.lineno)
+        words = " ".join(
+            each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        )
+        if re.search(r"\b(pip3?|uv|conda|npm|apt(-get)?|gem|cargo)\s+(pip\s+)?(install|add|sync|i)\b", words):
+            yield self._hit("install", "it installs packages by itself", node.lineno)
+
+    def _assigned(self, target: ast.expr) -> Iterator[Finding]:
+        match target:
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in {"builtins", "sys", "os", "subprocess"}:
+                if (owner, name) not in {("sys", "stdout"), ("sys", "stderr"), ("sys", "argv")}:
+                    yield self._hit("patch", f"it replaces {owner}.{name}", target.lineno)
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr="modules")):
+                yield self._hit("patch", "it replaces a module", target.lineno)
+            case _:
+                pass
+
+    def _text(self, value: str, line: int) -> Iterator[Finding]:
+        if self._tests:
+            return
+        if found := _PLACES.search(value):
+            yield self._hit("place", f"it names a place that is not a skill's: {found.group().strip()}", line)
+        if found := _HARNESS.search(value):
+            yield self._hit("harness", f"it asks where it runs: {found.group()}", line)
+        if found := _MINING.search(value):
+            yield self._hit("mining", f"it names what no skill needs: {found.group()}", line)
+
+
+def _callee(node: ast.expr) -> tuple[str, str]:
+    match node:
+        case ast.Name(id=name):
+            return "", name
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return owner, name
+        case ast.Attribute(attr=name):
+            return "?", name
+        case _:
+            return "?", ""
+
+
+def _description(node: ast.AST) -> list[ast.expr]:
+    """The text that a module, a class or a function begins with."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
+        first = node.body[0]
+        return [first.value] if isinstance(first, ast.Expr) else []
+    return []
+
+
+def _is_now(node: ast.expr) -> bool:
+    """Whether it asks what time it is."""
+    return any(isinstance(each, ast.Call) and _callee(each.func) in _NOW for each in ast.walk(node))
+
+
+def _is_fixed(node: ast.expr) -> bool:
+    """Whether it is a moment that stands in the text: a large number, or a date of numbers or of words."""
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return value > _LONG_AGO
+        case ast.Constant(value=str()):
+            return True
+        case ast.Call(args=[*arguments]):
+            return bool(arguments) and all(isinstance(each, ast.Constant) for each in arguments)
+        case _:
+            return False
+
+
+def _is_false(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and not node.value

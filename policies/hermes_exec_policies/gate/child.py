@@ -1,0 +1,68 @@
+"""Do in a child process what hostile input can hang or crash, under limits of time and memory.
+
+The child runs code of ours and of libraries alone; nothing of a skill is ever imported or executed in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+from hermes_exec.errors import HermesError
+
+_PROGRAM = """
+import json, resource, sys
+request = json.load(sys.stdin.buffer)
+sys.path[:] = request["path"]
+sys.setrecursionlimit(2000)
+for name, value in (("RLIMIT_CPU", request["cpu_s"]), ("RLIMIT_AS", request["memory"]), ("RLIMIT_CORE", 0)):
+    resource.setrlimit(getattr(resource, name), (value, value))
+from importlib import import_module
+answer = import_module(request["module"]).answer(request["question"])
+sys.stdout.buffer.write(json.dumps(answer).encode("ascii"))
+"""
+_MEMORY = 768 << 20
+_WALL_S = 60.0
+_ANSWER = 8 << 20
+
+
+class Unanswered(HermesError):
+    """A child process ended without an answer; nothing is known of what it was to look at."""
+
+
+async def ask(module: str, question: dict[str, Any], *, cpu_s: int) -> Any:
+    """What ``answer(question)`` of ``module`` gives, in a child process that may use ``cpu_s`` seconds of a processor.
+
+    Raises:
+        Unanswered: it crashed, or hit a limit.
+    """
+    request = {
+        "path": [entry for entry in sys.path if entry.startswith("/")],
+        "cpu_s": cpu_s,
+        "memory": _MEMORY,
+        "module": module,
+        "question": question,
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-B", "-c", _PROGRAM,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"}, cwd="/",
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_WALL_S):
+            out, err = await process.communicate(json.dumps(request).encode("ascii"))
+    except TimeoutError:
+        raise Unanswered(f"{module}: no answer within {_WALL_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await asyncio.shield(process.wait())
+    if process.returncode != 0 or len(out) > _ANSWER:
+        last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+        raise Unanswered(f"{module}: {last[0][:200]}")
+    return json.loads(out)

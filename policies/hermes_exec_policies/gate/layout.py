@@ -1,0 +1,104 @@
+"""Which files a skill may have, and what their bytes must be."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from hermes_exec_policies.gate.letters import hidden, lookalike
+from hermes_exec_policies.gate.verdict import Finding, functional, security
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.gate.tree import Tree
+
+FOLDERS = frozenset({"assets", "data", "examples", "references", "scripts", "templates", "tests"})
+_TOP = re.compile(r"SKILL\.md|README\.md|CHANGELOG\.md|LICENSE(\.md|\.txt)?|NOTICE(\.txt)?|requirements\.txt")
+_STARTS = frozenset(
+    {"sitecustomize.py", "usercustomize.py", "conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg"}
+)
+"""Files that change an interpreter or a test run by being there."""
+_COMPILED = (".pyc", ".pyo", ".pyd", ".so", ".dylib", ".dll", ".exe", ".pth", ".egg", ".whl", ".jar", ".wasm", ".node")
+_PICTURES = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".gif",
+    ".webp",
+    ".ico",
+    ".pdf",
+    ".ttf",
+    ".woff2",
+    ".xlsx",
+    ".docx",
+    ".gz",
+    ".zip",
+)
+_BINARY_STARTS = (b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\0asm")
+_MOST_LINE = 20_000
+
+
+def findings(tree: Tree) -> list[Finding]:
+    """What is wrong with the files of a skill, by their names and their bytes."""
+    found: list[Finding] = []
+    for each in tree.files:
+        found += _named(each.path)
+        found += _written(each.path, tree.read(each.path))
+    return found
+
+
+def _named(path: str) -> list[Finding]:
+    parts = path.split("/")
+    name = parts[-1]
+    lower = name.lower()
+    if any(part.startswith(".") for part in parts):
+        return [security("manifest.hidden-file", "a skill has no hidden files", path)]
+    if lower in _STARTS:
+        return [security("manifest.start-up", "this file would change how its own tests are run", path)]
+    if lower.endswith(_COMPILED) or "__pycache__" in parts:
+        return [security("manifest.compiled", "compiled code cannot be looked at", path)]
+    if lower in {"agents.md", "claude.md", "gemini.md", "cursor.md"}:
+        return [security("manifest.agent-file", "agents take this file for instructions of a person's", path)]
+    if lower == "skill.md" and path != "SKILL.md":
+        return [security("manifest.nested", "a second SKILL.md would be a skill that nobody looked at", path)]
+    if len(parts) == 1 and not _TOP.fullmatch(name):
+        return [
+            functional("manifest.unlisted", f"beside SKILL.md there are the folders {', '.join(sorted(FOLDERS))}", path)
+        ]
+    if len(parts) > 1 and parts[0] not in FOLDERS:
+        return [
+            functional("manifest.unlisted", f"{parts[0]} is no folder of a skill: {', '.join(sorted(FOLDERS))}", path)
+        ]
+    if lower.endswith(".py") and name.removesuffix(".py") in sys.stdlib_module_names:
+        return [functional("manifest.shadows", "a module of that name would hide one of Python's own", path)]
+    if parts[0] in {"scripts", "tests"} and len(parts) == 3 and parts[1] in sys.stdlib_module_names:
+        return [functional("manifest.shadows", "a package of that name would hide one of Python's own", path)]
+    return []
+
+
+def _written(path: str, data: bytes) -> list[Finding]:
+    if data.startswith(_BINARY_STARTS):
+        return [security("manifest.compiled", "compiled code cannot be looked at", path)]
+    if path.split("/", maxsplit=1)[0] in {
+        "assets",
+        "data",
+        "references",
+        "tests",
+        "templates",
+        "examples",
+    } and path.lower().endswith(_PICTURES):
+        return []
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return [security("manifest.not-text", "it is no UTF-8 text, so it could be read in two ways", path)]
+    if "\r" in text.replace("\r\n", "\n"):
+        return [security("manifest.hidden", "a carriage return alone ends a line for some readers only", path)]
+    plain = text.replace("\r\n", "\n").replace("\f", "\n") if path.endswith(".py") else text.replace("\r\n", "\n")
+    if name := hidden(plain):
+        return [security("manifest.hidden", f"it holds a character that is not seen: {name}", path)]
+    if word := lookalike(plain):
+        return [security("manifest.look-alike", f"a word mixes alphabets that look alike: {word!a}", path)]
+    if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):
+        return [security("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
+    return []

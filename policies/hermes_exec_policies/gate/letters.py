@@ -1,0 +1,72 @@
+"""Characters that a reader does not see, or takes for others."""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+
+_ZERO_WIDTH_JOINER = "\u200d"
+_HIDDEN = {
+    *map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f", "\u061c",  # directions
+    "\u200b", "\u200c", "\ufeff", "\u00ad", "\u180e", "\u034f", *map(chr, range(0x2060, 0x2065)),  # no width
+    "\u115f", "\u1160", "\u3164", "\uffa0", "\u2028", "\u2029", "\u0085",  # blank letters, other ends of lines
+}  # fmt: skip
+_SHOWN_CONTROLS = {"\n", "\t"}
+_WORD = re.compile(r"[^\W\d_]+")
+_LEAST_LATIN = 2
+
+
+def hidden(text: str) -> str:
+    """The name of the first character that is not seen, or that turns the order of others; nothing if there is none."""
+    if text.isascii() and text.isprintable():
+        return ""
+    for index, each in enumerate(text):
+        if each == _ZERO_WIDTH_JOINER:
+            if _joins_pictures(text, index):
+                continue
+        elif each == "\ufe0f" or not _is_hidden(each):
+            continue
+        return unicodedata.name(each, f"U+{ord(each):04X}")
+    return ""
+
+
+def lookalike(text: str) -> str:
+    """The first word that mixes Latin letters with ones of another alphabet that look like them; else nothing."""
+    if text.isascii():
+        return ""
+    for found in _WORD.finditer(text):
+        word = found.group()
+        if word.isascii():
+            continue
+        foreign = [each for each in word if _script(each) in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}]
+        latin = sum(_script(each) == "LATIN" for each in word)
+        if foreign and latin >= _LEAST_LATIN and all(map(_like_latin, foreign)):
+            return word
+    return ""
+
+
+def _is_hidden(each: str) -> bool:
+    if each in _HIDDEN:
+        return True
+    category = unicodedata.category(each)
+    if category == "Cc":
+        return each not in _SHOWN_CONTROLS
+    return category in {"Co", "Cs", "Cn"} or 0xE0000 <= ord(each) <= 0xE0FFF
+
+
+def _joins_pictures(text: str, index: int) -> bool:
+    around = text[max(0, index - 1) : index] + text[index + 1 : index + 2]
+    pictures = {"So", "Sk", "Mn"}  # a skin tone and a variation selector end what is joined
+    return len(around) == 2 and all(unicodedata.category(each) in pictures for each in around)
+
+
+def _script(each: str) -> str:
+    return unicodedata.name(each, "").partition(" ")[0]
+
+
+@functools.cache
+def _like_latin(each: str) -> bool:
+    from confusable_homoglyphs import confusables
+
+    return bool(confusables.is_confusable(each, greedy=False, preferred_aliases=["latin"]))

@@ -1,0 +1,172 @@
+"""SKILL.md as the format agentskills.io has it, and what of it counts here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_policies.gate import layout
+from hermes_exec_policies.gate.child import Unanswered, ask
+from hermes_exec_policies.gate.names import module_name, what_is_wrong
+from hermes_exec_policies.gate.needs import Needs, declared
+from hermes_exec_policies.gate.signature import Signature, signature_of
+from hermes_exec_policies.gate.verdict import Finding, Refused, advice, functional, security
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from hermes_exec_policies.gate.tree import Tree
+
+_MAX_TEXT = 256 << 10
+_MAX_FRONT = 16 << 10
+_MAX_FRONT_LINES = 200
+_MAX_INDENT = 16
+_MAX_BRACKETS = 32
+_CPU_S = 4
+_MARKUP = re.compile(r"</\s*\w|<\s*(skill|system|assistant|user|tool|script|iframe|img)\b|<!--|\]\]>", re.IGNORECASE)
+_MENTIONED = re.compile(r"(?<![\w./-])(?:scripts|references|templates|assets)/[A-Za-z0-9_./-]*[A-Za-z0-9_]")
+_CLAIMS = ("created-by", "created_by", "verified", "pinned", "trusted", "signed", "official")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A skill's description of itself; nothing in it is believed that could be looked at instead."""
+
+    name: str
+    """``generate-csv-report``"""
+    module: str
+    """``generate_csv_report``"""
+    description: str
+    version: str
+    license: str
+    metadata: Mapping[str, str]
+    body: str
+    entry: str
+    """The path of the script that is called."""
+    signature: Signature
+    needs: Needs
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.name, "module": self.module, "description": self.description, "version": self.version,
+            "license": self.license, "entry": self.entry, "function": self.signature.function,
+            "schema": self.signature.schema, "needs": self.needs.facts(),
+        }  # fmt: skip
+
+
+async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) -> tuple[Manifest, list[Finding]]:
+    """What a skill says of itself, and findings that refuse nothing.
+
+    ``folder`` is the name of the folder that it came in; ``taken`` are names that others have.
+
+    Raises:
+        Refused: it is no skill; says everything that is wrong.
+    """
+    found = layout.findings(tree)
+    paths = {each.path for each in tree.files}
+    if "SKILL.md" not in paths:
+        raise Refused(*found, functional("manifest.missing", "there is no SKILL.md"))
+    if found:
+        raise Refused(*found)
+    fields, body = await _fields(tree.read("SKILL.md").decode(), folder)
+    name = str(fields["name"])
+    metadata: dict[str, str] = fields.get("metadata") or {}
+    found += _named(name, taken)
+    found += _described(str(fields["description"]))
+    needs, wrong = declared(metadata)
+    found += wrong
+    found += [
+        functional("manifest.unlisted", f"SKILL.md speaks of {path}, which is not there", "SKILL.md")
+        for path in sorted(set(_MENTIONED.findall(body)))
+        if path not in paths and not any(each.startswith(path + "/") for each in paths)
+    ]
+    if found:
+        raise Refused(*found)
+    module = module_name(name)
+    entry, signature = _entry(tree, paths, module)
+    manifest = Manifest(
+        name=name, module=module, description=str(fields["description"]).strip(),
+        version=metadata.get("version", ""), license=str(fields.get("license") or ""), metadata=metadata, body=body,
+        entry=entry, signature=signature, needs=needs,
+    )  # fmt: skip
+    return manifest, _ignored(fields, metadata)
+
+
+async def _fields(text: str, folder: str) -> tuple[dict[str, Any], str]:
+    text = text.replace("\r\n", "\n")
+    _bound(text)
+    try:
+        told = await ask("hermes_exec_policies.gate.frontmatter", {"text": text, "folder": folder}, cpu_s=_CPU_S)
+    except Unanswered as error:
+        why = f"its first part cannot be read: {error.what}"
+        raise Refused(functional("manifest.unreadable", why, "SKILL.md")) from error
+    if told["errors"]:
+        raise Refused(*(functional("manifest.format", each, "SKILL.md") for each in told["errors"]))
+    return told["fields"], told["body"]
+
+
+def _bound(text: str) -> None:
+    """Refuse what would keep a YAML parser busy, or what two parsers would read in two ways."""
+    lines = text.split("\n")
+    if len(text) > _MAX_TEXT:
+        raise Refused(functional("manifest.size", f"it is longer than {_MAX_TEXT} characters", "SKILL.md"))
+    if lines[0] != "---" or "---" not in lines[1:]:
+        raise Refused(functional("manifest.format", "it does not begin with a part between lines of '---'", "SKILL.md"))
+    front = lines[1 : lines.index("---", 1)]
+    joined = "\n".join(front)
+    if len(joined) > _MAX_FRONT or len(front) > _MAX_FRONT_LINES:
+        raise Refused(functional("manifest.size", f"its first part is longer than {_MAX_FRONT} characters", "SKILL.md"))
+    indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
+    if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS:
+        raise Refused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
+    if "---" in joined or any(line.rstrip() == "..." for line in front):
+        raise Refused(functional("manifest.format", "its first part holds '---' or '...' within", "SKILL.md"))
+
+
+def _named(name: str, taken: Collection[str]) -> list[Finding]:
+    if wrong := what_is_wrong(name):
+        return [functional("manifest.name", wrong, "SKILL.md")]
+    if name in taken:
+        return [functional("manifest.taken", f"there is a skill {name} already; change that one instead", "SKILL.md")]
+    return []
+
+
+def _described(description: str) -> list[Finding]:
+    if _MARKUP.search(description):
+        return [
+            security("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
+        ]
+    return []
+
+
+def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
+    candidates = [path for path in ("scripts/main.py", f"scripts/{module}.py") if path in paths]
+    if not candidates:
+        raise Refused(functional("manifest.entry", f"there is no scripts/main.py and no scripts/{module}.py"))
+    entry = candidates[0]
+    try:
+        parsed = ast.parse(tree.read(entry))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = error.lineno or 0 if isinstance(error, SyntaxError) else 0
+        raise Refused(functional("manifest.syntax", f"it is no Python: {type(error).__name__}", entry, line)) from error
+    signature = signature_of(parsed, ("run", module))
+    if signature is None:
+        raise Refused(functional("manifest.entry", f"it has no function run and no function {module}", entry))
+    return entry, signature
+
+
+def _ignored(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> list[Finding]:
+    found: list[Finding] = []
+    if fields.get("allowed-tools"):
+        found.append(
+            advice("manifest.allowed-tools", "a skill does not permit itself tools; this is ignored", "SKILL.md")
+        )
+    found += [
+        advice("manifest.claim", f"{name} is not for a skill to say; it is ignored", "SKILL.md")
+        for name in metadata
+        if name.lower() in _CLAIMS
+    ]
+    return found

@@ -1,0 +1,100 @@
+"""What a skill asks for, which it declares, and what it is granted, which it never implies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_policies.gate.verdict import Finding, functional
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FOLDER = re.compile(r"/app/data(/[A-Za-z0-9._-]{1,64}){0,4}")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?")
+_LIMITS = {"limit-memory-mib": 16384, "limit-seconds": 86400, "limit-disk-mib": 65536, "limit-processes": 1024}
+_MANY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a skill declares in the ``metadata`` of SKILL.md that it needs beside what every skill has."""
+
+    data: tuple[str, ...] = ()
+    """Folders that it writes to, below /app/data; that folder itself is every skill's."""
+    hosts: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Bounds above the policy's own: ``limit-memory-mib``, ``limit-seconds``, …"""
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What may be given to a skill; nothing but packages, unless somebody says so."""
+
+    data: tuple[str, ...] = ("/app/data",)
+    hosts: tuple[str, ...] = ()
+    packages: bool = True
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        return asdict(self)
+
+    def lacking(self, needs: Needs) -> list[Finding]:
+        """What is needed and not granted."""
+        found = [
+            _not_granted("the folder", folder)
+            for folder in needs.data
+            if not any(folder == each or folder.startswith(each + "/") for each in self.data)
+        ]
+        found += [_not_granted("the host", host) for host in needs.hosts if host not in self.hosts]
+        found += [
+            _not_granted(f"{name} of", str(value))
+            for name, value in needs.limits.items()
+            if value > self.limits.get(name, 0)
+        ]
+        if needs.packages and not self.packages:
+            found.append(_not_granted("packages", ", ".join(needs.packages)))
+        return found
+
+
+def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
+    """What ``metadata`` declares, and what is wrong with it."""
+    wrong: list[Finding] = []
+    data = _words(metadata, "needs-data", _FOLDER, wrong)
+    hosts = _words(metadata, "needs-hosts", _HOST, wrong)
+    limits: dict[str, int] = {}
+    for name, most in _LIMITS.items():
+        if name in metadata:
+            value = metadata[name]
+            if not value.isascii() or not value.isdigit() or len(value) > 6 or not 0 < int(value) <= most:
+                wrong.append(functional("manifest.needs", f"{name} is a whole number from 1 to {most}", "SKILL.md"))
+            else:
+                limits[name] = int(value)
+    unknown = sorted(name for name in metadata if name.startswith(("needs-", "limit-")) and name not in _KNOWN)
+    wrong += [
+        functional("manifest.needs", f"{name!r} is nothing that a skill can need: {', '.join(_KNOWN)}", "SKILL.md")
+        for name in unknown
+    ]
+    return Needs(data, hosts, tuple(metadata.get("needs-packages", "").split()), limits), wrong
+
+
+_KNOWN = ("needs-data", "needs-hosts", "needs-packages", *_LIMITS)
+
+
+def _words(metadata: Mapping[str, str], name: str, shape: re.Pattern[str], wrong: list[Finding]) -> tuple[str, ...]:
+    words = tuple(metadata.get(name, "").split())
+    bad = [word for word in words if not shape.fullmatch(word) or ".." in word]
+    if bad or len(words) > _MANY:
+        wrong.append(functional("manifest.needs", f"{name} cannot hold {bad[0] if bad else 'so many'!r}", "SKILL.md"))
+    return tuple(word for word in words if word not in bad)
+
+
+def _not_granted(what: str, which: str) -> Finding:
+    return functional("manifest.not-granted", f"{what} {which} is asked for and was not granted", "SKILL.md")

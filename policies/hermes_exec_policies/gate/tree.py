@@ -1,0 +1,225 @@
+"""Take a skill's files once, and hash what was taken: whatever is judged, kept or run are these very bytes.
+
+The source may be changed by others while it is read, so it is read through descriptors, no link is followed, and
+nothing of it is looked at again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec_policies.gate.verdict import Finding, Refused, functional, security
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MAX_FILES = 256
+MAX_FILE = 2 << 20
+"""Bytes of one file."""
+MAX_ALL = 8 << 20
+"""Bytes of all files together."""
+MAX_DEPTH = 8
+_MAX_NAME = 100
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One file of a skill."""
+
+    path: str
+    mode: int
+    """0o644, or 0o755 where anybody could execute it."""
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The files of a skill in a folder of ours."""
+
+    root: Path
+    files: tuple[Listed, ...]
+
+    @property
+    def digest(self) -> str:
+        """A SHA-256 of paths, modes and bytes; every part with its length before it, so that no two trees share one."""
+        total = hashlib.sha256()
+        for each in self.files:
+            path = each.path.encode()
+            total.update(b"%d:%s%o:%d:%s" % (len(path), path, each.mode, each.size, each.sha256.encode()))
+        return total.hexdigest()
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file of it."""
+        return (self.root / path).read_bytes()
+
+
+class Writer:
+    """Writes the files of a skill to a new folder, within the bounds, and keeps the list of them."""
+
+    def __init__(self, root: Path) -> None:
+        """``root`` is made, and must not be there."""
+        self.root = root
+        self._files: dict[str, Listed] = {}
+        self._folded: set[str] = set()
+        self._bytes = 0
+        root.mkdir()
+        root.chmod(0o755)
+
+    def add(self, path: str, executable: bool, data: bytes) -> None:  # noqa: FBT001  a mode has no better name
+        """Write one file.
+
+        Raises:
+            Refused: its name, its size, or how many there are is out of bounds.
+        """
+        check_path(path)
+        if path.casefold() in self._folded:
+            raise Refused(security("manifest.collision", "two files have one name on some file systems", path))
+        self._folded.add(path.casefold())
+        self._bytes += len(data)
+        if len(self._files) >= MAX_FILES:
+            raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+        if len(data) > MAX_FILE or self._bytes > MAX_ALL:
+            raise Refused(
+                functional("manifest.size", f"files are larger than {MAX_FILE} or together {MAX_ALL} bytes", path)
+            )
+        mode = 0o755 if executable else 0o644
+        target = self.root / path
+        self._folder(target.parent)
+        descriptor = os.open(target, _NEW, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(data)
+        self._files[path] = Listed(path, mode, len(data), hashlib.sha256(data).hexdigest())
+
+    def _folder(self, folder: Path) -> None:
+        """Make it and those above it: a sandbox's user must reach them, whatever our umask is."""
+        if not folder.is_dir():
+            self._folder(folder.parent)
+            folder.mkdir()
+            folder.chmod(0o755)
+
+    def tree(self) -> Tree:
+        """What was written."""
+        return Tree(self.root, tuple(self._files[path] for path in sorted(self._files, key=str.encode)))
+
+
+def copy_tree(source: Path, into: Path) -> Tree:
+    """Copy the skill in ``source`` to the new folder ``into``, hashing it on the way.
+
+    Raises:
+        Refused: it holds links, devices, odd names, or too much.
+        OSError: it cannot be read; what was copied so far is left in ``into``.
+    """
+    writer = Writer(into)
+    for path, descriptor in _walked(source):
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused(security("manifest.special", "only plain files and folders make a skill", path))
+            if status.st_nlink > 1:
+                raise Refused(security("manifest.hard-link", "a file has a second name elsewhere", path))
+            if status.st_mode & (stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX):
+                raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", path))
+            writer.add(path, bool(status.st_mode & 0o111), _read(descriptor))
+        finally:
+            os.close(descriptor)
+    return writer.tree()
+
+
+def listed(root: Path) -> Tree:
+    """The files in a folder of ours, read again; for what was copied before.
+
+    Raises:
+        Refused: it holds what no copy of ours holds.
+    """
+    found: list[Listed] = []
+    for path, descriptor in _walked(root):
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(found) > MAX_FILES:
+                raise Refused(security("manifest.changed", "this is no copy of ours any more", path))
+            data = _read(descriptor)
+            mode = stat.S_IMODE(status.st_mode)
+            found.append(Listed(path, mode, len(data), hashlib.sha256(data).hexdigest()))
+        finally:
+            os.close(descriptor)
+    return Tree(root, tuple(sorted(found, key=lambda each: each.path.encode())))
+
+
+def digest_of(root: Path) -> str:
+    """The digest of the files in a folder of ours.
+
+    Raises:
+        Refused: it holds what no copy of ours holds.
+    """
+    return listed(root).digest
+
+
+def check_path(path: str) -> None:
+    """Refuse what is no plain relative path of printable ASCII: there is no look-alike and no way out of it.
+
+    Raises:
+        Refused: it is not.
+    """
+    parts = path.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or len(parts) > MAX_DEPTH or "\\" in path:
+        raise Refused(security("manifest.path", f"{path[:80]!r} leaves its folder or is too deep"))
+    if not (path.isascii() and path.isprintable()) or any(len(part) > _MAX_NAME for part in parts):
+        raise Refused(security("manifest.file-name", f"{path[:80]!r} is no file name of plain ASCII letters"))
+
+
+def _walked(source: Path) -> Iterator[tuple[str, int]]:
+    """Every file below ``source``, opened, with its path; whoever takes it closes it."""
+    entries = 0
+    for here, folders, files, descriptor in os.fwalk(source, follow_symlinks=False):
+        base = os.path.relpath(here, source)
+        if base == ".":
+            base = ""
+        folders.sort()
+        entries += len(folders) + len(files)
+        if entries > 2 * MAX_FILES:
+            raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
+        for name in folders:
+            path = _joined(base, name)
+            if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
+                raise Refused(_link(path))
+        for name in sorted(files):
+            path = _joined(base, name)
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                raise Refused(_link(path))
+            if not stat.S_ISREG(status.st_mode):
+                raise Refused(security("manifest.special", "only plain files and folders make a skill", path))
+            yield path, os.open(name, _READ, dir_fd=descriptor)
+
+
+def _joined(base: str, name: str) -> str:
+    path = f"{base}/{name}" if base else name
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise Refused(security("manifest.file-name", f"{ascii(path)[:80]} is no text")) from None
+    check_path(path)
+    return path
+
+
+def _link(path: str) -> Finding:
+    return security("manifest.link", "a skill holds no links", path)
+
+
+def _read(descriptor: int) -> bytes:
+    """One byte more than is allowed at most, so that the bound is seen to be exceeded."""
+    parts: list[bytes] = []
+    left = MAX_FILE + 1
+    while left and (part := os.read(descriptor, min(left, 1 << 20))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,174 @@
+"""Find a policy by its name or its file, with what it extends and what overrides it."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec.config.check import checked, nearest
+from hermes_exec.config.paths import read_regular, shown, user_file
+from hermes_exec.errors import ConfigError
+from hermes_exec_policies.model import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Table = Mapping[str, object]
+
+_LONGEST_CHAIN = 8
+_SUFFIX = ".toml"
+
+
+@cache
+def shipped() -> tuple[str, ...]:
+    """The names of the policies that ship with us, sorted."""
+    folder = files("hermes_exec_policies") / "shipped"
+    return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
+
+
+def user_folder() -> Path:
+    """Where the user's own policies are: ``policies/`` beside the user's configuration file."""
+    return user_file(os.environ).parent / "policies"
+
+
+def known_policies() -> list[str]:
+    """Every policy that has a name, sorted."""
+    folder = user_folder()
+    own = [path.stem for path in folder.glob(f"*{_SUFFIX}")] if folder.is_dir() else []
+    return sorted({*shipped(), *own})
+
+
+def load(name: str, overrides: Table | None = None) -> Policy:
+    """The policy called ``name``, or that of a file if ``name`` has a slash or ends with ``.toml``.
+
+    ``overrides`` is a table of the same shape, of which each value takes the place of the policy's.
+
+    Raises:
+        ConfigError: there is none, or something in it is wrong; a line for each problem.
+    """
+    table, where = _found(name, ())
+    return _policy(table, name, where, overrides)
+
+
+def parse(text: str, name: str, overrides: Table | None = None) -> Policy:
+    """The policy that ``text`` is, as if it were a file called ``name``.
+
+    Raises:
+        ConfigError: something in it is wrong; a line for each problem.
+    """
+    table = _extended(_toml(text, name), name, None, (name,))
+    return _policy(table, name, f"policy {name!r}", overrides)
+
+
+def overridden(policy: Policy, overrides: Table) -> Policy:
+    """``policy`` with other values.
+
+    Raises:
+        ConfigError: something in ``overrides`` is wrong; a line for each problem.
+    """
+    table = policy.model_dump(mode="python", exclude={"name"})
+    return _policy(_spelt_out(table), policy.name, f"policy {policy.name!r}", overrides)
+
+
+def _policy(table: Table, name: str, where: str, overrides: Table | None) -> Policy:
+    if overrides:
+        table, where = merged(table, overrides), f"{where} with overrides"
+    if "name" in table:
+        raise ConfigError(f"{where}: 'name' is that of the file")
+    return checked(Policy, {**table, "name": Path(name).name.removesuffix(_SUFFIX)}, where)
+
+
+def merged(below: Table, above: Table) -> dict[str, object]:
+    """``below`` with the values of ``above``: tables are joined, everything else is replaced."""
+    joined = dict(below)
+    for key, value in above.items():
+        base = joined.get(key)
+        both = isinstance(base, Mapping) and isinstance(value, Mapping)
+        joined[key] = merged(cast("Table", base), cast("Table", value)) if both else value
+    return joined
+
+
+def _found(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[Table, str]:
+    if name in via:
+        raise ConfigError(f"the policies {' -> '.join([*via, name])} extend each other")
+    if len(via) >= _LONGEST_CHAIN:
+        raise ConfigError(f"the policies {' -> '.join(via)} are too many to extend each other")
+    if name in shipped():
+        text, home, where = _shipped_text(name), None, f"policy {name!r}"
+    else:
+        path = _path_of(name, folder, named=not via)
+        text, home, where = _text(path), path.parent, shown(path)
+    return _extended(_toml(text, where), where, home, (*via, name)), where
+
+
+def _path_of(name: str, folder: Path | None, *, named: bool) -> Path:
+    if named and ("/" in name or name.endswith(_SUFFIX)):
+        return Path(name).expanduser()
+    for place in filter(None, (folder, user_folder())):
+        path = place / f"{name}{_SUFFIX}"
+        if "/" not in name and name not in {"", ".", ".."} and path.is_file():
+            return path
+    known = known_policies()
+    raise ConfigError(
+        f"no policy is called {name!r}; the nearest known one is {nearest(name, known)!r}", remedy=", ".join(known)
+    )
+
+
+def _extended(table: Table, where: str, folder: Path | None, via: tuple[str, ...]) -> Table:
+    base = table.get("extends")
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise ConfigError(f"{where}: 'extends' should be the name of a policy")
+    below, _ = _found(base, via, folder)
+    return merged(below, {key: value for key, value in table.items() if key != "extends"})
+
+
+def _shipped_text(name: str) -> str:
+    return (files("hermes_exec_policies") / "shipped" / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_regular(path).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{shown(path)}: {error}") from None
+
+
+def _toml(text: str, where: str) -> Table:
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(f"{where}: {said}") from None
+
+
+def _spelt_out(table: Table) -> dict[str, object]:
+    """What a model dumps, with the word for what has no limit."""
+    limits = cast("Table", table["limits"])
+    return {**table, "limits": {key: "unlimited" if value is None else value for key, value in limits.items()}}
+
+
+def differences(one: Policy, other: Policy) -> Iterable[tuple[str, object, object]]:
+    """Each key that has another value in ``other``, with both values, in the order of the model."""
+    left, right = (flat(policy.model_dump(mode="json", exclude={"name", "summary"})) for policy in (one, other))
+    for key in dict.fromkeys((*left, *right)):
+        if left.get(key) != right.get(key):
+            yield key, left.get(key), right.get(key)
+
+
+def flat(table: Table, above: str = "") -> dict[str, object]:
+    """The values of all tables in one, by names with dots."""
+    found: dict[str, object] = {}
+    for key, value in table.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping):
+            found |= flat(cast("Table", value), f"{name}.")
+        else:
+            found[name] = value
+    return found

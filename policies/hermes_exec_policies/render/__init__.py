@@ -1,0 +1,1 @@
+"""One module for each form that a policy is rendered to."""

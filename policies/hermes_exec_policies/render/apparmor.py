@@ -1,0 +1,106 @@
+"""A policy as an AppArmor profile (apparmor.d(5)). It stands alone: it includes nothing that a machine may lack.
+
+What is not granted is refused and logged; what is denied by name is so as well, by ``audit``, so that a denial can
+be shown to the user whatever a later rule grants.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_exec_policies.render.bubblewrap import MASKED
+from hermes_exec_policies.values import EVERY, FAMILIES
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.model import Policy
+
+PREFIX = "hermes-exec-"
+_KNOBS = ("/proc/sys/**", "/proc/sysrq-trigger", "/proc/irq/**", "/proc/bus/**", "/proc/fs/**", "/sys/**")
+"""Files that change the machine when they are written."""
+_NEVER = ("raw", "packet")
+_OTHER_FAMILIES = ("inet", "inet6", "netlink", "packet", "vsock", "alg", "bluetooth", "can", "tipc", "xdp", "rds")
+
+
+def profile_name(policy: Policy) -> str:
+    """What the profile is called where it is loaded."""
+    return PREFIX + policy.name
+
+
+def render(policy: Policy) -> str:
+    """The profile, ending with a newline."""
+    name = profile_name(policy)
+    groups = (
+        _files(policy), _network(policy, name), _capabilities(policy), _others(policy, name), _mounts(policy),
+    )  # fmt: skip
+    body = "\n\n".join("\n".join(f"  {line}" for line in lines) for lines in groups if lines)
+    return (
+        f"# Rendered from the policy {policy.name}; edit that, not this.\n"
+        "abi <abi/3.0>,\n\n"
+        f"profile {name} flags=(attach_disconnected,mediate_deleted) {{\n{body}\n}}\n"
+    )
+
+
+def _files(policy: Policy) -> list[str]:
+    files = policy.files
+    lines = ["/ r,"]
+    if not files.hidden:
+        lines += _below("/", "rmix")
+    for path in files.run:
+        lines += _below(path, "rmix")
+    for path in files.read:
+        lines += _below(path, "r")
+    if files.root == "writable":
+        lines += _below("/", "rwkl")
+    for path in policy.writable:
+        lines += _below(path, "rwklmix" if files.run_written else "rwkl")
+    lines += [f"{path}{{,/**}} rw," for path in files.devices]
+    if files.root == "read-only":
+        lines += [f"audit deny {path} wkl," for path in _KNOBS]
+        lines += [f"audit deny {path}{{,/**}} rwklmx," for path in MASKED]
+    return list(dict.fromkeys(lines))
+
+
+def _below(path: str, rights: str) -> list[str]:
+    top = path.rstrip("/")
+    return [f"{top}{{,/,/**}} {rights},"] if top else [f"/ {rights},", f"/** {rights},"]
+
+
+def _network(policy: Policy, name: str) -> list[str]:
+    families = policy.network.sockets
+    if not families:
+        return ["network,", "unix,"]
+    lines = [f"network {family}," for family in families if family in FAMILIES and family != "unix"]
+    if "unix" in families:
+        lines.append("network unix,")
+        lines += (
+            ["unix,"]
+            if policy.processes.ipc == "shared"
+            else [
+                "unix (create, bind, listen, accept, getattr, setattr, getopt, setopt, shutdown),",
+                f"unix (connect, send, receive) peer=(label={name}),",
+            ]
+        )
+    lines += [f"audit deny network {family}," for family in _OTHER_FAMILIES if family not in families]
+    return lines + [f"audit deny network {kind}," for kind in _NEVER if kind not in _OTHER_FAMILIES]
+
+
+def _capabilities(policy: Policy) -> list[str]:
+    held = policy.privileges.capabilities
+    if EVERY in held:
+        return ["capability,"]
+    return [f"capability {each.lower()}," for each in held] or ["audit deny capability,"]
+
+
+def _others(policy: Policy, name: str) -> list[str]:
+    if not policy.processes.hidden:
+        return ["signal,", "ptrace,"]
+    lines = ["signal (receive),", f"signal (send) peer={name},"]
+    if policy.processes.traced:
+        return [*lines, f"ptrace peer={name},"]
+    return [*lines, f"ptrace (read, readby) peer={name},", "audit deny ptrace (trace, tracedby),"]
+
+
+def _mounts(policy: Policy) -> list[str]:
+    if policy.privileges.namespaces:
+        return ["mount,", "umount,", "pivot_root,"]
+    return ["audit deny mount,", "audit deny remount,", "audit deny umount,", "audit deny pivot_root,"]

@@ -1,0 +1,104 @@
+"""A filter as the kernel's own program, made by libseccomp, for launchers that load it themselves.
+
+What ships was compiled beforehand, because finding and loading libseccomp takes longer than starting a sandbox;
+a policy of one's own is compiled when it is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import tempfile
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_policies.render.oci import architecture
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.render.filter import Compare, Filter
+
+_KILL_PROCESS = 0x80000000
+_BINARY_TREE = 2
+NEWER = {
+    "cachestat": 451, "fchmodat2": 452, "map_shadow_stack": 453, "futex_wake": 454, "futex_wait": 455,
+    "futex_requeue": 456, "statmount": 457, "listmount": 458, "lsm_get_self_attr": 459, "lsm_set_self_attr": 460,
+    "lsm_list_modules": 461, "mseal": 462, "setxattrat": 463, "getxattrat": 464, "listxattrat": 465,
+    "removexattrat": 466, "open_tree_attr": 467, "file_getattr": 468, "file_setattr": 469,
+}  # fmt: skip
+"""Calls that a libseccomp of some years does not know, with the number that they have on every architecture."""
+
+
+def key(wanted: Filter) -> str:
+    """What tells this filter from every other: the beginning of a SHA-256, in hexadecimal."""
+    return hashlib.sha256(json.dumps(asdict(wanted), separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+@cache
+def program(wanted: Filter) -> bytes:
+    """The instructions (``struct sock_filter``) for this machine.
+
+    Raises:
+        Unsupported: no filter has been made for such machines.
+        PlaceUnavailable: it is none of those that ship, and libseccomp or its binding is missing.
+    """
+    machine = platform.machine()
+    architecture(machine)
+    return ready(wanted, machine) or compiled(wanted)
+
+
+def ready(wanted: Filter, machine: str) -> bytes | None:
+    """What ships for a filter; None where nothing does."""
+    file = files("hermes_exec_policies") / "rendered" / "bpf" / f"{key(wanted)}.{machine}"
+    return file.read_bytes() if file.is_file() else None
+
+
+def compiled(wanted: Filter) -> bytes:
+    """As ``program``, always made anew.
+
+    Raises:
+        Unsupported: no filter has been made for such machines.
+        PlaceUnavailable: libseccomp or its binding is missing.
+    """
+    architecture(platform.machine())
+    library = _library()
+    made = library.SyscallFilter(library.ERRNO(1))
+    made.set_attr(library.Attr.ACT_BADARCH, _KILL_PROCESS)
+    made.set_attr(library.Attr.CTL_OPTIMIZE, _BINARY_TREE)
+    for rule in wanted.rules:
+        action = library.ERRNO(rule.errno) if rule.errno else library.ALLOW
+        for name in rule.names:
+            number = library.resolve_syscall(library.Arch.NATIVE, name)
+            number = NEWER.get(name, number) if number == -1 else number
+            if number == -1:
+                continue  # no call of this architecture
+            made.add_rule(action, number, *(_argument(library, each) for each in rule.when))
+    with tempfile.TemporaryFile() as file:
+        made.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def _argument(library: Any, compare: Compare) -> Any:
+    if compare.mask is None:
+        return library.Arg(compare.index, library.EQ, compare.value)
+    return library.Arg(compare.index, library.MASKED_EQ, compare.mask, compare.value)
+
+
+@cache
+def _library() -> Any:
+    try:
+        import pyseccomp
+    except ImportError as error:
+        raise PlaceUnavailable(
+            f"a filter of system calls of your own needs the package 'pyseccomp': {error}",
+            remedy="pip install 'hermes-exec[bubblewrap]'",
+        ) from error
+    except (OSError, RuntimeError) as error:  # it is there, and does not find the library that it binds
+        raise PlaceUnavailable(
+            f"a filter of system calls of your own needs libseccomp: {error}", remedy="apt-get install libseccomp2"
+        ) from error
+    return pyseccomp

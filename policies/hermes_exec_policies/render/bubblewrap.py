@@ -1,0 +1,75 @@
+"""A policy as the local sandbox that bubblewrap and our launcher make, without what depends on the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.model import Policy
+
+MASKED = (
+    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/key-users",
+    "/proc/keys", "/proc/kmsg", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+)  # fmt: skip
+"""What of /proc tells of the machine or of other people; each is empty inside."""
+_OWN = ("/proc", "/dev")
+"""Folders that the sandbox makes itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """A folder in memory."""
+
+    target: str
+    size: int | None
+    inodes: int | None
+    executable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What there is inside."""
+
+    whole: bool
+    """Whether all of the machine's files are seen, instead of ``binds`` alone."""
+    binds: tuple[str, ...]
+    """Seen inside where they are outside, and read-only."""
+    folders: tuple[Folder, ...]
+    masked: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+
+
+def layout(policy: Policy) -> Layout:
+    """What a policy asks a sandbox to consist of."""
+    files, processes = policy.files, policy.processes
+    own = {*_OWN, *policy.writable}
+    binds = [path for path in (*files.run, *files.read) if path not in own and not path.startswith("/app/")]
+    namespaces = {
+        "user": True,
+        "pid": processes.hidden,
+        "net": policy.network.access != "open",
+        "ipc": processes.ipc == "private",
+        "uts": processes.hidden,
+        "cgroup": processes.hidden,
+    }
+    return Layout(
+        whole=not files.hidden,
+        binds=tuple(sorted({*binds})),
+        folders=tuple(_folder(policy, path) for path in sorted({*policy.writable})),
+        masked=MASKED if processes.hidden else (),
+        namespaces=tuple(name for name, wanted in namespaces.items() if wanted),
+        environment=tuple(sorted(policy.environment.set.items())),
+    )
+
+
+def _folder(policy: Policy, path: str) -> Folder:
+    limits = policy.limits
+    shared = path == "/dev/shm"  # noqa: S108  a mount of its own
+    return Folder(
+        target=path,
+        size=limits.shared_memory if shared else limits.disk,
+        inodes=limits.inodes,
+        executable=policy.files.run_written and not shared,
+    )

@@ -1,0 +1,70 @@
+"""Landlock rules of a policy, for the newest kernel that we know; an older one leaves out what it lacks.
+
+Rules are unions: what a folder is granted holds for all below it, so nothing that may be run is above anything
+that may be written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.model import Policy
+
+NEWEST_ABI = 7
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
+MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK = (1 << bit for bit in range(6, 12))
+MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = (1 << bit for bit in range(12, 16))
+ALL_FILES = (1 << 16) - 1
+BIND_TCP, CONNECT_TCP = 1, 2
+SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1, 2
+
+READING = READ_FILE | READ_DIR
+RUNNING = READING | EXECUTE
+WRITING = ALL_FILES & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV)
+DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+_SINCE = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
+"""The version that each right of files came with, after those of the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """What is taken away, and what of it is given back where."""
+
+    handled_files: int
+    paths: tuple[tuple[str, int], ...]
+    handled_network: int
+    scoped: int
+
+    def at(self, abi: int) -> Ruleset:
+        """What a kernel with this version of Landlock can hold of it."""
+        lacking = sum(right for since, right in _SINCE.items() if abi < since)
+        return Ruleset(
+            self.handled_files & ~lacking,
+            tuple((path, access & ~lacking) for path, access in self.paths),
+            self.handled_network if abi >= 4 else 0,
+            self.scoped if abi >= 6 else 0,
+        )
+
+
+def ruleset(policy: Policy) -> Ruleset | None:
+    """The rules of a policy; None where it leaves everything open that Landlock could hold."""
+    files, paths = policy.files, dict[str, int]()
+    confines_files = files.root == "read-only" or files.hidden
+    if confines_files:
+        grants = {RUNNING: files.run, READING: files.read, DEVICE: files.devices}
+        for right, where in grants.items():
+            for path in where:
+                paths[path] = paths.get(path, 0) | right
+        if not files.hidden:
+            paths["/"] = RUNNING
+        for path in policy.writable:
+            paths[path] = paths.get(path, 0) | WRITING | (EXECUTE if files.run_written else 0)
+    network = 0 if policy.network.access == "open" else BIND_TCP | CONNECT_TCP
+    scoped = (SCOPE_SIGNALS if policy.processes.hidden else 0) | (
+        SCOPE_ABSTRACT_SOCKETS if policy.processes.ipc == "private" else 0
+    )
+    if not (confines_files or network or scoped):
+        return None
+    return Ruleset(ALL_FILES if confines_files else 0, tuple(sorted(paths.items())), network, scoped)

@@ -1,0 +1,108 @@
+"""Every form that a policy is rendered to, by name; the committed files are made and checked with this.
+
+What is rendered here is the same on every machine. What depends on one (its user, its paths, whether it has loaded
+a profile) is filled in at the start of a sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.config.check import nearest
+from hermes_exec.errors import UsageError
+from hermes_exec_policies.render import apparmor, apptainer, bpf, clouds, docker, landlock, oci, rlimits
+from hermes_exec_policies.render.bubblewrap import layout
+from hermes_exec_policies.render.filter import filter_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_exec_policies.model import Policy
+    from hermes_exec_policies.render.filter import Filter
+
+SECCOMP_FILE = "seccomp.{machine}.json"
+APPTAINER_FILE = "seccomp-apptainer.{machine}.json"
+
+
+def _seccomp(render: Callable[[Filter, str], str], machine: str) -> Callable[[Policy], str]:
+    def rendered(policy: Policy) -> str:
+        wanted = filter_of(policy)
+        return render(wanted, machine) if wanted else ""
+
+    return rendered
+
+
+def _landlock(policy: Policy) -> str:
+    rules = landlock.ruleset(policy)
+    return _json(asdict(rules)) if rules else ""
+
+
+def _limits(policy: Policy) -> str:
+    return _json(
+        {
+            "rlimits": {name: [soft, hard] for name, soft, hard in rlimits.rlimits(policy)},
+            "cgroup v2": dict(rlimits.cgroup(policy, 2)),
+            "cgroup v1": dict(rlimits.cgroup(policy, 1)),
+        }
+    )
+
+
+def _docker(policy: Policy) -> str:
+    # The document of the filter is its own file; here stands which.
+    named = SECCOMP_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
+    return _json(docker.render(policy, seccomp=named, apparmor=True))
+
+
+def _apptainer(policy: Policy) -> str:
+    named = APPTAINER_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
+    return "".join(f"{word}\n" for word in apptainer.render(policy, seccomp=named, apparmor=True))
+
+
+def _apparmor(policy: Policy) -> str:
+    return apparmor.render(policy) if policy.files.root == "read-only" else ""
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1) + "\n"
+
+
+FORMS: dict[str, Callable[[Policy], str]] = {
+    **{SECCOMP_FILE.format(machine=each): _seccomp(oci.render, each) for each in oci.ARCHITECTURES},
+    **{APPTAINER_FILE.format(machine=each): _seccomp(oci.render_for_apptainer, each) for each in oci.ARCHITECTURES},
+    "apparmor": _apparmor,
+    "landlock.json": _landlock,
+    "limits.json": _limits,
+    "bubblewrap.json": lambda policy: _json(asdict(layout(policy))),
+    "docker.json": _docker,
+    "apptainer.txt": _apptainer,
+    "modal.json": lambda policy: _json(clouds.modal(policy)),
+    "daytona.json": lambda policy: _json(clouds.daytona(policy)),
+}
+"""File name and renderer of each. What a policy has no use for is an empty text."""
+
+
+def rendered(policy: Policy, form: str) -> str:
+    """One form of a policy.
+
+    Raises:
+        UsageError: no form is called so; names the nearest one.
+    """
+    if form not in FORMS:
+        raise UsageError(
+            f"no form is called {form!r}; the nearest known one is {nearest(form, FORMS)!r}", remedy=", ".join(FORMS)
+        )
+    return FORMS[form](policy)
+
+
+def all_of(policy: Policy) -> dict[str, str]:
+    """Every form that a policy has a use for, by file name."""
+    texts = {name: render(policy) for name, render in FORMS.items()}
+    return {name: text for name, text in texts.items() if text}
+
+
+def program_file(policy: Policy, machine: str) -> str:
+    """The name of the file with the compiled filter; empty where there is none."""
+    wanted = filter_of(policy)
+    return f"{bpf.key(wanted)}.{machine}" if wanted else ""

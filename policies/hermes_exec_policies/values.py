@@ -1,0 +1,106 @@
+"""The kinds of value that policies are made of, each with one clear complaint when it is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from hermes_exec.config.check import nearest
+from hermes_exec.config.values import Size
+from hermes_exec_policies.syscalls import spelt
+
+UNLIMITED = "unlimited"
+_PATH = re.compile(r"/(?:[A-Za-z0-9._+~@-]+(?:/[A-Za-z0-9._+~@-]+)*)?", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?", re.ASCII)
+FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
+"""Families of sockets that a policy can allow; each is one that some program of ordinary people needs."""
+CAPABILITIES = (
+    "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+    "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
+    "SYS_MODULE", "SYS_RAWIO", "SYS_CHROOT", "SYS_PTRACE", "SYS_PACCT", "SYS_ADMIN", "SYS_BOOT", "SYS_NICE",
+    "SYS_RESOURCE", "SYS_TIME", "SYS_TTY_CONFIG", "MKNOD", "LEASE", "AUDIT_WRITE", "AUDIT_CONTROL", "SETFCAP",
+    "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
+    "CHECKPOINT_RESTORE",
+)  # fmt: skip
+"""In the order of their numbers (capabilities(7))."""
+EVERY = "ALL"
+"""The word for every capability."""
+
+
+def _path(value: str) -> str:
+    parts = value.split("/")
+    plain = "/" + "/".join(part for part in parts if part not in {"", ".", ".."})
+    if not value.startswith("/"):
+        raise ValueError(f"should be an absolute path, not {value!r}; the nearest one is {plain!r}")
+    if {".", ".."} & {*parts}:
+        raise ValueError(f"holds '.' or '..': {value!r}; the nearest plain one is {plain!r}")
+    if not _PATH.fullmatch(value):
+        raise ValueError(f"names {value!r}, which is no plain path: letters, digits and ._+~@- between single slashes")
+    return value
+
+
+def _one_of(kind: str, known: Sequence[str], value: str) -> str:
+    if value not in known:
+        raise ValueError(f"names no {kind}: {value!r}; the nearest known one is {nearest(value, known)!r}")
+    return value
+
+
+def _family(value: str) -> str:
+    return _one_of("family of sockets", tuple(FAMILIES), value)
+
+
+def _capability(value: str) -> str:
+    return _one_of("capability", (*CAPABILITIES, EVERY), value)
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise ValueError(f"names no variable: {value!r}")
+    return value
+
+
+def _host(value: str) -> str:
+    if not _HOST.fullmatch(value) or ".." in value:
+        raise ValueError(f"names no host: {value!r}; a name such as pypi.org, or pypi.org:443")
+    return value
+
+
+def _once(values: tuple[str, ...]) -> tuple[str, ...]:
+    twice = sorted({value for value in values if values.count(value) > 1})
+    if twice:
+        raise ValueError(f"holds {twice[0]!r} twice")
+    return values
+
+
+def _unlimited(value: object) -> object:
+    return None if value == UNLIMITED else value
+
+
+PlacePath = Annotated[str, AfterValidator(_path)]
+"""A path in the place: absolute, and written in the one way there is."""
+Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_once)]
+"""Paths, each once."""
+Calls = Annotated[tuple[Annotated[str, AfterValidator(spelt)], ...], Field(strict=False), AfterValidator(_once)]
+"""System calls, and ``@groups`` of them."""
+Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], Field(strict=False), AfterValidator(_once)]
+"""Families of sockets."""
+Capabilities = Annotated[
+    tuple[Annotated[str, AfterValidator(_capability)], ...], Field(strict=False), AfterValidator(_once)
+]
+"""Capabilities, without their ``CAP_``, or ``ALL``."""
+Variable = Annotated[str, AfterValidator(_variable)]
+"""The name of an environment variable."""
+Variables = Annotated[tuple[Variable, ...], Field(strict=False), AfterValidator(_once)]
+"""Names of environment variables."""
+Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False), AfterValidator(_once)]
+"""Hosts, each with a port or without."""
+MaybeSize = Annotated[Size | None, BeforeValidator(_unlimited)]
+"""Bytes, or ``"unlimited"``."""
+MaybeCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_unlimited)]
+"""A whole number, or ``"unlimited"``."""
+MaybeAmount = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_unlimited)]
+"""A positive number, or ``"unlimited"``."""

@@ -1,0 +1,79 @@
+"""Terminals in sandboxes under a policy: the launcher confines the guest, and everything that it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hermes_exec
+from hermes_exec import registry
+from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
+from hermes_exec_backends.bubblewrap import BubblewrapBackend
+from hermes_exec_backends.profiles import BubblewrapProfile
+from tests.rigs.boxes import Box
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.conftest import Require
+
+
+@pytest.fixture
+def under(require: Require, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """``under(POLICY, COMMAND)``: what the command prints."""
+    require("bwrap", "makes the sandbox")
+    monkeypatch.setattr(registry, "POLICIES", "tests.rigs.sandboxes:named")
+
+    def run(policy: str, command: str, carrier: Any = None) -> str:
+        backend = BubblewrapBackend(BubblewrapProfile(policy=policy))
+
+        async def once() -> str:
+            async with asyncio.timeout(50), hermes_exec.open(backend, carrier=carrier, audit=False) as terminal:
+                result = await terminal.run(command)
+                return result.stdout_text + result.stderr_text
+
+        return asyncio.run(once())
+
+    return run
+
+
+@pytest.mark.parametrize("carrier", ["guest", "plain"])
+def test_commands_of_a_terminal_are_under_its_policy(under: Callable[..., str], carrier: str) -> None:
+    command = "(: >/open/x) 2>/dev/null || echo refused; echo x >/tmp/x && cat /tmp/x"
+    assert under("landlocked", command, carrier) == "refused\nx\n"
+    assert under("bounded", command, carrier) == "x\n"
+
+
+@pytest.mark.parametrize("carrier", ["guest", "plain"])
+def test_its_bounds_and_its_covers_hold(under: Callable[..., str], carrier: str) -> None:
+    assert under("bounded", "ulimit -n; cat /proc/version 2>/dev/null | wc -c; pwd", carrier) == "77\n0\n/tmp\n"
+
+
+def test_a_guest_is_not_started_twice(under: Callable[..., str]) -> None:
+    """The launcher and the guest are one process, for an interpreter takes long to start."""
+    assert under("landlocked", "cat /proc/[0-9]*/comm | grep -c python") == "2\n"  # the guest and its keeper
+
+
+def test_a_policy_that_cannot_be_enforced_opens_nothing(under: Callable[..., str]) -> None:
+    with pytest.raises(PlaceUnavailable, match="cannot be confined: landlock: version 99 of it is needed"):
+        under("impossible", "echo ran", "guest")
+
+
+def test_an_unknown_policy_is_an_error(under: Callable[..., str]) -> None:
+    with pytest.raises(ConfigError, match="no policy 'none'"):
+        under("none", "true")
+
+
+def test_a_policy_is_for_this_machine(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+    backend = BubblewrapBackend(BubblewrapProfile(policy="landlocked"), Box("elsewhere"))
+    with pytest.raises(Unsupported, match="box:elsewhere"):
+        asyncio.run(backend.open())
+
+
+@pytest.mark.parametrize("other", [{"root": "/x"}, {"network": "host"}, {"space": 1}, {"user": 1}])
+def test_beside_a_policy_nothing_else_decides(other: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="means nothing beside it"):
+        BubblewrapProfile(policy="landlocked", **other)

@@ -1,0 +1,116 @@
+"""From a policy to the launch specification of a local sandbox."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hermes_exec import registry
+from hermes_exec.errors import ConfigError, Unsupported, UsageError
+from hermes_exec_policies.confine import confined
+from hermes_exec_policies.host import Groups, Host, this_host
+from hermes_exec_policies.load import load
+from hermes_exec_policies.render import bpf
+from hermes_exec_policies.render.filter import filter_of
+
+SKILL = "skill-validate"
+
+
+@pytest.fixture
+def host() -> Host:
+    """This machine, with everything that a policy asks for."""
+    return replace(
+        this_host(), uid=0, landlock_abi=7, seccomp=True, user_namespaces="", versions={"bwrap": "0.11.0"},
+        groups=Groups(memory="cgroup v2", processes="cgroup v2"),
+    )  # fmt: skip
+
+
+def test_the_specification_holds_the_filter_that_ships(host: Host) -> None:
+    wanted = filter_of(load(SKILL))
+    assert wanted is not None
+    assert confined(load(SKILL), host)[0].seccomp == bpf.program(wanted)
+
+
+def test_nothing_of_the_machine_is_seen_but_what_the_policy_lists(host: Host) -> None:
+    made, _ = confined(load(SKILL), host)
+    seen = {bind.target for bind in made.binds} | {path for path, _ in made.links}
+    assert seen <= {*load(SKILL).files.run, *load(SKILL).files.read}
+    assert not any(bind.writable for bind in made.binds)
+
+
+def test_each_sandbox_of_a_skill_has_a_user_of_its_own(host: Host) -> None:
+    users = {confined(load(SKILL), host)[0].uid for _ in range(8)}
+    assert all(user is not None and 60000 <= user < 65000 for user in users)
+    assert len(users) > 1
+
+
+def test_an_ordinary_user_stays_who_it_is(host: Host) -> None:
+    assert confined(load(SKILL), replace(host, uid=1000))[0].uid is None
+
+
+def test_only_variables_of_the_policy_are_given(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("TERM", "dumb")
+    assert dict(confined(load(SKILL), host)[0].env) == load(SKILL).environment.set
+    assert dict(confined(load("workspace"), host)[0].env)["TERM"] == "dumb"
+    assert "AWS_SECRET_ACCESS_KEY" not in dict(confined(load("workspace"), host)[0].env)
+
+
+def test_a_folder_that_is_given_takes_the_place_of_the_one_in_memory(host: Host, tmp_path: Path) -> None:
+    made, _ = confined(load(SKILL), host, writable={str(tmp_path): "/app/data"})
+    (bind,) = (bind for bind in made.binds if bind.target == "/app/data")
+    assert (bind.source, bind.writable, bind.executable) == (str(tmp_path), True, False)
+    assert "/app/data" not in {folder.target for folder in made.tmpfs}
+
+
+@pytest.mark.parametrize("target", ["/etc", "/app", "/app/database", "/usr/lib/x"])
+def test_a_folder_is_never_writable_where_the_policy_does_not_say_so(host: Host, target: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"does not let a folder be seen as {target}"):
+        confined(load(SKILL), host, writable={str(tmp_path): target})
+
+
+def test_a_skill_is_seen_read_only_below_its_folder(host: Host, tmp_path: Path) -> None:
+    made, _ = confined(load(SKILL), host, readonly={str(tmp_path): "/app/skills/mine"})
+    (bind,) = (bind for bind in made.binds if bind.target == "/app/skills/mine")
+    assert not bind.writable
+    assert made.landlock is not None
+    assert "/app/skills" in {rule.path for rule in made.landlock.paths}
+
+
+def test_landlock_has_no_rule_for_what_is_not_there(host: Host) -> None:
+    made, _ = confined(load(SKILL), host)
+    assert made.landlock is not None
+    assert "/app/skills" not in {rule.path for rule in made.landlock.paths}
+
+
+def test_what_a_required_rule_rests_on_may_not_be_lacking(host: Host) -> None:
+    assert confined(load(SKILL), host)[0].required == {"seccomp", "landlock", "rlimits"}
+    assert confined(load("hpc"), host)[0].required == {"seccomp", "rlimits"}
+
+
+def test_without_control_groups_memory_is_a_limit_of_each_process(host: Host) -> None:
+    bare = confined(load(SKILL), replace(host, groups=Groups()))[0]
+    assert {name: soft for name, soft, _ in bare.rlimits}["as"] == 512 << 20
+    assert "as" not in {name for name, _, _ in confined(load(SKILL), host)[0].rlimits}
+
+
+def test_a_machine_that_cannot_enforce_a_required_rule_gets_no_specification(host: Host) -> None:
+    with pytest.raises(Unsupported, match="lsm"):
+        confined(load(SKILL), replace(host, landlock_abi=0, apparmor=False, profiles=()))
+
+
+def test_a_backend_asks_for_a_policy_by_its_name() -> None:
+    with pytest.raises(ConfigError, match="no policy is called 'skil-run'"):
+        registry.confinement_of("skil-run")
+
+
+def test_open_gives_every_variable_and_namespaces_nothing_but_users(host: Host) -> None:
+    made, limits = confined(load("open"), host)
+    assert dict(made.env) == dict(os.environ)
+    assert made.namespaces == {"user"}
+    assert made.landlock is None
+    assert made.seccomp == b""
+    assert limits.wall_s is None

@@ -1,0 +1,133 @@
+"""What holds a rule on which machine, and what is refused where nothing does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec_policies.enforcers import PLACES
+from hermes_exec_policies.explain import Verdict, applies, explain, refuse_unless_enforceable, sentences
+from hermes_exec_policies.host import Groups, Host, landlock_abi, this_host
+from hermes_exec_policies.load import load, shipped
+from hermes_exec_policies.names import RULES
+
+MODERN = Host(
+    kernel="6.12.0",
+    machine="x86_64",
+    boot_id="0",
+    uid=0,
+    lsm=("landlock", "apparmor"),
+    landlock_abi=6,
+    apparmor=True,
+    profiles=("hermes-exec-skill-validate",),
+    seccomp=True,
+    user_namespaces="",
+    groups=Groups(memory="cgroup v2", processes="cgroup v2", cpus="cgroup v2"),
+    versions={"bwrap": "0.11.0", "docker engine": "28.0", "apptainer": "1.4.5"},
+    sysctls={},
+)
+OLD = replace(MODERN, lsm=(), landlock_abi=0, apparmor=False, profiles=(), groups=Groups(), uid=1000)
+
+
+def of(rule: str, host: Host, place: str = "bubblewrap", policy: str = "skill-validate") -> Verdict:
+    (found,) = (verdict for verdict in explain(load(policy), place, host) if verdict.rule == rule)
+    return found
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", shipped())
+def test_every_rule_that_a_policy_has_gets_a_verdict_in_the_order_of_the_list(name: str, place: str) -> None:
+    rules = [verdict.rule for verdict in explain(load(name), place, MODERN)]
+    assert rules == [rule for rule in RULES if applies(load(name), rule)]
+
+
+def test_open_has_no_rule_at_all() -> None:
+    assert sentences(load("open")) == {}
+
+
+def test_a_modern_machine_holds_every_required_rule_of_a_skill() -> None:
+    verdicts = explain(load("skill-validate"), "bubblewrap", MODERN)
+    assert [verdict.rule for verdict in verdicts if not verdict.held_by] == ["limits.cpus"]
+    assert refuse_unless_enforceable(load("skill-validate"), "bubblewrap", MODERN)
+
+
+def test_a_required_rule_that_nothing_holds_refuses_and_tells_what_mends_it() -> None:
+    with pytest.raises(
+        Unsupported, match=r"cannot be enforced here: lsm \(Landlock: the kernel runs without it"
+    ) as error:
+        refuse_unless_enforceable(load("skill-validate"), "bubblewrap", OLD)
+    assert "lsm=landlock" in error.value.remedy
+
+
+def test_a_best_effort_rule_that_nothing_holds_refuses_nothing() -> None:
+    policy = load("skill-validate", {"best_effort": ["lsm", "user.unique", "limits.cpus", "limits.pending_signals"]})
+    verdicts = refuse_unless_enforceable(policy, "bubblewrap", OLD)
+    assert [verdict.rule for verdict in verdicts if not verdict.held_by] == ["user.unique", "lsm", "limits.cpus"]
+
+
+@pytest.mark.parametrize(
+    ("groups", "by"),
+    [
+        (Groups(memory="cgroup v2"), "cgroup v2"),
+        (Groups(memory="cgroup v1"), "cgroup v1"),
+        (Groups(), "the address space of each process"),
+    ],
+)
+def test_a_limit_is_held_by_the_best_that_there_is(groups: Groups, by: str) -> None:
+    assert of("limits.memory", replace(MODERN, groups=groups)).held_by == (by,)
+
+
+def test_without_groups_processes_are_watched_from_outside() -> None:
+    assert of("limits.processes", replace(MODERN, groups=Groups())).held_by == ("a watchdog outside, a moment later",)
+
+
+def test_apparmor_counts_only_where_its_profile_is_loaded() -> None:
+    assert "AppArmor (profile hermes-exec-skill-validate)" in of("lsm", MODERN).held_by
+    assert of("lsm", replace(MODERN, profiles=("docker-default",), landlock_abi=0)).held_by == ()
+
+
+def test_an_old_landlock_does_not_count_for_what_it_cannot_hold() -> None:
+    assert not any("Landlock" in each for each in of("network.isolated", replace(MODERN, landlock_abi=3)).held_by)
+    assert any("Landlock" in each for each in of("files.write", replace(MODERN, landlock_abi=3)).held_by)
+
+
+def test_where_user_namespaces_are_forbidden_an_ordinary_user_is_told_what_allows_them() -> None:
+    host = replace(OLD, user_namespaces="forbidden", sysctls={"kernel.unprivileged_userns_clone": "0"})
+    verdict = of("processes.hidden", host)
+    assert verdict.held_by == ()
+    assert "sysctl -w kernel.unprivileged_userns_clone=1" in {means.remedy for means in verdict.lacking}
+
+
+def test_without_bubblewrap_nothing_holds_there() -> None:
+    verdicts = explain(load("skill-validate"), "bubblewrap", replace(MODERN, versions={}))
+    assert not any(verdict.held_by for verdict in verdicts)
+    assert {means.remedy for verdict in verdicts for means in verdict.lacking} == {"apt-get install bubblewrap"}
+
+
+@pytest.mark.parametrize("place", ["modal", "daytona"])
+def test_what_only_a_vendor_enforces_is_declared_never_enforced(place: str) -> None:
+    verdict = of("network.isolated", MODERN, place)
+    assert verdict.status == "declared"
+    assert not any(each.status == "enforced" for each in explain(load("skill-validate"), place, MODERN))
+
+
+def test_hosts_by_name_are_refused_where_no_proxy_enforces_them() -> None:
+    policy = load("skill-run", {"network": {"access": "hosts", "hosts": ["pypi.org"]}})
+    for place in PLACES:
+        with pytest.raises(Unsupported, match=r"network\.hosts"):
+            refuse_unless_enforceable(policy, place, MODERN)
+
+
+def test_an_unknown_kind_of_place_is_named_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="the nearest such place is 'bubblewrap'"):
+        explain(load("open"), "bubblewarp", MODERN)
+
+
+def test_the_facts_of_this_machine_are_those_of_this_machine() -> None:
+    host = this_host()
+    assert host.landlock_abi == landlock_abi()
+    assert host.boot_id
+    assert host.kernel
+    assert host.facts()["groups"].keys() == {"memory", "processes", "cpus"}

@@ -1,0 +1,166 @@
+"""The judge of attempts: what is proven, what is broken, and what is nothing at all."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hermes_exec_policies.canaries import program
+from hermes_exec_policies.canaries.expected import CANARIES, CONTROLS, EACCES, EROFS, Canary, canaries_of
+from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
+from hermes_exec_policies.explain import applies
+from hermes_exec_policies.load import load, shipped
+from hermes_exec_policies.names import RULES
+from hermes_exec_policies.render.filter import EPERM
+
+BY_NAME = {canary.name: canary for canary in CANARIES}
+WRITE, SEEN, X32 = BY_NAME["files-etc"], BY_NAME["processes-see"], BY_NAME["kernel-x32"]
+NONCE = "n0nce"
+
+
+def report(*outcomes: dict[str, object], started: str = NONCE, ended: str | None = NONCE) -> bytes:
+    """What a suite writes in which all controls worked."""
+    controls: list[dict[str, object]] = [{"name": name, "outcome": "worked", "detail": ""} for name in CONTROLS]
+    lines: list[dict[str, object]] = [{"started": started}, *controls, *outcomes]
+    return b"".join(json.dumps(line).encode() + b"\n" for line in (*lines, *([{"ended": ended}] if ended else [])))
+
+
+def outcome(canary: Canary, **how: object) -> dict[str, object]:
+    return {"name": canary.name, **how}
+
+
+def verdict(proof: Proof) -> str:
+    return proof.verdict.value
+
+
+@pytest.mark.parametrize("number", [EACCES, EROFS, EPERM])
+def test_every_number_that_is_a_denial_holds(number: int) -> None:
+    assert verdict(judge(report(outcome(WRITE, outcome="errno", errno=number)), [WRITE], NONCE)) == "held"
+
+
+def test_an_act_that_worked_breaks_its_rule_by_name() -> None:
+    proof = judge(report(outcome(WRITE, outcome="worked", detail="/etc/x")), [WRITE], NONCE)
+    assert verdict(proof) == "broken"
+    assert proof.broken_rules == ("files.write",)
+
+
+def test_a_failure_of_another_kind_is_no_denial() -> None:
+    assert verdict(judge(report(outcome(WRITE, outcome="errno", errno=28)), [WRITE], NONCE)) == "broken"
+
+
+def test_an_error_number_says_whether_the_filter_was_there() -> None:
+    ptrace = BY_NAME["kernel-ptrace"]
+    assert verdict(judge(report(outcome(ptrace, outcome="errno", errno=1)), [ptrace], NONCE)) == "held"
+    assert verdict(judge(report(outcome(ptrace, outcome="errno", errno=3)), [ptrace], NONCE)) == "broken"
+
+
+def test_what_is_not_there_holds_where_there_is_nothing_to_be_had() -> None:
+    assert verdict(judge(report(outcome(SEEN, outcome="absent", detail="")), [SEEN], NONCE)) == "held"
+    assert verdict(judge(report(outcome(WRITE, outcome="absent", detail="")), [WRITE], NONCE)) == "broken"
+
+
+def test_the_signal_of_a_filter_holds_and_another_one_does_not() -> None:
+    assert verdict(judge(report(outcome(X32, outcome="signal", signal=31)), [X32], NONCE)) == "held"
+    assert verdict(judge(report(outcome(X32, outcome="signal", signal=11)), [X32], NONCE)) == "broken"
+
+
+@pytest.mark.parametrize("how", [{"outcome": "hung"}, {"outcome": "error", "detail": "x"}, {"outcome": "passed"}, {}])
+def test_an_attempt_that_did_not_end_as_an_attempt_proves_nothing(how: dict[str, object]) -> None:
+    assert verdict(judge(report(outcome(WRITE, **how)), [WRITE], NONCE)) == "invalid"
+
+
+def test_an_attempt_that_is_not_reported_proves_nothing() -> None:
+    assert verdict(judge(report(), [WRITE], NONCE)) == "invalid"
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_control_that_did_not_work_makes_the_proof_invalid(control: str) -> None:
+    told = report(outcome(WRITE, outcome="errno", errno=13)).replace(
+        json.dumps({"name": control, "outcome": "worked", "detail": ""}).encode(),
+        json.dumps({"name": control, "outcome": "errno", "errno": 13}).encode(),
+    )
+    proof = judge(told, [WRITE], NONCE)
+    assert verdict(proof) == "invalid"
+    assert control in proof.invalid
+
+
+def test_a_suite_that_never_started_proves_nothing() -> None:
+    assert judge(b"", [WRITE], NONCE).invalid == "the suite did not start"
+    assert verdict(judge(b"", [WRITE], NONCE)) == "invalid"
+
+
+def test_a_suite_that_broke_off_is_told_with_where() -> None:
+    told = report({"begins": "files-etc"}, ended=None)
+    assert judge(told, [WRITE], NONCE).invalid == "the suite broke off, in files-etc"
+
+
+def test_a_report_of_another_run_proves_nothing() -> None:
+    told = report(outcome(WRITE, outcome="errno", errno=13), started="other", ended="other")
+    assert verdict(judge(told, [WRITE], NONCE)) == "invalid"
+
+
+@pytest.mark.parametrize("junk", [b"Traceback\n", b"[1]\n", b"{\n", b"x" * 5000 + b"\n"])
+def test_a_line_that_is_no_report_makes_it_invalid(junk: bytes) -> None:
+    told = junk + report(outcome(WRITE, outcome="errno", errno=13))
+    assert verdict(judge(told, [WRITE], NONCE)) == "invalid"
+
+
+def test_a_proof_of_nothing_is_no_proof() -> None:
+    assert Proof(()).verdict is Verdict.INVALID
+
+
+def test_only_what_a_layer_alone_stops_shows_that_layer() -> None:
+    mounts = BY_NAME["files-usr"]
+    assert judge(report(outcome(mounts, outcome="errno", errno=EROFS)), [mounts], NONCE).layers == ("mounts",)
+    assert judge(report(outcome(mounts, outcome="errno", errno=EACCES)), [mounts], NONCE).layers == ()
+
+
+# The attempts themselves
+
+
+def test_there_is_an_attempt_in_the_suite_for_each_that_is_expected() -> None:
+    assert len(CANARIES) >= 60
+    assert len(BY_NAME) == len(CANARIES)
+    text = program.text()
+    assert not [name for name in (*BY_NAME, *CONTROLS) if f'"{name}"' not in text]
+
+
+@pytest.mark.parametrize("name", ["skill-validate", "skill-run"])
+def test_every_rule_of_a_skill_but_three_has_an_attempt(name: str) -> None:
+    # A unique user and what ends with the sandbox are looked at from outside; processors and signals only slow down.
+    seen_otherwise = {
+        "user.unique", "processes.end_together", "limits.cpus", "limits.pending_signals", "limits.message_queues",
+    }  # fmt: skip
+    policy = load(name)
+    attempted = {canary.rule for canary in canaries_of(policy)}
+    assert {rule for rule in RULES if applies(policy, rule)} - attempted == seen_otherwise
+
+
+def test_open_forbids_nothing() -> None:
+    assert canaries_of(load("open")) == ()
+
+
+def test_a_call_that_a_policy_allows_is_no_attempt_to_break_it() -> None:
+    named = {canary.name for canary in canaries_of(load("workspace"))}
+    assert "kernel-memfd" not in named
+    assert "network-tcp" not in named
+    assert "kernel-keyctl" in named
+
+
+def test_every_layer_has_an_attempt_that_only_it_stops() -> None:
+    assert {canary.layer for canary in canaries_of(load("skill-validate"))} - {""} == {
+        "mounts", "noexec mounts", "security module", "seccomp", "network namespace", "process namespace",
+        "IPC namespace", "user", "capabilities", "no_new_privs", "environment", "limits of a process",
+        "folders in memory",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_no_attempt_is_of_a_rule_that_there_is_not(name: str) -> None:
+    assert {canary.rule for canary in canaries_of(load(name))} <= RULES.keys()
+
+
+def test_the_suite_is_one_text_that_any_argument_list_takes() -> None:
+    assert len(program.text().encode()) < 100_000  # the kernel takes 128 KiB in one word
+    compile(program.text(), "suite", "exec")

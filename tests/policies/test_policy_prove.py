@@ -1,0 +1,154 @@
+"""Proofs made here: what holds, what is noticed when a layer is missing, and what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.errors import Unsupported
+from hermes_exec_backends.confined import Confinement, Tmpfs
+from hermes_exec_policies.canaries import prove as proving
+from hermes_exec_policies.canaries.evidence import Evidence
+from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
+from hermes_exec_policies.confine import confined
+from hermes_exec_policies.host import this_host
+from hermes_exec_policies.load import load, overridden
+from tests.conftest import require_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hermes_exec_policies.model import Policy
+
+SKILL = "skill-validate"
+QUICK = {"limits": dict.fromkeys(("time", "output", "memory", "processes"), "unlimited")}
+"""Without the limits that need a twin each, for what is not about them."""
+
+
+@pytest.fixture(autouse=True)
+def machine() -> None:
+    require_part("bwrap", "it makes the sandboxes")
+    require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
+
+
+@functools.cache
+def quick() -> Policy:
+    return overridden(load(SKILL), QUICK)
+
+
+def shown(policy: Policy, specification: Confinement) -> Proof:
+    return asyncio.run(proving.attempts(policy, specification, this_host()))
+
+
+def specified(policy: Policy) -> Confinement:
+    return confined(policy, this_host())[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", ["skill-validate", "skill-run", "workspace", "hpc"])
+def test_a_shipped_policy_is_proven_here(name: str) -> None:
+    proof = shown(load(name), specified(load(name)))
+    assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []
+    assert proof.verdict is Verdict.HELD, proof.invalid
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_proof_shows_every_layer_by_what_it_alone_stops() -> None:
+    assert set(shown(quick(), specified(quick())).layers) == {
+        "mounts", "noexec mounts", "security module", "seccomp", "network namespace", "process namespace",
+        "IPC namespace", "user", "capabilities", "no_new_privs", "environment", "limits of a process",
+        "folders in memory",
+    }  # fmt: skip
+
+
+def _runnable(made: Confinement) -> Confinement:
+    folders = [Tmpfs(target=each.target, size=each.size, inodes=each.inodes, executable=True) for each in made.tmpfs]
+    return replace(made, tmpfs=tuple(folders))
+
+
+def _larger(made: Confinement) -> Confinement:
+    return replace(made, tmpfs=tuple(replace(each, size=1 << 30, inodes=1 << 20) for each in made.tmpfs))
+
+
+ABLATIONS: dict[str, tuple[Callable[[Confinement], Confinement], str]] = {
+    "seccomp": (lambda made: replace(made, seccomp=b""), "syscalls.filtered"),
+    "landlock": (lambda made: replace(made, landlock=None), "lsm"),
+    "noexec": (_runnable, "files.run"),
+    "limits of processes": (lambda made: replace(made, rlimits=()), "limits.open_files"),
+    "sizes of folders": (_larger, "limits.disk"),
+    "masks": (lambda made: replace(made, masked=()), "files.masked"),
+    "network": (lambda made: replace(made, namespaces=made.namespaces - {"net"}), "network.isolated"),
+    "ipc": (lambda made: replace(made, namespaces=made.namespaces - {"ipc"}), "processes.ipc"),
+    "environment": (lambda made: replace(made, env=(*made.env, ("AWS_SECRET", "x"))), "environment.cleared"),
+    "user": (lambda made: replace(made, uid=0, gid=0), "user.ordinary"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("layer", ABLATIONS)
+def test_the_loss_of_a_layer_is_noticed(layer: str) -> None:
+    lose, rule = ABLATIONS[layer]
+    if layer == "user":
+        require_part("root", "only root can be root in a sandbox", usable=os.geteuid() == 0)
+    proof = shown(quick(), lose(specified(quick())))
+    assert proof.verdict is Verdict.BROKEN
+    assert rule in proof.broken_rules
+
+
+def test_a_rule_that_does_not_hold_refuses_the_sandbox_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = Evidence(
+        "mine", "0", "bubblewrap", "0", {}, Proof((Judged("a", "lsm", "", Verdict.BROKEN, "worked"),)), 0.0
+    )
+    assert not evidence.holds
+    assert "these rules do not hold: lsm" in str(evidence.refusal())
+
+
+def test_no_attempts_are_made_in_a_place_that_is_not_known_to_them() -> None:
+    with pytest.raises(Unsupported, match="modal: no attempts can be made there"):
+        asyncio.run(proving.evidence_of("modal", quick()))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_proof_that_held_is_remembered_and_one_of_another_specification_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    first = asyncio.run(proving.prove(quick()))
+    again = asyncio.run(proving.prove(quick()))
+    assert (first.remembered, again.remembered) == (False, True)
+    assert again.proof == first.proof
+    other = overridden(quick(), {"limits": {"open_files": 128}})
+    assert asyncio.run(proving.prove(other)).remembered is False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_a_record_that_was_tampered_with_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    asyncio.run(proving.prove(quick()))
+    (record,) = (tmp_path / "hermes_exec" / "proofs").iterdir()
+    record.write_text(record.read_text().replace('"held"', '"passed"'))
+    assert asyncio.run(proving.prove(quick())).remembered is False
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_the_command_prints_each_attempt_and_what_it_proves(tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", "-m", "hermes_exec", "policy", "prove", "bubblewrap", "--policy", "hpc"]
+    env = os.environ | {"XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run(argv, check=False, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "kernel-keyctl" in done.stdout
+    assert "attempts held" in done.stdout.splitlines()[-1]

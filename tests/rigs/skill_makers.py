@@ -1,0 +1,83 @@
+"""Small skills, and reports as the gate gives them, for tests of what comes after the gate."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_agent.skills.home import Home
+from hermes_exec_agent.skills.record import Author, Version
+from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_policies.gate.interpreter import interpreter
+from hermes_exec_policies.gate.tree import Tree, copy_tree
+from hermes_exec_policies.gate.verdict import Evidence, Level, Report
+from hermes_exec_policies.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PERSON = Author(kind="person", name="somebody")
+FILES = {
+    "SKILL.md": "---\nname: add-numbers\ndescription: Adds two numbers.\n---\nAdds two numbers.\n",
+    "scripts/main.py": 'def run(a: int, b: int) -> int:\n    """Add two numbers."""\n    return a + b\n',
+    "tests/test_main.py": "import main\n\n\ndef test_adds():\n    assert main.run(1, 2) == 3\n",
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    "required": ["a", "b"],
+    "additionalProperties": False,
+}
+
+
+def home_in(folder: Path) -> Home:
+    """A registry's folders below a folder of a test's."""
+    return Home(folder / "registry", folder / "keys")
+
+
+def tree_in(folder: Path, files: Mapping[str, str] | None = None) -> Tree:
+    """A copy of a small skill; ``files`` are by their paths, and replace or add some."""
+    source = folder / "source"
+    for path, text in {**FILES, **(files or {})}.items():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        (source / path).write_text(text)
+    return copy_tree(source, folder / "copy")
+
+
+def report_of(tree: Tree, name: str = "add-numbers", **fields: Any) -> Report:
+    """What the gate says of a skill that passed."""
+    evidence = Evidence(
+        level=Level.PERSON,
+        cases=2,
+        tests=1,
+        mutants=3,
+        killed=3,
+        specification="5" * 64,
+        interpreter=interpreter("/usr/bin/python3"),
+    )
+    policy = load("skill-run")
+    known: dict[str, Any] = {
+        "findings": (),
+        "name": name,
+        "module": name.replace("-", "_"),
+        "summary": "Adds two numbers.",
+        "digest": tree.digest,
+        "entry": "scripts/main.py",
+        "function": "run",
+        "schema": SCHEMA,
+        "policy": policy.name,
+        "policy_digest": policy.digest,
+        "evidence": evidence,
+    }
+    return Report(**{**known, **fields})
+
+
+def registered(
+    home: Home, folder: Path, name: str = "add-numbers", author: Author = PERSON, files: Mapping[str, str] | None = None
+) -> Version:
+    """A version of a small skill, registered as if it had passed the gate."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tree = tree_in(folder, files)
+    report = report_of(tree, name)
+    return Registry(home).register(tree, report, load("skill-run"), author=author, kernel=platform.release())

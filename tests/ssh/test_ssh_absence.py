@@ -1,0 +1,126 @@
+"""Connections that end while nobody is there: a person who would have to log in, a client that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hermes_exec
+from hermes_exec.testing.place import until
+from hermes_exec_backends.ssh import SshBackend, login
+from tests.rigs.sshd import Sshd, User
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_PAM = "auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n"
+_WORD = "not a real passw0rd"
+_CLIENT = """
+import asyncio, json, sys
+import hermes_exec
+from hermes_exec_backends.ssh import SshBackend
+from hermes_exec_backends.profiles.ssh import SshProfile
+
+async def main(profile):
+    async with hermes_exec.open(SshBackend(profile), audit=False) as terminal:
+        await terminal.run("kept=here")
+        job = await terminal.start("until [ -e go ]; do sleep 0.1; done; echo once >> ran; echo worked")
+        running = asyncio.ensure_future(terminal.run("until [ -e go ]; do sleep 0.1; done; echo $kept"))
+        await terminal.run(["true"])
+        print("started", flush=True)
+        print((await running).stdout_text, end="", flush=True)
+        result = await job.wait()
+        print(result.exit_code, (await terminal.run(["cat", "ran"])).stdout_text, end="", flush=True)
+
+asyncio.run(main(SshProfile.model_validate(json.loads(sys.argv[1]))))
+"""
+
+
+class Person(io.StringIO):
+    """Somebody at the terminal, or not."""
+
+    there = True
+
+    def isatty(self) -> bool:
+        return self.there
+
+
+@pytest.fixture
+def asking() -> Generator[Sshd]:
+    """A server that asks a question after the key."""
+    settings = "KbdInteractiveAuthentication yes\nAuthenticationMethods publickey,keyboard-interactive"
+    with Sshd(User("worker", password=_WORD), settings=settings, pam=_PAM) as sshd:
+        yield sshd
+
+
+def _answer(prompt: str, *, shown: bool) -> str:
+    assert prompt
+    assert not shown
+    return _WORD
+
+
+async def test_where_only_a_person_can_log_in_again_it_waits_for_one_and_never_tries(
+    asking: Sshd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    person = Person()
+    monkeypatch.setattr(sys, "stdin", person)
+    monkeypatch.setattr(login, "ask", _answer)
+    async with hermes_exec.open(SshBackend(asking.profile()), audit=False) as terminal:
+        await terminal.run("kept=here")
+        person.there = False
+        await asyncio.to_thread(asking.stop)
+        await asyncio.to_thread(asking.start)
+        with caplog.at_level(logging.WARNING, "hermes_exec.ssh"):
+            running = asyncio.ensure_future(terminal.run("echo $kept"))
+            await until(lambda: _told(caplog))
+        tried = asking.log().count("Postponed keyboard-interactive")
+        await asyncio.sleep(2.5)  # some times as long as the pauses between the first tries
+        assert asking.log().count("Postponed keyboard-interactive") == tried
+        assert not running.done()
+        person.there = True
+        async with hermes_exec.open(SshBackend(asking.profile()), audit=False):
+            assert (await running).stdout == b"here\n"
+
+
+async def _told(caplog: pytest.LogCaptureFixture) -> bool:
+    return any("waiting until somebody opens" in message for message in caplog.messages)
+
+
+async def test_a_client_that_stood_still_finds_its_command_and_its_job_again() -> None:
+    with Sshd(settings="ClientAliveInterval 1\nClientAliveCountMax 1") as sshd:
+        profile = sshd.profile(keepalive_s=1.0).model_dump(exclude_unset=True)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _CLIENT, json.dumps(profile, default=str),
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            assert await process.stdout.readline() == b"started\n"
+            os.kill(process.pid, signal.SIGSTOP)
+            await until(lambda: _hung_up(sshd))
+            (sshd.home() / "go").touch()
+            await until(lambda: _has_run(sshd))
+            os.kill(process.pid, signal.SIGCONT)
+            assert await process.stdout.read() == b"here\n0 once\n"
+            assert sshd.log().count("Accepted publickey") == 2
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _hung_up(sshd: Sshd) -> bool:
+    return not sshd.talking()
+
+
+async def _has_run(sshd: Sshd) -> bool:
+    return (sshd.home() / "ran").exists()

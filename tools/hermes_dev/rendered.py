@@ -1,0 +1,35 @@
+"""Write what the shipped policies are rendered to, and their compiled filters, below ``policies/``."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+
+from hermes_dev.place import ROOT
+from hermes_exec_policies.load import load, shipped
+from hermes_exec_policies.render.bpf import compiled
+from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.rendering import all_of, program_file
+
+FOLDER = ROOT / "policies" / "hermes_exec_policies" / "rendered"
+
+
+def write() -> None:
+    """Replace every rendered file; programs of other machines than this one are kept while they fit a policy."""
+    policies = [load(name) for name in shipped()]
+    for policy in policies:
+        folder = FOLDER / policy.name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, text in all_of(policy).items():
+            (folder / name).write_text(text, encoding="utf-8")
+    programs = FOLDER / "bpf"
+    programs.mkdir(exist_ok=True)
+    fitting = {program_file(policy, "").rstrip(".") for policy in policies}
+    for file in programs.iterdir():
+        if file.name.partition(".")[0] not in fitting:
+            file.unlink()
+    for policy in policies:
+        wanted = filter_of(policy)
+        if wanted is not None:
+            (programs / program_file(policy, platform.machine())).write_bytes(compiled(wanted))

@@ -1,0 +1,3 @@
+from typing import Any
+
+def parse_frontmatter(content: str) -> tuple[dict[str, Any], str]: ...
