@@ -106,6 +106,7 @@ async def _files(terminal: Terminal, peer: Peer, size: int) -> list[Figure]:
 
 async def _idle(terminal: Terminal, server: Any, for_s: float) -> Figure:
     await terminal.run("true")
+    await asyncio.sleep(1.0)  # the word that its answer has come is sent after it
     server.call("forget_calls")
     await asyncio.sleep(for_s)
     asked = sum(server.call("calls").values()) * 60 / for_s
