@@ -86,6 +86,35 @@ def test_a_sandbox_that_runs_already_is_left_running(
     run(work())
 
 
+def test_a_name_that_somebody_elses_sandbox_has_is_refused(
+    run: Any, daytona: Daytona, opened: Opened, backend: Callable[..., DaytonaBackend]
+) -> None:
+    async def work() -> None:
+        async with opened(name="theirs"):
+            (sandbox,) = daytona.sandboxes.values()
+            ours, sandbox.labels = sandbox.labels, {"made": "by hand"}
+            with pytest.raises(PlaceUnavailable, match="was not created by us"):
+                await backend(name="theirs").open()
+            assert sandbox.state == "started"
+            sandbox.labels = ours
+
+    run(work())
+
+
+def test_a_named_sandbox_that_has_failed_is_replaced(
+    run: Any, daytona: Daytona, opened: Opened, backend: Callable[..., DaytonaBackend]
+) -> None:
+    async def work() -> None:
+        await backend(name="box").open()
+        (failed,) = daytona.sandboxes.values()
+        await daytona.also(failed.die())
+        async with opened(name="box") as terminal:
+            assert (await terminal.run("echo in")).stdout == b"in\n"
+            assert failed.id not in daytona.sandboxes
+
+    run(work())
+
+
 def test_a_crash_leaves_no_bill(run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend]) -> None:
     async def crash() -> None:
         terminal = await hermes_exec.open(backend(), audit=False, lease_s=200.0)

@@ -17,7 +17,7 @@ from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiv
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona.connection import Connection
-from hermes_exec_backends.daytona.creating import attach, create, delete
+from hermes_exec_backends.daytona.creating import again, attach, create, delete
 from hermes_exec_backends.daytona.failures import sdk_errors
 from hermes_exec_backends.daytona.options import NEVER, intervals
 from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Service, asked, described, gone, unconfigured
@@ -127,11 +127,10 @@ class DaytonaBackend(Backend):
         if profile.sandbox:
             self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
         else:
-            if profile.name:
-                with contextlib.suppress(PlaceGone):
-                    self._sandbox, _ = await attach(self._service, profile, profile.name)
-                    await self._mark("open")
-            if self._sandbox is None:
+            self._sandbox = await again(self._service, profile, profile.name) if profile.name else None
+            if self._sandbox is not None:
+                await self._mark("open")
+            else:
                 name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
                 self._sandbox = await create(self._service, profile, name, self.lease_s)
         self._name = str(self._sandbox.name)

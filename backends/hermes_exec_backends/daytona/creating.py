@@ -136,6 +136,28 @@ async def living(service: Service, profile: DaytonaProfile) -> int:
     return sum(str(each.state.value) not in _COUNTED for each in found)
 
 
+async def again(service: Service, profile: DaytonaProfile, name: str) -> Any:
+    """The sandbox of ours with that name, running; None when there is none, or it had failed and was deleted.
+
+    Raises:
+        PlaceUnavailable: it does not start, or is somebody else's.
+    """
+    try:
+        sandbox = await service.get(name)
+    except PlaceGone:
+        return None
+    if tags.LEASE not in sandbox.labels:
+        raise PlaceUnavailable(
+            f"daytona: the sandbox {name!r} was not created by us, and would be deleted in the end",
+            remedy=f"sandbox = {name!r} to work in it, or another name",
+        )
+    try:
+        return (await attach(service, profile, name))[0]
+    except PlaceGone:
+        await delete(sandbox)
+        return None
+
+
 async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[Any, bool]:
     """The sandbox of that id or name, running, and whether it was started for that.
 
