@@ -34,11 +34,12 @@ _ENVIRONMENT = {
     "USER": "sandbox",
 }
 _SETTINGS = (
-    "alternatives", "crypto-policies", "group", "hosts", "ld.so.cache", "nsswitch.conf", "passwd", "pki", "profile",
-    "profile.d", "protocols", "services", "ssl",
+    "alternatives", "crypto-policies", "group", "hosts", "ld.so.cache", "nsswitch.conf", "passwd", "pki",
+    "services", "ssl",
 )  # fmt: skip
 """What programs need of /etc; the rest of it, with its keys and passwords, is not there. It is short because every
 mount costs: bwrap reads the list of all mounts again for each, and forty of them doubled the start of a sandbox."""
+_OF_LOGINS = ("profile", "profile.d")
 _RESOLVERS = ("resolv.conf",)
 _IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # noqa: S108  new ones, of the sandbox alone
 
@@ -109,6 +110,7 @@ def _system(outside: Outside, profile: BubblewrapProfile) -> list[str]:
     words += ["--symlink", "../tmp", "/var/tmp"]  # noqa: S108  the sandbox's own
     for path, link in outside.system.items():
         words += ["--symlink", link, path] if link else ["--ro-bind", path, path]
-    for name in (*_SETTINGS, *(_RESOLVERS if profile.network == "host" else ())):
+    more = (*(_OF_LOGINS if profile.login else ()), *(_RESOLVERS if profile.network == "host" else ()))
+    for name in (*_SETTINGS, *more):
         words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     return words
