@@ -36,12 +36,16 @@ class Finding:
     """All of it, for a person."""
     path: str = ""
     line: int = 0
+    told: str = ""
+    """What a model is told instead, where all of it would give too much away."""
 
     @property
     def model(self) -> str:
         """What a model may see of it."""
         if self.kind is Kind.SECURITY:
             return _GENERIC
+        if self.told:
+            return self.told
         where = f"{self.path}:{self.line}: " if self.line else f"{self.path}: " if self.path else ""
         return where + self.operator
 
@@ -54,9 +58,9 @@ class Finding:
         return found | ({"path": self.path} if self.path else {}) | ({"line": self.line} if self.line else {})
 
 
-def functional(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
+def functional(code: str, operator: str, path: str = "", line: int = 0, told: str = "") -> Finding:
     """A finding that can be mended; its stage is the code's first word."""
-    return Finding(code.partition(".")[0], Kind.FUNCTIONAL, code, _bounded(operator), path, line)
+    return Finding(code.partition(".")[0], Kind.FUNCTIONAL, code, _bounded(operator), path, line, told)
 
 
 def security(code: str, operator: str, path: str = "", line: int = 0) -> Finding:

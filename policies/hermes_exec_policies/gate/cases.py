@@ -1,0 +1,108 @@
+"""Cases: what a skill is called with and what it must return, from whoever did not write it, or from its own tests."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import UsageError
+from hermes_exec_policies.gate.verdict import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MOST = 5
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call and its result."""
+
+    arguments: dict[str, Any] | list[Any]
+    result: Any
+    source: Level
+
+    @classmethod
+    def parse(cls, text: str, source: Level = Level.PERSON) -> Case:
+        """A case from ``{"arguments": {…}, "result": …}``.
+
+        Raises:
+            UsageError: it is none.
+        """
+        try:
+            told = json.loads(text)
+            arguments, result = told["arguments"], told["result"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UsageError(
+                f"{text[:60]!r} is no case", remedy='{"arguments": {"rows": [1]}, "result": 1}, as JSON'
+            ) from error
+        if not isinstance(arguments, dict | list):
+            raise UsageError("the arguments of a case are an object or a list")
+        return cls(arguments, result, source)  # pyright: ignore[reportUnknownArgumentType]  JSON
+
+
+def strongest(cases: Sequence[Case]) -> Level:
+    """How strong the evidence of these cases is, once they held."""
+    order = list(Level)
+    return max((case.source for case in cases), key=order.index, default=Level.SELF_TESTED)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal; floating-point numbers nearly so. ``true`` is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one == other or math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))  # pyright: ignore[reportUnknownArgumentType]  JSON
+    return type(one) is type(other) and bool(one == other)  # pyright: ignore[reportUnknownArgumentType]  JSON
+
+
+def own_cases(texts: Sequence[str], function: str) -> list[Case]:
+    """What a skill's tests assert of it in plain values, to be called again from outside, where no test can help it.
+
+    Only tests without fixtures, and of these only what stands before anything but an assertion, so that a case never
+    rests on something that the test did first.
+    """
+    found: list[Case] = []
+    for text in texts:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
+                for statement in node.body if not node.decorator_list else []:
+                    if not isinstance(statement, ast.Assert):
+                        break
+                    found += _asserted(statement.test, function)
+    return found[:_MOST]
+
+
+def _asserted(node: ast.expr, function: str) -> list[Case]:
+    match node:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return [case for value in values for case in _asserted(value, function)]
+        case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[right]) if _calls(call, function):
+            try:
+                arguments: Any = [ast.literal_eval(each) for each in call.args]
+                named = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
+                result = ast.literal_eval(right)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                return []
+            if (arguments and named) or len(named) != len(call.keywords):
+                return []
+            try:
+                plain = json.loads(json.dumps([named or arguments, result], allow_nan=False))
+            except (TypeError, ValueError):
+                return []
+            # What JSON turns into something else (a tuple, a number as a key) would be compared wrongly.
+            return [Case(plain[0], plain[1], Level.SELF_TESTED)] if [named or arguments, result] == plain else []
+        case _:
+            return []
+
+
+def _calls(node: ast.Call, function: str) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == function and isinstance(node.func.value, ast.Name)

@@ -1,0 +1,206 @@
+"""The gate itself: every stage in order, each in its time; what comes out is one report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec_policies.canaries.prove import prove
+from hermes_exec_policies.gate import verdict
+from hermes_exec_policies.gate.archive import unpack
+from hermes_exec_policies.gate.audit import audit
+from hermes_exec_policies.gate.cases import Case, strongest
+from hermes_exec_policies.gate.interpreter import interpreter
+from hermes_exec_policies.gate.launch import PYTHON
+from hermes_exec_policies.gate.manifest import Manifest, read_manifest
+from hermes_exec_policies.gate.needs import Grants
+from hermes_exec_policies.gate.packages.environments import Environments, reachable
+from hermes_exec_policies.gate.packages.unpack import unpack_wheels
+from hermes_exec_policies.gate.packages.wanted import wanted
+from hermes_exec_policies.gate.suites import Candidate, run_suites
+from hermes_exec_policies.gate.testing import PIP, tools
+from hermes_exec_policies.gate.tree import Tree, copy_tree
+from hermes_exec_policies.gate.verdict import Evidence, Finding, Refused, Report
+from hermes_exec_policies.load import load
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Sequence
+
+    from hermes_exec_policies.model import Policy
+__all__ = ["Case", "Grants", "Report", "check"]
+POLICY = "skill-validate"
+
+
+async def check(
+    source: Path | Tree,
+    *,
+    grants: Grants | None = None,
+    cases: Sequence[Case] = (),
+    policy: Policy | str = POLICY,
+    taken: Collection[str] = (),
+    folder: str = "",
+    work: Path | None = None,
+    store: Environments | None = None,
+) -> Report:
+    """Judge a skill: a folder, an archive, or files that ``copy_tree`` took, which are judged where they are.
+
+    Args:
+        source: the skill.
+        grants: what it may be given of what it asks for.
+        cases: what it must return, from somebody who did not write it.
+        policy: what confines it while it is judged.
+        taken: names that others have.
+        folder: the name of the folder that a Tree came in; that of its own, if left out.
+        work: a private folder that a sandbox's user can reach; one below /tmp, if left out.
+        store: where packages are kept.
+
+    Raises:
+        Unsupported: the policy does not hold here, so nothing can be judged.
+        PlaceUnavailable: no sandbox can be made.
+        OSError: it cannot be read.
+    """
+    found_policy = load(policy) if isinstance(policy, str) else policy
+    judged = _Judged(found_policy, grants or Grants(), cases)
+    with _working(work) as room:
+        try:
+            with judged.stage(verdict.MANIFEST):
+                tree = _taken(source, room / "candidate")
+                await judged.read(tree, folder or _name_of(source), taken)
+            await judged.look()
+            environment = await judged.equip(room, store or Environments())
+            await judged.try_out(room, environment)
+        except Refused as error:
+            judged.findings += error.findings
+    return judged.report()
+
+
+class _Judged:
+    """A report while it is made."""
+
+    def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case]) -> None:
+        self.findings: list[Finding] = []
+        self._policy = policy
+        self._grants = grants
+        self._cases = cases
+        self._tree: Tree | None = None
+        self._manifest: Manifest | None = None
+        self._environment: Path | None = None
+        self._evidence: Evidence | None = None
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[name] = round(time.monotonic() - began, 3)
+
+    async def read(self, tree: Tree, folder: str, taken: Collection[str]) -> None:
+        self._tree = tree
+        self._manifest, found = await read_manifest(tree, folder, taken)
+        self.findings += found
+        self._refuse(self._grants.lacking(self._manifest.needs))
+
+    async def look(self) -> None:
+        tree, manifest = self._known()
+        with self.stage(verdict.AUDIT):
+            self._refuse(await audit(tree, manifest))
+
+    async def equip(self, work: Path, store: Environments) -> Path | None:
+        """The folder of its packages, where a sandbox can reach it."""
+        tree, manifest = self._known()
+        with self.stage(verdict.DEPENDENCIES):
+            asked, wrong = wanted(tree, manifest)
+            if asked and not self._grants.packages:
+                wrong.append(verdict.functional("dependencies.not-granted", "it may not have packages"))
+            self._refuse(wrong)
+            if not asked:
+                return None
+            python = interpreter(PYTHON)
+            lock = await store.lock(asked, version())
+            kept = store.kept(lock, python)
+            if kept is None:
+                await prove(self._policy)
+                (wheels := work / "wheels").mkdir(mode=0o755)
+                (unpacked := work / "unpacked").mkdir(mode=0o711)
+                await store.fetch(lock, version(), wheels)
+                made = await unpack_wheels(self._policy, wheels, tools(work, PIP), unpacked)
+                kept = store.keep(made, lock, python)
+            self._environment = kept
+            return reachable(kept, work / "packages")
+
+    async def try_out(self, work: Path, environment: Path | None) -> None:
+        tree, manifest = self._known()
+        with self.stage(verdict.PROOF):
+            proof = await prove(self._policy)
+        candidate = Candidate(tree, manifest, self._policy, tools(work), environment)
+        with self.stage(verdict.SUITES):
+            seen = await run_suites(candidate, self._cases, work)
+            self._refuse(seen.findings)
+        self._evidence = Evidence(
+            level=strongest(self._cases), cases=seen.cases, tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
+            specification=proof.specification, interpreter=interpreter(PYTHON),
+        )  # fmt: skip
+
+    def report(self) -> Report:
+        report = Report(
+            findings=tuple(dict.fromkeys(self.findings)), policy=self._policy.name, policy_digest=self._policy.digest,
+            grants=self._grants.facts(), seconds=self._seconds, evidence=self._evidence,
+            digest=self._tree.digest if self._tree else "",
+            environment=self._environment.name if self._environment else "",
+            environment_folder=str(self._environment or ""),
+        )  # fmt: skip
+        found = self._manifest
+        if found is None:
+            return report
+        return replace(
+            report, name=found.name, module=found.module, summary=found.description, entry=found.entry,
+            function=found.signature.function, schema=found.signature.schema,
+        )  # fmt: skip
+
+    def _known(self) -> tuple[Tree, Manifest]:
+        if self._tree is None or self._manifest is None:
+            raise AssertionError("a stage before the manifest was read")
+        return self._tree, self._manifest
+
+    def _refuse(self, found: Sequence[Finding]) -> None:
+        if any(each.kind != verdict.Kind.ADVICE for each in found):
+            raise Refused(*found)
+        self.findings += found
+
+
+@contextmanager
+def _working(given: Path | None) -> Generator[Path]:
+    if given is not None:
+        yield given
+        return
+    # Not below our home, because a sandbox's user has to reach it; 0711, so that nobody can list it.
+    with tempfile.TemporaryDirectory(prefix="hermes-gate-") as made:
+        os.chmod(made, 0o711)  # noqa: PTH101, S103  it can be passed, not listed
+        yield Path(made)
+
+
+def _name_of(source: Path | Tree) -> str:
+    """The name of the folder that it came in."""
+    return source.root.name if isinstance(source, Tree) else source.resolve().name.split(".")[0]
+
+
+def _taken(source: Path | Tree, into: Path) -> Tree:
+    if isinstance(source, Tree):
+        return source
+    return unpack(source, into) if source.is_file() else copy_tree(source, into)
+
+
+@cache
+def version() -> str:
+    """The version of the interpreter of sandboxes, as in ``3.11``."""
+    words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

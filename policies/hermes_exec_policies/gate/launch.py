@@ -1,0 +1,128 @@
+"""How a skill is started: the same way when it is checked and when it is used, so that neither can be told apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_policies.confine import confined
+from hermes_exec_policies.host import this_host
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hermes_exec_backends.confined import Confinement, Limits
+    from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_policies.model import Policy
+
+SKILLS = "/app/skills"
+PACKAGES = f"{SKILLS}/.packages"
+TESTING = f"{SKILLS}/.testing"
+PYTHON = "/usr/bin/python3"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is given to ``start``."""
+
+    confinement: Confinement
+    argv: tuple[str, ...]
+    stdin: bytes
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """What came of calling a skill."""
+
+    ok: bool
+    result: Any = None
+    error: str = ""
+    """The kind of its exception, or what ended it: ``ValueError``, ``timeout``, ``signal 11``, ``no result``."""
+    message: str = ""
+    missing: str = ""
+    """The module that was not there."""
+
+
+def launch(
+    policy: Policy,
+    tree: Path,
+    module: str,
+    *,
+    entry: str,
+    function: str,
+    arguments: Mapping[str, Any] | list[Any],
+    environment: Path | None = None,
+) -> Launch:
+    """Everything to start one call of a skill in a new sandbox.
+
+    Args:
+        policy: what confines it.
+        tree: the folder of its files, which the sandbox's user must be able to reach.
+        module: its name in Python's spelling; it is seen at /app/skills/MODULE.
+        entry: the script that is called.
+        function: the function in it.
+        arguments: by name, or in their order.
+        environment: the folder of its packages.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced here.
+        UsageError: the arguments cannot be said in JSON.
+    """
+    words = ("-c", _program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "")
+    return _launched(policy, tree, module, words, json.dumps(arguments).encode(), environment)
+
+
+def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None) -> Launch:
+    """Everything to start its tests in a new sandbox; ``testing`` is the folder that holds pytest.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced here.
+    """
+    words = ("-c", _program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
+    return _launched(policy, tree, module, words, b"", environment, testing)
+
+
+def read_result(ended: Ended) -> Called:
+    """What a call gave; all of it is the skill's word, so it is a result and nothing more."""
+    if ended.limit:
+        return Called(ok=False, error="timeout" if ended.limit in {"wall", "cpu"} else f"limit: {ended.limit}")
+    if ended.exit.code is None:
+        return Called(ok=False, error=f"signal {ended.exit.signal}" if ended.exit.signal else "lost")
+    try:
+        told = json.loads(ended.stdout)
+    except (ValueError, RecursionError):
+        return Called(ok=False, error="no result")
+    if ended.exit.code == 0 and isinstance(told, dict) and set(told) == {"result"}:  # pyright: ignore[reportUnknownArgumentType]  JSON
+        return Called(ok=True, result=told["result"])
+    error: Any = told.get("error") if isinstance(told, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  JSON
+    if not isinstance(error, dict):
+        return Called(ok=False, error="no result")
+    kind, message, missing = (str(error.get(name, ""))[:500] for name in ("type", "message", "missing"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  JSON
+    return Called(ok=False, error=kind, message=message, missing=missing)
+
+
+def _launched(
+    policy: Policy,
+    tree: Path,
+    module: str,
+    words: tuple[str, ...],
+    stdin: bytes,
+    environment: Path | None,
+    testing: Path | None = None,
+) -> Launch:
+    readonly = {str(tree): f"{SKILLS}/{module}"}
+    if environment is not None:
+        readonly[str(environment)] = PACKAGES
+    if testing is not None:
+        readonly[str(testing)] = TESTING
+    confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}")
+    # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
+    return Launch(confinement, (PYTHON, "-I", "-S", "-B", *words), stdin, limits)
+
+
+def _program(name: str) -> str:
+    return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")

@@ -1,0 +1,202 @@
+"""Folders of unpacked packages, named by what is in them, shared by every skill that wants the same.
+
+Choosing and fetching is done by us, with a network and of wheels alone, so that no code of a package runs. Unpacking is
+done by pip in a sandbox without a network, of wheels whose hashes were fixed before. What comes out is data to us.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.paths import state_folder
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_policies.gate.verdict import Refused, functional, security
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from packaging.requirements import Requirement
+
+_FETCH_S = 600.0
+_STARTS = re.compile(r"(^|/)(sitecustomize|usercustomize)(\.py|/__init__\.py)$")
+_SAID = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where wheels come from: a folder, or what uv and pip use on this machine when it is None."""
+
+    folder: Path | None = None
+
+    def options(self) -> list[str]:
+        """For uv and pip alike."""
+        return ["--no-index", "--find-links", str(self.folder)] if self.folder else []
+
+
+class Environments:
+    """The folders of packages below one folder of ours."""
+
+    def __init__(self, root: Path | None = None, index: Index | None = None) -> None:
+        """``root`` is made on first use; it lies in the state of ours if left out."""
+        self.root = root or state_folder(os.environ) / "environments"
+        self.index = index or Index()
+
+    async def lock(self, wanted: Sequence[Requirement], version: str) -> str:
+        """Exact versions and hashes of wheels for what is wanted and what that needs, for a Python ``version``.
+
+        Raises:
+            Refused: there is no such set of wheels.
+            PlaceUnavailable: uv is not here.
+        """
+        lines = "".join(f"{each}\n" for each in sorted(map(str, wanted)))
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "wanted.in").write_text(lines)
+            words = ["pip", "compile", "wanted.in", "--generate-hashes", "--only-binary", ":all:", "--no-config"]
+            words += ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--quiet"]
+            done = await _run(_uv(), *words, "--python-version", version, *self.index.options(), cwd=folder)
+        if done[0]:
+            raise Refused(functional("dependencies.resolve", f"its packages cannot be had together: {done[2]}"))
+        return "\n".join(line for line in done[1].splitlines() if line and not line.startswith("#")) + "\n"
+
+    def kept(self, lock: str, interpreter: str) -> Path | None:
+        """The folder of what this lock describes, if it was made before."""
+        note = self._note(lock, interpreter)
+        try:
+            name = str(json.loads(note.read_text("utf-8"))["environment"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return self.root / name if re.fullmatch(r"[0-9a-f]{64}", name) and (self.root / name).is_dir() else None
+
+    async def fetch(self, lock: str, version: str, into: Path) -> None:
+        """Put the wheels of ``lock`` into a folder; their hashes are compared on the way.
+
+        Raises:
+            Refused: one of them cannot be had, or is another one.
+        """
+        (into / "lock.txt").write_text(lock)
+        words = ["-I", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-input"]
+        words += ["--only-binary", ":all:", "--require-hashes", "-r", str(into / "lock.txt"), "-d", str(into)]
+        words += ["--python-version", version, *self.index.options()]
+        done = await _run(sys.executable, *words, cwd=str(into))
+        if done[0]:
+            raise Refused(functional("dependencies.fetch", f"its packages cannot be fetched: {done[2]}"))
+
+    def keep(self, unpacked: Path, lock: str, interpreter: str) -> Path:
+        """Look at unpacked packages, and keep them under the hash of what they are.
+
+        Raises:
+            Refused: they hold what an interpreter would start by itself.
+        """
+        audit(unpacked)
+        for path in (unpacked, *unpacked.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        name = digest_of(unpacked)
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not (self.root / name).is_dir():
+            made = Path(tempfile.mkdtemp(dir=self.root, prefix=".new-"))
+            shutil.copytree(unpacked, made / "tree")
+            with contextlib.suppress(OSError):  # somebody else was faster
+                os.rename(made / "tree", self.root / name)  # noqa: PTH104  it must not replace
+            shutil.rmtree(made, ignore_errors=True)
+        note = self._note(lock, interpreter)
+        half = note.with_suffix(f".{os.getpid()}")
+        half.write_text(json.dumps({"environment": name, "lock": lock}))
+        half.replace(note)
+        return self.root / name
+
+    def collect_garbage(self, used: Collection[str]) -> list[str]:
+        """Remove every environment but those of these digests; says which went."""
+        gone = [
+            each.name
+            for each in (self.root.iterdir() if self.root.is_dir() else ())
+            if re.fullmatch(r"[0-9a-f]{64}", each.name) and each.name not in used
+        ]
+        for name in gone:
+            shutil.rmtree(self.root / name)
+        return sorted(gone)
+
+    def _note(self, lock: str, interpreter: str) -> Path:
+        key = hashlib.sha256(f"{interpreter}\n{lock}".encode()).hexdigest()
+        return self.root / f"{key}.json"
+
+
+def audit(folder: Path) -> None:
+    """Refuse packages that would be started with an interpreter.
+
+    Raises:
+        Refused: there is such a file.
+    """
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if _STARTS.search(name):
+            raise Refused(security("dependencies.start-up", f"a package holds {name}, which every start would run"))
+        if name.endswith(".pth") and re.search(r"(?m)^\s*import[\s\t]", path.read_text("utf-8", "replace")):
+            raise Refused(security("dependencies.start-up", f"a package holds {name}, which runs code at every start"))
+
+
+def digest_of(folder: Path) -> str:
+    """A SHA-256 of the paths and bytes of all files in a folder; links in it are an error.
+
+    Raises:
+        Refused: it holds something that is no plain file.
+    """
+    total = hashlib.sha256()
+    for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode()):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise Refused(security("dependencies.special", f"{path.name} is no plain file"))
+        if path.is_file():
+            name = str(path.relative_to(folder)).encode()
+            with path.open("rb") as file:
+                total.update(b"%d:%s%s" % (len(name), name, hashlib.file_digest(file, "sha256").digest()))
+    return total.hexdigest()
+
+
+def reachable(environment: Path, into: Path) -> Path:
+    """The same files where a sandbox's user can reach them: second names of ours, or copies on another disk."""
+    try:
+        shutil.copytree(environment, into, copy_function=os.link)
+    except OSError:
+        shutil.rmtree(into, ignore_errors=True)
+        shutil.copytree(environment, into)
+    return into
+
+
+def _uv() -> str:
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    if not found:
+        raise PlaceUnavailable("there is no uv to choose packages with", remedy="pip install 'hermes-exec[skills]'")
+    return found
+
+
+async def _run(*words: str, cwd: str) -> tuple[int, str, str]:
+    """Its exit code, its output and the last lines of its errors."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        cwd=cwd,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_FETCH_S):
+            out, err = await process.communicate()
+    except TimeoutError:
+        raise PlaceUnavailable(f"{Path(words[0]).name}: no answer within {_FETCH_S:g} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await asyncio.shield(process.wait())
+    said = " ".join(err.decode("utf-8", "replace").split())[-_SAID:]
+    return process.returncode or 0, out.decode("utf-8", "replace"), said

@@ -1,0 +1,61 @@
+"""Unpack wheels with pip, in a sandbox that has them, a folder for the result, and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_policies.confine import confined
+from hermes_exec_policies.gate.launch import PYTHON, SKILLS
+from hermes_exec_policies.gate.verdict import Refused, functional
+from hermes_exec_policies.host import this_host
+from hermes_exec_policies.load import overridden
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_exec_policies.model import Policy
+
+_WHEELS, _PIP = f"{SKILLS}/.wheels", f"{SKILLS}/.pip"
+_ROOM = {
+    "limits": {
+        "disk": "2 GiB", "file_size": "1 GiB", "inodes": 100_000, "memory": "3 GiB", "cpu_time": 600.0, "time": 600.0,
+    }
+}  # fmt: skip
+_PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pip._internal.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> Path:
+    """Unpack what ``lock.txt`` in ``wheels`` lists to a new folder below ``into``.
+
+    Raises:
+        Refused: a wheel is broken, or not what its hash says.
+        Unsupported: a required rule cannot be enforced here.
+        PlaceUnavailable: no sandbox can be made.
+    """
+    roomy = overridden(policy, _ROOM)
+    readonly = {str(wheels): _WHEELS, str(pip): _PIP}
+    confinement, limits = confined(roomy, this_host(), readonly=readonly)
+    words = ["install", "--isolated", "--no-index", "--find-links", _WHEELS, "--require-hashes", "--no-deps"]
+    words += ["--no-compile", "--no-cache-dir", "--disable-pip-version-check", "--no-warn-script-location", "--quiet"]
+    words += ["--only-binary", ":all:", "--target", "/app/data/packages", "-r", f"{_WHEELS}/lock.txt"]
+    argv = [PYTHON, "-I", "-S", "-B", "-c", _PROGRAM, _PIP, *words]
+    async with await start(confinement, argv, limits=dataclasses.replace(limits, output=1 << 20)) as run:
+        run.go()
+        ended = await run.wait()
+        if ended.exit.code != 0:
+            said = " ".join(ended.stderr.decode("utf-8", "replace").split())[-300:]
+            raise Refused(functional("dependencies.unpack", f"its packages cannot be unpacked: {said or ended.limit}"))
+        run.collect("/app/data", into / "data", max_bytes=2 << 30, max_files=100_000)
+    packages = into / "data" / "packages"
+    if (packages / "bin").is_dir():
+        import shutil
+
+        shutil.rmtree(packages / "bin")  # commands of packages, which name an interpreter that is not there
+    return packages

@@ -1,0 +1,99 @@
+"""One run in one sandbox, and what was seen of it from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import TransferError
+from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_policies.gate.verdict import Finding, functional, security
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_policies.gate.launch import Launch
+
+DATA = "/app/data"
+_WALL_S = 60.0
+_OUTPUT = 4 << 20
+_FILES = 4096
+_STARTS = re.compile(
+    r"(^|/)(sitecustomize\.py|usercustomize\.py|[^/]*\.pth|\.pythonrc(\.py)?|\.bashrc|\.bash_profile|\.profile)$"
+)
+_FORBIDDEN = re.compile(r"\[Errno (1|13|30)\] [^\n:]*: '(/[^'\n]*)'")
+_NETWORK = re.compile(r"\[Errno (?:101|-2|-3|97)\]|Network is unreachable|Name or service not known|name resolution")
+TURNS = 2
+"""How many sandboxes of one skill there are at once, which leaves the machine to others too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What was seen of one run."""
+
+    ended: Ended
+    hygiene: tuple[Finding, ...]
+
+    @property
+    def log(self) -> str:
+        """What it printed; to be shown, never to be believed."""
+        return self.ended.stderr.decode("utf-8", "replace")
+
+    def tests(self) -> list[dict[str, Any]]:
+        """How its tests ended, in its own words."""
+        found: list[dict[str, Any]] = []
+        for line in self.ended.stdout.splitlines()[:10_000]:
+            try:
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(told, dict) and isinstance(told.get("test"), str):  # pyright: ignore[reportUnknownMemberType]  JSON
+                found.append(told)  # pyright: ignore[reportUnknownArgumentType]  JSON
+        return found
+
+
+async def run(launch: Launch, turns: asyncio.Semaphore) -> Trial:
+    """Run a launch to its end, when it is its turn.
+
+    Raises:
+        Unsupported: the sandbox is not what was specified, or cannot be.
+        PlaceUnavailable: no sandbox can be made.
+    """
+    wall = min(launch.limits.wall_s or _WALL_S, _WALL_S)
+    limits = dataclasses.replace(launch.limits, wall_s=wall, output=min(launch.limits.output or _OUTPUT, _OUTPUT))
+    async with turns, await start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits) as held:
+        held.go()
+        ended = await held.wait()
+        with tempfile.TemporaryDirectory(prefix="hermes-gate-") as folder:
+            into = Path(folder) / "data"
+            try:
+                taken = held.collect(DATA, into, max_bytes=256 << 20, max_files=_FILES)
+            except TransferError as error:
+                return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
+            return Trial(ended, tuple(_hygiene(into, taken.left)))
+
+
+def denials(text: str) -> list[Finding]:
+    """What a sandbox forbade, as far as a log tells: one finding for every shape in which a kernel says it."""
+    if _NETWORK.search(text):
+        return [security("suites.denied-network", "Sandbox Jailbreak: it tried to use the network")]
+    outside = sorted({path for _, path in _FORBIDDEN.findall(text) if not (path + "/").startswith(DATA + "/")})
+    return [
+        functional("suites.denied-write", f"Sandbox Jailbreak: {path} cannot be used; a skill writes to {DATA} alone")
+        for path in outside[:3]
+    ]
+
+
+def _hygiene(data: Path, left: list[str]) -> list[Finding]:
+    found = [
+        security("suites.start-up", f"it left what would change an interpreter or a shell: {path}")
+        for path in sorted(str(each.relative_to(data)) for each in data.rglob("*") if each.is_file())
+        if _STARTS.search(path)
+    ]
+    odd = [each for each in left if not each.startswith(("pytest-of-", "pytest-")) and "link" not in each]
+    return found + [functional("suites.files", f"it left something that is no plain file: {each}") for each in odd[:3]]
