@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
 
 _LATENCY_S = 0.05
-_FILE = "/root/large"
+_FILE = "/srv/large"
 
 
 class Peer:

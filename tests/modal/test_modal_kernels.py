@@ -77,7 +77,7 @@ def test_files_go_up_and_down(run: Any, lacking: str, opened: Opened) -> None:
     async def work() -> None:
         data = bytes(range(256)) * 5000
         async with opened() as terminal:
-            await terminal.write("/root/file", data)
-            assert await terminal.read("/root/file") == data
+            await terminal.write("/srv/file", data)
+            assert await terminal.read("/srv/file") == data
 
     run(work())

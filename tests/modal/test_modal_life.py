@@ -67,8 +67,8 @@ def test_what_is_kept_is_there_at_the_next_opening_and_older_ones_are_gone(
     async def work() -> None:
         for turn in range(3):
             terminal = await new(name=name, generation=generation)
-            assert (await terminal.run("cat /root/turns 2>/dev/null | wc -l")).stdout.strip() == b"%d" % turn
-            await terminal.run("echo x >> /root/turns")
+            assert (await terminal.run("cat /srv/turns 2>/dev/null | wc -l")).stdout.strip() == b"%d" % turn
+            await terminal.run("echo x >> /srv/turns")
             await terminal.close(keep=True)
             assert server.call("alive") == []
 
@@ -91,11 +91,11 @@ def test_files_that_cannot_be_kept_keep_the_sandbox_until_its_lease_ends(run: An
 def test_a_snapshot_is_a_target(run: Any, server: Apart, opened: Opened) -> None:
     async def work() -> None:
         async with opened() as terminal:
-            await terminal.write("/root/kept", b"kept")
+            await terminal.write("/srv/kept", b"kept")
             target = await terminal.snapshot("by-name")
-            await terminal.write("/root/kept", b"later")
+            await terminal.write("/srv/kept", b"later")
         async with opened(image=target.removeprefix("modal:")) as terminal:
-            assert await terminal.read("/root/kept") == b"kept"
+            assert await terminal.read("/srv/kept") == b"kept"
 
     run(work())
     assert any("by-name" in tag for tag in server.call("tags"))
@@ -112,14 +112,14 @@ def test_a_long_life_goes_on_in_a_new_sandbox_and_that_is_announced(
         backend = ModalBackend(modal.profile(name="long", timeout=1000))
         with caplog.at_level(logging.WARNING, "hermes_exec.place"):
             terminal = await hermes_exec.open(backend, audit=False, lease_s=60.0)
-            await terminal.write("/root/kept", b"kept")
+            await terminal.write("/srv/kept", b"kept")
             first = backend.place
             while backend.place == first:
                 await asyncio.sleep(0.05)
         monkeypatch.undo()
         assert [sandbox["definition"]["timeout_secs"] for sandbox in server.call("alive")] == [100]
         async with hermes_exec.open(ModalBackend(modal.profile(name="long")), audit=False) as other:
-            assert await other.read("/root/kept") == b"kept"
+            assert await other.read("/srv/kept") == b"kept"
         await terminal.close()
 
     run(work())

@@ -154,4 +154,5 @@ def start(argv: list[bytes], env: dict[bytes, bytes], cwd: str, streams: list[in
 
 
 if __name__ == "__main__":
+    os.set_inheritable(int(sys.argv[1]), False)
     Init(socket.socket(fileno=int(sys.argv[1]))).run()

@@ -36,7 +36,8 @@ def serves(*names: str, fields: str = "") -> Callable[[Method], Method]:
     """Mark what serves the methods ``names``, and which ``fields`` it models; ``a.*`` is all that is below ``a``."""
 
     def mark(method: Method) -> Method:
-        method.serves, method.fields = names, frozenset(fields.split())  # type: ignore[attr-defined]
+        marked: Any = method
+        marked.serves, marked.fields = names, frozenset(fields.split())
         return method
 
     return mark

@@ -44,7 +44,8 @@ class Pipes:
 
     def __init__(self, process: Any, ours: asyncio.AbstractEventLoop) -> None:
         behind = _behind(process)
-        self._process, self._loop = behind or (process, ours)
+        served: tuple[Any, asyncio.AbstractEventLoop] = behind or (process, ours)
+        self._process, self._loop = served
         self._ours = ours
         self._queue: deque[bytes | memoryview] = deque()
         self._eof = False
