@@ -31,7 +31,7 @@ def codes(path: str, text: str) -> set[str]:
         ("audit.objects", "import pickle"),
         ("audit.exit", "import os\nos._exit(0)"),
         ("audit.harness", "import sys\nsys.modules.get('_pytest.runner')"),
-        ("audit.place", "p = '/root/.bashrc'"),
+        ("audit.place", "p = '~/.bashrc'"),
         ("audit.time", "import time\nif time.time() > 1893456000: pass"),
         ("audit.install", "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'x'])"),
         ("audit.secret", "T = 'ghp_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +24,8 @@ from hermes_exec_policies.load import load
 from tests.rigs.corpus import write_skill
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from tests.conftest import Require
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
@@ -44,22 +47,21 @@ class Judge(Protocol):
 
 
 @pytest.fixture
-def judge(require: Require, tmp_path: Path) -> Judge:
+def judge(require: Require) -> Generator[Judge]:
     require("bwrap", "makes the sandbox")
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o111)  # a sandbox's user has to reach it
 
-    async def judged(main: str, test: str, cases: tuple[Case, ...]) -> Seen:
-        source = write_skill(tmp_path / "sum-two", {"scripts/main.py": main, "tests/test_main.py": test})
-        tree = copy_tree(source, tmp_path / "copy")
+    async def judged(folder: Path, main: str, test: str, cases: tuple[Case, ...]) -> Seen:
+        source = write_skill(folder / "sum-two", {"scripts/main.py": main, "tests/test_main.py": test})
+        tree = copy_tree(source, folder / "copy")
         manifest, _ = await read_manifest(tree, source.name)
         policy = load("skill-validate", {"limits": {"cpu_time": 20.0}})
-        candidate = Candidate(tree, manifest, policy, testing.tools(tmp_path / "testing"))
-        (tmp_path / "work").mkdir(mode=0o711)
-        return await run_suites(candidate, cases, tmp_path / "work")
+        candidate = Candidate(tree, manifest, policy, testing.tools(folder / "tools"))
+        (folder / "work").mkdir(mode=0o711)
+        return await run_suites(candidate, cases, folder / "work")
 
-    return lambda main, test=SUM, *cases: asyncio.run(judged(main, test, cases))
+    with tempfile.TemporaryDirectory() as made:  # pytest's own is not for other users, and a sandbox has one
+        os.chmod(made, 0o711)
+        yield lambda main, test=SUM, *cases: asyncio.run(judged(Path(made), main, test, cases))
 
 
 def codes(seen: Seen) -> set[str]:
@@ -156,7 +158,7 @@ def test_the_whole_gate_gives_one_report(require: Require, tmp_path: Path, monke
     assert first.accepted, first.findings
     assert (first.level, first.name, first.module) == ("person", "sum-two", "sum_two")
     assert dataclasses.replace(first, seconds={}) == dataclasses.replace(second, seconds={})
-    assert set(first.seconds) == {"manifest", "audit", "proof", "suites"}
+    assert set(first.seconds) == {"manifest", "audit", "dependencies", "proof", "suites"}
     (source / "scripts/main.py").write_text(GOOD + "import ctypes\n")
     refused = asyncio.run(check(source, cases=[CASE]))
     assert refused.security

@@ -100,8 +100,8 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
     passed = [each for each in told if each.get("outcome") == "passed"]
     seen.tests = len(passed)
     seen.findings += run.hygiene
-    if run.ended.limit:
-        seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.ended.limit}"))
+    if run.limit:
+        seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.limit}"))
         return
     failed = [each for each in told if each.get("outcome") in {"failed", "error"}]
     if run.ended.exit.code != 0 or failed:
@@ -199,7 +199,7 @@ async def _noticed(candidate: Candidate, mutant: Mutant, root: Path) -> bool:
     (root / candidate.manifest.entry).write_text(mutant.source, encoding="utf-8")
     run = await candidate.test(root)
     shutil.rmtree(root)
-    return run.ended.exit.code not in {0, None} or bool(run.ended.limit)
+    return run.ended.exit.code not in {0, None} or bool(run.limit)
 
 
 def _missing(text: str) -> list[Finding]:

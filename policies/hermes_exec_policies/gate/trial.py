@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import re
+import signal
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,13 @@ class Trial:
 
     ended: Ended
     hygiene: tuple[Finding, ...]
+
+    @property
+    def limit(self) -> str:
+        """The limit that ended it; the kernel ends with these signals what has had its time of the processor."""
+        if self.ended.exit.signal in {signal.SIGXCPU, signal.SIGKILL}:
+            return self.ended.limit or "cpu"
+        return self.ended.limit
 
     @property
     def log(self) -> str:
