@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ def server() -> Daytona:
     os.environ[_VARIABLE] = KEY
     if not _running:
         _running.append(Daytona().__enter__())
+        atexit.register(_running[0].__exit__)
     return _running[0]
 
 

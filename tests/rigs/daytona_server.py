@@ -129,6 +129,10 @@ class Daytona:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()
+        rest = asyncio.all_tasks() - {asyncio.current_task()}  # those of socket.io have no end of their own
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
 
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Carry out something beside the requests; what goes wrong in it is a complaint."""
