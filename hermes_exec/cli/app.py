@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": ("usable", "Look for what is amiss, and tell what mends it."),
     "profile": ("profiles", "The places that you gave a name."),
     "policy": ("policies", "What confines untrusted programs, and what holds it here."),
+    "skill": ("skills", "What was taught: proven skills, and what becomes of them."),
     "log": ("history", "Show the commands of the past."),
     "bench": ("bench", "Measure how fast a place is."),
     "demo": ("demo", "Do a real job in every place that can be used here."),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
     from pathlib import Path
 
 _PATIENCE_S = 10.0
@@ -84,7 +84,7 @@ class Runs:
             return _counts(base, name, version)
 
     @contextlib.contextmanager
-    def _open(self, *, make: bool) -> Iterator[sqlite3.Connection]:
+    def _open(self, *, make: bool) -> Generator[sqlite3.Connection]:
         try:
             if make and not self._path.exists():
                 os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

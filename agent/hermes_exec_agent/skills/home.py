@@ -21,7 +21,7 @@ from hermes_exec.config.paths import config_folder, shown, state_folder
 from hermes_exec.errors import ConfigError, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
 VARIABLE = "HERMES_EXEC_SKILLS"
 NETWORKED = frozenset(
@@ -87,7 +87,7 @@ class Home:
         return ""
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Hold everybody else off from registering. Released by the kernel however we end."""
         handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

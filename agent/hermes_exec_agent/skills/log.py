@@ -12,8 +12,7 @@ import os
 import sqlite3
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import HermesError, Refused
@@ -34,19 +33,16 @@ _APPLICATION = 0x68785347
 _SCHEMA = f"""
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = 1;
-CREATE TABLE events (
-    seq INTEGER PRIMARY KEY CHECK (seq > 0),
-    line TEXT NOT NULL,
-    body TEXT NOT NULL,
-    signature BLOB NOT NULL
-) STRICT;
+CREATE TABLE events (seq INTEGER PRIMARY KEY CHECK (seq > 0), line TEXT NOT NULL, signature BLOB NOT NULL) STRICT;
+CREATE TABLE bodies (seq INTEGER PRIMARY KEY REFERENCES events, body TEXT NOT NULL) STRICT;
 CREATE TRIGGER nothing_changes BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
 CREATE TRIGGER nothing_goes BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
+CREATE TRIGGER no_body_changes BEFORE UPDATE ON bodies BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER no_body_goes BEFORE DELETE ON bodies BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """What a list needs to know of an event."""
 
     seq: int
@@ -60,7 +56,7 @@ class Event:
     """Few and short, by the kind of event."""
     body: str
     """SHA-256 of all that was recorded, in hexadecimal."""
-    chain: bytes = field(default=b"", compare=False)
+    chain: bytes
     """The chained hash up to this event."""
 
 
@@ -71,6 +67,9 @@ class Log:
         self._home = home
         self._key = key
         self._head = head_file(home.keys, home.folder)
+        # What was verified stays so while neither the head nor the file is another one.
+        self._known: list[Event] = []
+        self._key_of_known: tuple[Head | None, int, int, int] | None = None
 
     def events(self) -> list[Event]:
         """All events, in their order, with chain and head verified.
@@ -87,7 +86,7 @@ class Log:
             Refused: it was changed, or its signature was.
         """
         with closing(self._open()) as base:
-            rows = _all(base, "SELECT body, signature FROM events WHERE seq = ?", (event.seq,))
+            rows = _all(base, "SELECT body, signature FROM events JOIN bodies USING (seq) WHERE seq = ?", (event.seq,))
         text, signature = rows[0] if rows else (None, None)
         if not isinstance(text, str) or hashlib.sha256(text.encode()).hexdigest() != event.body:
             raise self._changed(f"what was recorded as event {event.seq} was changed")
@@ -129,7 +128,8 @@ class Log:
         try:
             with closing(self._open()) as base:
                 base.execute("BEGIN IMMEDIATE")
-                base.execute("INSERT INTO events VALUES (?, ?, ?, ?)", (seq, line, text, signature))
+                base.execute("INSERT INTO events VALUES (?, ?, ?)", (seq, line, signature))
+                base.execute("INSERT INTO bodies VALUES (?, ?)", (seq, text))
                 base.execute("COMMIT")
         except sqlite3.Error as error:
             raise HermesError(f"{shown(self._home.log)}: nothing was recorded: {error}") from error
@@ -154,26 +154,35 @@ class Log:
             if make:
                 self._create()
             return []
+        seen = self._home.log.stat()
+        key = (head, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        if key == self._key_of_known:
+            return self._known
+        events = self._read()
+        if head is None and len(events) > 1:
+            head = read_head(self._head, self._key.public_key())  # the first one was written while we read
+        self._check(events, head)
+        if make and events and (head is None or head.counter < len(events)):
+            self._advance(events[0], events[-1])
+        self._known, self._key_of_known = events, key
+        return events
+
+    def _read(self) -> list[Event]:
+        """The events as they stand there; nothing is verified yet but their order."""
         with closing(self._open()) as base:
             rows = _all(base, "SELECT seq, line FROM events ORDER BY seq")
         events: list[Event] = []
         chain = b""
         try:
             told = json.loads(f"[{','.join(line for _, line in rows)}]")
-            for (_, line), (seq, at, kind, name, version, facts, body) in zip(rows, told, strict=True):
+            for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, told, strict=True), 1):
                 chain = _chained(chain, line)
-                events.append(Event(seq, at, kind, name, version, facts, body, chain))
-        except (ValueError, TypeError, RecursionError) as error:
+                at, kind, name, version, facts, body = rest
+                events.append(Event(number, at, kind, name, version, facts, body, chain))
+                if seq != place or number != place:
+                    raise self._changed("events are missing, doubled or in another order")
+        except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
             raise self._changed("a line of the log makes no sense") from error
-        if not all(
-            event.seq == seq == place for place, (event, (seq, _)) in enumerate(zip(events, rows, strict=True), 1)
-        ):
-            raise self._changed("events are missing, doubled or in another order")
-        if head is None and len(events) > 1:
-            head = read_head(self._head, self._key.public_key())  # the first one was written while we read
-        self._check(events, head)
-        if make and events and (head is None or head.counter < len(events)):
-            self._advance(events[0], events[-1])
         return events
 
     def _check(self, events: Sequence[Event], head: Head | None) -> None:
@@ -183,10 +192,8 @@ class Log:
             raise self._changed(f"it is older than it was: {counter} events were recorded, and {len(events)} are there")
         if head is None and len(events) > 1:
             raise self._changed("its signed head is gone")
-        if head is not None and events[0].facts.get("registry") != head.registry:
-            raise self._changed("it is another one")
         if head is not None and events[counter - 1].chain.hex() != head.chain:
-            raise self._changed("events were changed")
+            raise self._changed("events were changed, or it is another one")
         for event in events[counter:]:
             with closing(self._open()) as base:
                 ((signature,),) = _all(base, "SELECT signature FROM events WHERE seq = ?", (event.seq,))

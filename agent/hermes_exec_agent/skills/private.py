@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _PREFIX = "hx-skill-"
 _OLD_S = 600.0
@@ -21,7 +21,7 @@ _OLD_S = 600.0
 
 
 @contextlib.contextmanager
-def private_folder() -> Iterator[Path]:
+def private_folder() -> Generator[Path]:
     """A new folder that the user of a sandbox can reach, and that nobody can find who is not told its name.
 
     Below /tmp, because whoever a sandbox runs as has to reach it, and a home is closed to them.

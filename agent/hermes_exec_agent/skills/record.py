@@ -89,16 +89,13 @@ class Version:
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Version:
         """The version that ``facts`` are of."""
-        author = dict(facts["author"])
+        author: dict[str, Any] = dict(facts["author"])
         shells = author.pop("shells")
-        return cls(
-            **{
-                **facts,
-                "files": tuple(Listed(**each) for each in facts["files"]),
-                "author": Author(**author, shells=None if shells is None else tuple(shells)),
-                "parents": tuple(facts["parents"]),
-            }
-        )
+        values: dict[str, Any] = dict(facts)
+        values["files"] = tuple(Listed(**each) for each in facts["files"])
+        values["author"] = Author(**author, shells=None if shells is None else tuple(shells))
+        values["parents"] = tuple(facts["parents"])
+        return cls(**values)
 
     @property
     def line(self) -> dict[str, Any]:

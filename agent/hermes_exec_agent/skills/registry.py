@@ -6,6 +6,7 @@ takes long, is done before.
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,14 @@ class Registry:
         Raises:
             Refused: the registry was changed by somebody else.
         """
-        return skills_of(self._log.events())
+        # Ten thousand events are many objects and no garbage; looking for some costs a third of the time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return skills_of(self._log.events())
+        finally:
+            if collects:
+                gc.enable()
 
     def skill(self, name: str) -> Skill:
         """One skill, by its name or its module's.

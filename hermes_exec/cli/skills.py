@@ -1,0 +1,243 @@
+"""``skill``: what agents and people taught, each proven before it was registered, and everything that became of it."""
+
+import difflib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.say import CHECK_FAILED, note, say
+from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.skills.log import Event
+    from hermes_exec_agent.skills.registry import Registry
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")]
+Number = Annotated[
+    int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
+]
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the commands to the application."""
+    from hermes_exec.cli import skill_check, skill_work
+
+    group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/skills.md tells all about them.")
+    group.command("check")(skill_check.check)
+    group.command("add")(skill_work.add)
+    group.command("run")(skill_work.run)
+    for command in (list_skills, show, history, diff, rollback, pin, unpin, archive, restore, release, verify):
+        group.command(command.__name__.partition("_")[0])(command)
+    group.command("prove")(skill_work.prove)
+    group.command("export")(skill_work.export)
+    group.command("import")(skill_work.import_bundle)
+    app.add_typer(group, name=name, short_help=summary)
+
+
+def list_skills(
+    *,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Also what is archived.")] = False,
+    json: Json = False,
+) -> int:
+    """List the skills, each with its current version, how strong its evidence is, and its state."""
+    skills = [skill.facts() for _, skill in sorted(_registry().skills().items()) if everything or not skill.archived]
+    if json:
+        show_json(skills)
+        return 0
+    heads = ("NAME", "VERSION", "EVIDENCE", "STATE", "ABOUT")
+    rows = [[each["name"], str(each["version"]), _level(each), each["state"], each["summary"]] for each in skills]
+    if rows:
+        show_table(heads, rows)
+    else:
+        note("there is no skill yet")
+    return 0
+
+
+def show(name: Name, *, number: Number = None, json: Json = False) -> int:
+    """Show all that was recorded of a skill: what it is, who wrote it, the evidence, and how its runs went."""
+    from hermes_exec_agent.skills.counts import Runs
+
+    registry = _registry()
+    skill = registry.skill(name)
+    version = registry.version(name, number)
+    counts = Runs(registry.home.counts).of(version.name, version.number)
+    state = skill.kept_back.get(version.number, "")
+    facts = {**version.facts(), "state": skill.state, "quarantine": state, "runs": counts.facts()}
+    facts["signer"] = registry.signer
+    if json:
+        show_json(facts)
+        return 0
+    show_table(("KEY", "VALUE"), [[key, value] for key, value in _told(facts).items()])
+    return 0
+
+
+def history(name: Name, *, json: Json = False) -> int:
+    """Tell all that happened to a skill, oldest first."""
+    events = _registry().skill(name).history
+    if json:
+        show_json([_event(event) for event in events])
+        return 0
+    rows = [
+        [_when(event.at), event.kind, str(event.version), str(event.facts.get("level", event.facts.get("why", "")))]
+        for event in events
+    ]
+    show_table(("WHEN", "WHAT", "VERSION", ""), rows)
+    return 0
+
+
+def diff(
+    name: Name,
+    one: Annotated[int, typer.Argument(metavar="N", help="A version.")],
+    other: Annotated[int | None, typer.Argument(metavar="[M]", help="Another; the current one if left out.")] = None,
+    *,
+    json: Json = False,
+) -> int:
+    """Show in which files, and in which lines, two versions differ. Both are verified first."""
+    registry = _registry()
+    left, right = registry.version(name, one), registry.version(name, other)
+    for version in (left, right):
+        registry.verify(version)
+    before, after = ({each.path: each for each in version.files} for version in (left, right))
+    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    if json:
+        show_json({"name": left.name, "from": left.number, "to": right.number, "changed": changed})
+        return 0
+    if not changed:
+        note("they are the same")
+    for path in changed:
+        old, new = (_text(registry.tree(version) / path) for version in (left, right))
+        for line in difflib.unified_diff(old, new, f"{left.number}/{path}", f"{right.number}/{path}", lineterm=""):
+            print("".join(each if each.isprintable() else "?" for each in line.replace("\t", "    ")))
+    return 0
+
+
+def rollback(
+    name: Name,
+    number: Annotated[int | None, typer.Argument(metavar="[N]", help="A version; the one before if left out.")] = None,
+) -> int:
+    """Let an older version be the current one. The newer ones stay."""
+    registry = _registry()
+    skill = registry.skill(name)
+    older = [each for each in sorted(skill.versions) if each < skill.current and each not in skill.kept_back]
+    if number is None and not older:
+        raise UsageError(f"{skill.name}: there is no version before {skill.current} that could run")
+    chosen = older[-1] if number is None else number
+    registry.choose(skill.name, chosen)
+    note(f"{skill.name}: the current version is {chosen}")
+    return 0
+
+
+def pin(name: Name, *, number: Number = None) -> int:
+    """Keep a version as the current one, whatever is registered later."""
+    note(f"{name}: pinned to version {_registry().pin(name, number)}")
+    return 0
+
+
+def unpin(name: Name) -> int:
+    """Let the next version that is registered be the current one again."""
+    _registry().mark("unpinned", name)
+    return 0
+
+
+def archive(name: Name) -> int:
+    """Put a skill away: it is not listed and does not run, and nothing of it is deleted."""
+    _registry().mark("archived", name)
+    return 0
+
+
+def restore(name: Name) -> int:
+    """Bring a skill back from the archive."""
+    _registry().mark("restored", name)
+    return 0
+
+
+def release(name: Name, *, number: Number = None) -> int:
+    """Let a version out of quarantine, on your word; its files are verified first."""
+    version = _registry().release(name, number)
+    note(f"{version.name} {version.number} is out of quarantine")
+    return 0
+
+
+def verify(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills; all if left out.")] = None,
+    *,
+    json: Json = False,
+) -> int:
+    """See that log and head are whole, and that every file of every version is what was signed.
+
+    The exit code is 1 where something was changed; what was is kept back.
+    """
+    registry = _registry()
+    skills = registry.skills()
+    chosen = [registry.skill(name) for name in names] if names else list(skills.values())
+    wrong: list[dict[str, Any]] = []
+    for skill in chosen:
+        for number in sorted(skill.versions):
+            try:
+                registry.verify(registry.version(skill.name, number))
+            except Refused as error:
+                registry.quarantine(skill.name, number, f"changed: {error.what}")
+                wrong.append({"name": skill.name, "version": number, "why": error.what})
+    if json:
+        show_json({"verified": sum(len(skill.versions) for skill in chosen), "wrong": wrong})
+    for each in wrong if not json else []:
+        say(each["why"])
+    if not wrong and not json:
+        note(f"{len(chosen)} skills are as they were signed")
+    return CHECK_FAILED if wrong else 0
+
+
+def _registry() -> "Registry":
+    from hermes_exec_agent.skills.registry import Registry
+
+    return Registry()
+
+
+def _level(line: dict[str, Any]) -> str:
+    return line["level"] if line["protection"] == "protected" else f"{line['level']}, {line['protection']}"
+
+
+def _event(event: "Event") -> dict[str, Any]:
+    return {"at": event.at, "what": event.kind, "version": event.version, **event.facts}
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _told(facts: dict[str, Any]) -> dict[str, str]:
+    """What a person reads first, in that order; --json has all of it."""
+    author, runs = facts["author"], facts["runs"]
+    who = " ".join(filter(None, (author["kind"], author["name"], author["model"])))
+    seen: dict[str, Any] = facts["evidence"].get("evidence") or {}
+    told = {
+        "name": facts["name"],
+        "version": str(facts["number"]),
+        "about": facts["summary"],
+        "state": facts["state"] + (f": {facts['quarantine']}" if facts["quarantine"] else ""),
+        "written by": who,
+        "protection": facts["protection"],
+        "registered": _when(facts["registered"]),
+        "evidence": facts["level"],
+        **{f"  {key}": str(value) for key, value in seen.items() if isinstance(value, int)},
+        "takes": ", ".join(facts["schema"].get("properties", {})) or "nothing",
+        "granted": ", ".join(f"{key}: {value}" for key, value in facts["grants"].items() if value) or "nothing",
+        "entry": f"{facts['entry']} {facts['function']}",
+        "files": f"{len(facts['files'])}, SHA-256 {facts['digest']}",
+        "policy": f"{facts['policy']['name']} {facts['policy_digest']}",
+        "packages": facts["environment"] or "none",
+        "interpreter": facts["interpreter"],
+        "kernel": facts["kernel"],
+        "runs": f"{runs['runs']}, of which {runs['failures']} failed",
+    }
+    if runs["median_s"] is not None:
+        told["latency"] = f"{runs['median_s']:.3f} s median, {runs['slowest_s']:.3f} s at most"
+    return told
+
+
+def _text(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []

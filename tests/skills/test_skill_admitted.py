@@ -1,0 +1,100 @@
+"""From a folder to a result, through the whole gate."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.skills import bundle, running
+from hermes_exec_agent.skills.admitting import Admitted, admit, judged, prove_anew
+from hermes_exec_agent.skills.private import private_folder
+from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.verdict import Level
+from tests.rigs.skill_makers import PERSON, home_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_exec_agent.skills.home import Home
+    from tests.conftest import Require
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+HEAD = "---\nname: add-numbers\ndescription: Adds two whole numbers. Use it for sums.\n---\n# Sums\n"
+MAIN = '''"""Sums."""
+
+
+def run(a: int, b: int) -> int:
+    """Return the sum of two whole numbers."""
+    if not isinstance(a, int) or not isinstance(b, int):
+        raise TypeError("a and b are whole numbers")
+    return a + b
+'''
+TEST = """import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scripts"))
+import main
+
+
+def test_sums():
+    assert main.run(1, 2) == 3
+    assert main.run(-1, 1) == 0
+    assert main.run(5, 0) == 5
+"""
+HELD_OUT = [Case({"a": 20, "b": 22}, 42, Level.PERSON)]
+
+
+@pytest.fixture(autouse=True)
+def sandboxes(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "add-numbers"
+    for name, text in {"SKILL.md": HEAD, "scripts/main.py": MAIN, "tests/test_main.py": TEST}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def admitted(home: Home, source: Path, cases: list[Case]) -> Admitted:
+    return asyncio.run(admit(Registry(home), source, author=PERSON, cases=cases))
+
+
+def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(home: Home, source: Path, tmp_path: Path) -> None:
+    done = admitted(home, source, HELD_OUT)
+    assert done.version is not None, done.report.facts()
+    assert (done.version.number, done.version.level) == (1, "person")
+    registry = Registry(home)
+    assert asyncio.run(running.run(registry, "add-numbers", {"a": 2, "b": 3})).result == 5
+
+    registry.quarantine("add-numbers", 1, "to see it released")
+    again = asyncio.run(prove_anew(registry, registry.version("add-numbers"), cases=HELD_OUT))
+    assert again.version is not None, again.report.facts()
+    assert registry.skill("add-numbers").state == "ready"
+
+    bundle.write(registry, done.version, tmp_path / "bundle")
+    other = Registry(home_in(tmp_path / "other"))
+    with private_folder() as folder:
+        _, tree = bundle.read(other, tmp_path / "bundle", folder)
+        taken = asyncio.run(judged(other, tree, author=PERSON))
+    assert taken.version is not None, taken.report.facts()
+    assert (taken.version.digest, taken.version.level) == (done.version.digest, "self-tested")  # its own gate's word
+
+
+def test_a_skill_that_is_wrong_by_a_case_is_not_registered(home: Home, source: Path) -> None:
+    done = admitted(home, source, [Case({"a": 1, "b": 1}, 3, Level.PERSON)])
+    assert (done.version, done.report.outcome) == (None, "functional")
+    assert Registry(home).skills() == {}
+
+
+def test_a_hostile_skill_is_not_registered(home: Home, source: Path) -> None:
+    evil = "    exec(bytes.fromhex('696d706f7274206f73'))\n    return a + b"
+    (source / "scripts/main.py").write_text(MAIN.replace("    return a + b", evil))
+    done = admitted(home, source, HELD_OUT)
+    assert (done.version, done.report.accepted) == (None, False)
+    assert Registry(home).skills() == {}

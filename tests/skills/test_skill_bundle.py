@@ -1,0 +1,147 @@
+"""A version as a file: what is taken out of it is what was signed, or nothing is."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.errors import HermesError, Refused, UsageError
+from hermes_exec_agent.skills import bundle
+from hermes_exec_agent.skills.content import Changed
+from hermes_exec_agent.skills.registry import Registry
+from tests.rigs.skill_makers import home_in, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_exec_agent.skills.home import Home
+
+Members = dict[str, tuple[bytes, int]]
+
+
+@pytest.fixture
+def file(home: Home, tmp_path: Path) -> Path:
+    """A bundle of a version that another installation registered."""
+    other = home_in(tmp_path / "other")
+    version = registered(other, tmp_path / "made", files={"scripts/tool.sh": "echo\n"})
+    bundle.write(Registry(other), version, tmp_path / "bundle.tar.gz")
+    return tmp_path / "bundle.tar.gz"
+
+
+def test_what_is_written_is_read(home: Home, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    found, tree = bundle.read(Registry(home), file, tmp_path / "in")
+    assert (found.facts["name"], found.ours, len(found.signer)) == ("add-numbers", False, 64)
+    assert tree.root == tmp_path / "in/add-numbers"
+    assert (tree.root / "scripts/tool.sh").read_text() == "echo\n"
+    assert tree.digest == found.facts["digest"]
+
+
+def test_its_own_bundles_are_known(home: Home, tmp_path: Path) -> None:
+    version = registered(home, tmp_path / "made")
+    bundle.write(Registry(home), version, tmp_path / "own.tar.gz")
+    (tmp_path / "in").mkdir()
+    assert bundle.read(Registry(home), tmp_path / "own.tar.gz", tmp_path / "in")[0].ours
+
+
+def rewritten(file: Path, change: Callable[[Members], object]) -> None:
+    with tarfile.open(file) as archive:
+        members: Members = {
+            member.name: ((archive.extractfile(member) or io.BytesIO()).read(), member.mode) for member in archive
+        }
+    change(members)
+    with tarfile.open(file, "w:gz") as archive:
+        for name, (data, mode) in members.items():
+            made = tarfile.TarInfo(name)
+            made.size, made.mode = len(data), mode
+            archive.addfile(made, io.BytesIO(data))
+
+
+def with_fact(members: Members, name: str, value: object) -> None:
+    record = json.loads(members["record.json"][0])
+    members["record.json"] = (json.dumps({**record, name: value}, sort_keys=True).encode(), 0o644)
+
+
+def signed_by_nobody(members: Members) -> None:
+    told = json.loads(members["signature.json"][0])
+    members["signature.json"] = (json.dumps({**told, "key": "00" * 32}).encode(), 0o644)
+
+
+MAIN = "files/scripts/main.py"
+CHANGES: dict[str, Callable[[Members], object]] = {
+    "a byte": lambda members: members.update({MAIN: (members[MAIN][0] + b"#", 0o644)}),
+    "a mode": lambda members: members.update({MAIN: (members[MAIN][0], 0o755)}),
+    "a file more": lambda members: members.update({"files/scripts/x.py": (b"", 0o644)}),
+    "a file less": lambda members: members.pop(MAIN),
+    "a file beside": lambda members: members.update({"x": (b"", 0o644)}),
+    "a way out": lambda members: members.update({"files/../../x": (b"", 0o644)}),
+    "a path from the root": lambda members: members.update({"/etc/x": (b"", 0o644)}),
+    "another evidence": lambda members: with_fact(members, "level", "person!"),
+    "another name": lambda members: with_fact(members, "name", "../x"),
+    "no record": lambda members: members.pop("record.json"),
+    "no signature": lambda members: members.pop("signature.json"),
+    "a record that is none": lambda members: members.update({"record.json": (b"[]", 0o644)}),
+    "an empty signature": lambda members: members.update({"signature.json": (b"{}", 0o644)}),
+    "another key": signed_by_nobody,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_is_noticed(home: Home, file: Path, tmp_path: Path, change: str) -> None:
+    rewritten(file, CHANGES[change])
+    (tmp_path / "in").mkdir()
+    with pytest.raises(HermesError):
+        bundle.read(Registry(home), file, tmp_path / "in")
+    assert not (tmp_path / "x").exists()
+
+
+def test_links_are_not_followed(home: Home, file: Path, tmp_path: Path) -> None:
+    with tarfile.open(file, "w:gz") as archive:
+        made = tarfile.TarInfo("files/scripts/main.py")
+        made.type, made.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(made)
+    with pytest.raises(Refused, match="no bundle"):
+        bundle.read(Registry(home), file, tmp_path / "in")
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", gzip.compress(b"nonsense"), gzip.compress(b"\0" * 2048)])
+def test_what_is_no_bundle_is_refused(home: Home, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(Refused, match="no bundle"):
+        bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
+
+
+def test_a_bomb_is_refused(home: Home, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x", "w:gz") as archive:
+        made = tarfile.TarInfo("record.json")
+        made.size = 64 << 20
+        archive.addfile(made, io.BytesIO(bytes(made.size)))
+    with pytest.raises(Refused, match="no bundle"):
+        bundle.read(Registry(home), tmp_path / "x", tmp_path / "in")
+
+
+def test_changed_files_are_not_exported(home: Home, tmp_path: Path) -> None:
+    version = registered(home, tmp_path / "made")
+    (home.content / version.digest / "scripts/main.py").write_text("evil = 1\n")
+    for write in (bundle.write, bundle.write_flat):
+        with pytest.raises(Changed):
+            write(Registry(home), version, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_path: Path) -> None:
+    version = registered(home, tmp_path / "made")
+    for number, write in enumerate((bundle.write, bundle.write_flat)):
+        path = tmp_path / f"out{number}"
+        write(Registry(home), version, path)
+        with pytest.raises(UsageError, match="there already"):
+            write(Registry(home), version, path)
+    flat = (tmp_path / "out1").read_text()
+    assert flat.startswith(f"# add-numbers 1, SHA-256 {version.digest}: a copy, which is not what runs\n")
+    assert "return a + b" in flat

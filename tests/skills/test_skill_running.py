@@ -1,0 +1,259 @@
+"""A registered skill runs as it was proven, or it does not run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec.errors import Refused, Unsupported, UsageError
+from hermes_exec_agent.skills import running
+from hermes_exec_agent.skills.content import Changed
+from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_policies.load import load
+from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_exec_agent.skills.home import Home
+    from tests.conftest import Require
+
+pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
+MAIN = "scripts/main.py"
+
+
+@pytest.fixture
+def sandboxes(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+
+
+def run(home: Home, **arguments: Any) -> running.Outcome:
+    return asyncio.run(running.run(Registry(home), "add-numbers", arguments))
+
+
+def written(home: Home, folder: Path, text: str) -> None:
+    """Register a skill whose function is ``text``."""
+    registered(home, folder, files={MAIN: text})
+
+
+def test_a_skill_gives_its_result(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    registered(home, tmp_path)
+    outcome = run(home, a=20, b=22)
+    assert (outcome.result, outcome.error, outcome.version, outcome.counts.runs) == (42, "", 1, 1)
+
+
+def test_what_it_prints_is_its_log_and_what_it_leaves_are_its_files(
+    sandboxes: None, home: Home, tmp_path: Path
+) -> None:
+    text = """
+import os, subprocess, sys
+def run(a: int, b: int) -> dict:
+    print('printed')
+    subprocess.run(['echo', 'by a child'])
+    os.chdir('/app/data')
+    os.makedirs('out'); open('out/a.txt', 'w').write('content'); os.symlink('/etc/passwd', 'link')
+    return {'argv': sys.argv, 'file': __file__}
+"""
+    written(home, tmp_path, text)
+    files = tmp_path / "files"
+    outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files))
+    path = "/app/skills/add_numbers/scripts/main.py"
+    assert outcome.result == {"argv": [path], "file": path}, outcome.logs
+    assert sorted(outcome.logs.splitlines()) == ["by a child", "printed"]
+    assert ((files / "out/a.txt").read_text(), outcome.files, outcome.left) == (
+        "content",
+        ("out/a.txt",),
+        ("link: a link",),
+    )
+
+
+def test_each_run_has_a_sandbox_of_its_own(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    text = """
+import os
+def run(a: int, b: int) -> list:
+    found = os.listdir('/app/data')
+    open('/app/data/left', 'w').close()
+    return found
+"""
+    written(home, tmp_path, text)
+    assert [run(home, a=1, b=1).result for _ in range(2)] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "kind"),
+    [
+        ("raise ValueError('a  b\\n\\x1b[1mc')", "ValueError: a b ?[1mc", "ValueError"),
+        ("raise SystemExit(0)", "SystemExit: 0", "SystemExit"),
+        ("import os; os._exit(0)", "no result", "no result"),
+        ("import os; os.kill(os.getpid(), 9)", "signal 9", "signal 9"),
+        ("return {1, 2}", "TypeError: Object of type set is not JSON serializable", "TypeError"),
+        ("return float('nan')", "ValueError: Out of range float values are not JSON compliant", "ValueError"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", "ModuleNotFoundError"),
+    ],
+)
+def test_a_failure_is_told_in_a_line(
+    sandboxes: None, home: Home, tmp_path: Path, body: str, error: str, kind: str
+) -> None:
+    written(home, tmp_path, f"def run(a: int, b: int) -> object:\n    {body}\n")
+    outcome = run(home, a=1, b=2)
+    assert (outcome.error, outcome.kind, outcome.ok, outcome.counts.failures) == (error, kind, False, 1)
+
+
+@pytest.mark.parametrize("action", ["open('/app/skills/x', 'w')", "open(__file__, 'a')", "os.chroot('/')"])
+def test_all_denials_become_one_clear_line(
+    sandboxes: None, home: Home, tmp_path: Path, action: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(home, tmp_path, f"import os\ndef run(a: int, b: int) -> None:\n    {action}\n")
+    outcome = run(home, a=1, b=2)
+    assert outcome.denied.startswith("Sandbox Jailbreak: "), outcome
+    assert [record.getMessage() for record in caplog.records if "Sandbox Jailbreak" in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"a": 1}, "'b' is a required property"),
+        ({"a": 1, "b": "2"}, r"arguments\['b'\]: '2' is not of type 'integer'"),
+        ({"a": 1, "b": 2, "c": 3}, "'c' was unexpected"),
+    ],
+)
+def test_arguments_that_it_does_not_take_start_nothing(
+    home: Home, tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    registered(home, tmp_path)
+    with pytest.raises(UsageError, match=said):
+        run(home, **arguments)
+
+
+def test_one_changed_byte_is_refused_and_kept_back(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    version = registered(home, tmp_path)
+    file = home.content / version.digest / MAIN
+    good = file.read_bytes()
+    file.write_bytes(good.replace(b"a + b", b"a - b"))
+    with pytest.raises(Changed, match="scripts/main.py: its bytes were changed"):
+        run(home, a=1, b=2)
+    file.write_bytes(good)
+    with pytest.raises(Refused, match="quarantine: changed"):
+        run(home, a=1, b=2)
+    Registry(home).release("add-numbers")
+    assert run(home, a=1, b=2).result == 3
+
+
+def test_another_policy_is_refused_and_kept_back(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = tmp_path / "config/hermes_exec/policies/own.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('extends = "skill-run"\n')
+    policy = load("own")
+    tree = tree_in(tmp_path)
+    report = report_of(tree, policy="own", policy_digest=policy.digest)
+    Registry(home).register(tree, report, policy, author=PERSON, kernel=os.uname().release)
+    file.write_text('extends = "skill-run"\n[limits]\nopen_files = 257\n')
+    with pytest.raises(Refused, match="says something else now"):
+        run(home, a=1, b=2)
+    with pytest.raises(Refused, match="quarantine: the policy own was changed"):
+        run(home, a=1, b=2)
+
+
+@pytest.mark.parametrize("fields", [{"kernel": "1.0"}, {"interpreter": "another"}])
+def test_another_kernel_or_interpreter_is_refused_until_it_is_proven_anew(
+    home: Home, tmp_path: Path, fields: dict[str, str]
+) -> None:
+    version = registered(home, tmp_path)
+    registry = Registry(home)
+    report = report_of(tree_in(tmp_path / "again"))
+    if "kernel" in fields:
+        registry.proven(version, report, load("skill-run"), kernel="1.0")
+    else:
+        import dataclasses
+
+        assert report.evidence is not None
+        other = dataclasses.replace(report.evidence, interpreter="another")
+        shown = dataclasses.replace(report, evidence=other)
+        registry.proven(version, shown, load("skill-run"), kernel=os.uname().release)
+    with pytest.raises(Refused, match=f"another {next(iter(fields))}"):
+        run(home, a=1, b=2)
+    assert registry.skill("add-numbers").state == "ready"
+
+
+def test_an_archived_skill_does_not_run(home: Home, tmp_path: Path) -> None:
+    registered(home, tmp_path)
+    Registry(home).mark("archived", "add-numbers")
+    with pytest.raises(Refused, match="archived"):
+        run(home, a=1, b=2)
+
+
+def test_a_person_has_to_agree_to_what_only_tested_itself(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    import dataclasses
+
+    from hermes_exec_policies.gate.verdict import Level
+
+    tree = tree_in(tmp_path)
+    report = report_of(tree)
+    assert report.evidence is not None
+    weak = dataclasses.replace(report, evidence=dataclasses.replace(report.evidence, level=Level.SELF_TESTED))
+    Registry(home).register(tree, weak, load("skill-run"), author=PERSON, kernel=os.uname().release)
+    with pytest.raises(Refused, match="self-tested"):
+        run(home, a=1, b=2)
+    outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, self_tested=True))
+    assert (outcome.result, outcome.level) == (3, "self-tested")
+
+
+def test_what_keeps_failing_is_kept_back(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    written(home, tmp_path, "def run(a: int, b: int) -> float:\n    return a / b\n")
+    assert run(home, a=1, b=1).ok
+    outcomes = [run(home, a=1, b=0) for _ in range(running.FAILURES)]
+    assert [each.quarantined for each in outcomes] == [False] * (running.FAILURES - 1) + [True]
+    with pytest.raises(Refused, match=f"failed {running.FAILURES} times in a row"):
+        run(home, a=1, b=1)
+
+
+def test_without_a_sandbox_it_does_not_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(home, tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises((Unsupported, ConnectionError)):
+        run(home, a=1, b=2)
+
+
+def test_the_registry_is_seen_by_no_skill(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    paths = [str(home.folder), str(home.keys)]
+    text = f"import os\ndef run(a: int, b: int) -> list:\n    return [os.path.exists(path) for path in {paths}]\n"
+    written(home, tmp_path, text)
+    assert run(home, a=1, b=2).result == [False, False]
+
+
+def test_a_folder_that_holds_the_registry_exposes_it(home: Home, tmp_path: Path) -> None:
+    home.prepare()
+    link = tmp_path / "link"
+    link.symlink_to(home.folder)
+    shown = [str(tmp_path), str(home.content), str(link), "/"]
+    assert [home.exposes(["/usr", each]) for each in shown] == shown
+    assert not home.exposes(["/usr", str(tmp_path / "other")])
+
+
+def test_nothing_of_a_run_is_left(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    import glob
+
+    before = set(glob.glob("/tmp/hx-skill-*"))
+    registered(home, tmp_path)
+    seen = run(home, a=1, b=2)
+    assert seen.ok
+    assert not [path for path in set(glob.glob("/tmp/hx-skill-*")) - before if os.path.exists(path) and _ours(path)]
+
+
+def _ours(path: str) -> bool:
+    """Whether nobody holds it: another process's run may have begun meanwhile."""
+    import fcntl
+
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
