@@ -55,8 +55,8 @@ async def hostile(item: dict[str, Any], parent: Path, uid: int) -> Path:
     write_skill(base, {"scripts/main.py": BASES[item["base"]], "tests/test_main.py": TEST})
     for path in (parent, *parent.rglob("*")):
         os.chown(path, uid, uid)
-    confinement = specification(uid=uid, more_binds=(Bind(source=str(parent), target="/work", writable=True),))
-    words = [PYTHON, "-I", "-B", "-c", _START, "/work/hostile-skill"]
+    confinement = specification(uid=uid, more_binds=(Bind(source=str(parent), target="/given", writable=True),))
+    words = [PYTHON, "-I", "-B", "-c", _START, "/given/hostile-skill"]
     async with await start(
         confinement, words, stdin=item["code"].encode(), limits=Limits(wall_s=120, output=1 << 20)
     ) as run:
