@@ -32,6 +32,8 @@ def codes(path: str, text: str) -> set[str]:
         ("audit.exit", "import os\nos._exit(0)"),
         ("audit.harness", "import sys\nsys.modules.get('_pytest.runner')"),
         ("audit.place", "p = '~/.bashrc'"),
+        ("audit.place", "open('/proc/keys')"),
+        ("audit.place", "import os, re\n[k for k in os.environ if re.search('KEY|TOKEN|SECRET|PASSW', k)]"),
         ("audit.time", "import time\nif time.time() > 1893456000: pass"),
         ("audit.install", "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'x'])"),
         ("audit.secret", "T = 'ghp_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'"),

@@ -38,7 +38,9 @@ _HARNESS = re.compile(
     r"^(_pytest|pytest|unittest|pluggy|coverage|hypothesis)\b|PYTEST_CURRENT_TEST|/proc/(self|1|\d+)/(cgroup|mountinfo|mem|environ|maps)|/\.dockerenv|HERMES_(GATE|SANDBOX)"
 )
 _PLACES = re.compile(
-    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|/var/run/docker|/proc/sys\b|/dev/(mem|kmsg|sd))"
+    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|/var/run/docker|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
+    r"|^/proc/(\[0-9\]|\*|keys|key-users|sysvipc|kcore|kallsyms|self/fd|thread-self)|^/sys/(class/dmi|fs/cgroup|kernel)"
+    r"|\b(SECRET|PASSW|TOKEN|CRED\w*)\|\w+"
     r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube/config)"
 )
 _MINING = re.compile(r"stratum\+(tcp|ssl)://|\bxmrig\b|\bminerd\b|coinhive|/dev/tcp/", re.IGNORECASE)
