@@ -35,7 +35,6 @@ for number in range(int(sys.argv[1])):
 
 WOVEN = """
 import os
-from tests.rigs.breadth import thorough
 for number in range(6000):
     os.write(1 + number % 2, b"x" * (1 + number % 3))
     os.read(0, 1)

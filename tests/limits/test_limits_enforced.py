@@ -33,7 +33,6 @@ BOMB = "bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 1; true"
 
 COUNT_FORKS = """exec /usr/bin/python3 -c '
 import os, time
-from tests.rigs.breadth import thorough
 count = 1
 try:
     while count < 99:
