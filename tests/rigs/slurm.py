@@ -1,6 +1,7 @@
 """A real Slurm cluster on this machine: one controller and several nodes, without systemd, cgroups and a database.
 
-All nodes share this machine, so nothing keeps them apart; what the controller decides is as on any cluster.
+All nodes share this machine, so nothing keeps them apart; what the controller decides is as on any cluster. The
+numbers of jobs begin with the controller's port, because a node tells its jobs apart by them alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _CONFIG = """
 ClusterName=hermes
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={port}
+FirstJobId={port}000
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge/socket
 CredType=cred/munge
@@ -111,15 +113,21 @@ class Cluster:
         """Let a node vanish: its daemon, and the processes that keep its steps."""
         os.kill(int((self.folder / "run" / f"slurmd.{node}.pid").read_text()), signal.SIGKILL)
         steps = [*(self.folder / "state" / node).glob(f"{node}_*.*")]  # a socket each
-        for entry in Path("/proc").iterdir():
+        for process, name in self._processes():
+            job = name.removeprefix("slurmstepd: [").partition(".")[0]
+            if name.startswith("slurmstepd: [") and any(f"_{job}." in step.name for step in steps):
+                os.kill(process, signal.SIGKILL)
+
+    def _processes(self) -> Generator[tuple[int, str]]:
+        """The processes below this cluster's daemons, with the first word of each."""
+        ours = f"SLURM_CONF={self.conf}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                name = (entry / "cmdline").read_bytes().split(b"\0")[0] if entry.name.isdigit() else b""
-                job = name.removeprefix(b"slurmstepd: [").partition(b".")[0].decode()
-                if name.startswith(b"slurmstepd: [") and any(f"_{job}." in step.name for step in steps):
-                    os.kill(int(entry.name), signal.SIGKILL)
+                if ours in (entry / "environ").read_bytes().split(b"\0"):
+                    yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
 
     def stop(self) -> None:
-        """End every job, then every daemon."""
+        """End every job, then every daemon, then what they left."""
         with contextlib.suppress(AssertionError):
             if jobs := self.jobs():
                 self.run("scancel", *jobs)
@@ -129,6 +137,11 @@ class Cluster:
         for file in [*(self.folder / "run").glob("*.pid"), self.folder / "munge" / "pid"]:
             with contextlib.suppress(OSError, ValueError):
                 os.kill(int(file.read_text()), signal.SIGTERM if "slurmctld" in file.name else signal.SIGKILL)
+        # A node that vanished left what it ran.
+        for process, name in self._processes():
+            if not name.endswith("slurmctld"):
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"
