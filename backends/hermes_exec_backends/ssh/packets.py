@@ -20,6 +20,7 @@ from paramiko.packet import NeedRekeyException, Packetizer
 
 from hermes_exec_backends.ssh.feed import Open
 from hermes_exec_backends.ssh.gcm import Key, whole_size
+from hermes_exec_backends.ssh.requests import channel_asked_for
 
 if TYPE_CHECKING:
     import socket
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.wire import Wire
 
 _DATA = struct.Struct(">BBII")
-"""Of a packet that brings data or room: padding, kind, channel, size."""
+"""Of a packet that brings data or room: padding, kind, channel, size; with errors a code comes before the size."""
 _EXTENDED = struct.Struct(">BBIII")
 _LAST_OF_TRANSPORT = 49
 """Kinds of packets up to here may be sent while keys are exchanged (RFC 4253, 7.1)."""
 _STDERR = 1
+_OF_CHANNELS = {common.MSG_CHANNEL_DATA, common.MSG_CHANNEL_WINDOW_ADJUST, common.MSG_CHANNEL_EXTENDED_DATA}
 _TOGETHER = 4
 """Large packets of one write."""
 _MAX_AHEAD = 4096
@@ -62,15 +64,14 @@ class Packets(Packetizer):
         self._held = b""
         self._streams: dict[int, Stream] = {}
         self._inbox: SimpleQueue[tuple[int, Message] | Exception | None] = SimpleQueue()
-        self._handed = self._taken = self._done = 0
+        self._handed = self._taken = self._done = self._given = 0
         self._paused = False
         self._hasty = False
         self.on_login: Callable[[], object] = _nothing
         """What is called after a login was asked for."""
         self.on_too_early: Callable[[int], object] = _nothing
         """What is called when a channel, of this number, was asked for before there was a login."""
-        self._given = 0
-        self._logged_in = False
+        self._logged_in = self._refused = False
         self._early: int | None = None
 
     @property
@@ -121,6 +122,8 @@ class Packets(Packetizer):
                 return
             payload = data.asbytes()
             kind = payload[0]
+            if not self._logged_in and not self._expect(kind, payload):
+                return
             if kind == common.MSG_KEXINIT:
                 self._waiting = []
             if kind > _LAST_OF_TRANSPORT and self._waiting is not None:
@@ -130,7 +133,7 @@ class Packets(Packetizer):
             if key.used >= self.REKEY_BYTES and not self.need_rekey():
                 self._want_keys()
         if not self._logged_in:
-            self._sent(payload)
+            self._sent(kind, payload)
 
     def _seal(self, key: Key | None, payload: bytes) -> None:
         if key is None:
@@ -159,17 +162,23 @@ class Packets(Packetizer):
             with self._sending, contextlib.suppress(EOFError, OSError):  # a break is told by what comes, or does not
                 self._write_together(None)
 
-    def _sent(self, payload: bytes) -> None:
-        """Before there is a login."""
-        if payload[0] == common.MSG_SERVICE_REQUEST and self._hasty:
+    def _expect(self, kind: int, payload: bytes) -> bool:
+        """Before there is a login, and before an answer can come; False: it must not be sent."""
+        if kind == common.MSG_SERVICE_REQUEST and self._hasty:
             self._given += 1
+        elif kind == common.MSG_CHANNEL_OPEN:
+            self._early = channel_asked_for(payload)
+            if self._refused:  # behind that answer it would come in between the steps of the next login
+                self._withdraw()
+                return False
+        return True
+
+    def _sent(self, kind: int, payload: bytes) -> None:
+        """Before there is a login, and after it went."""
+        if kind == common.MSG_SERVICE_REQUEST and self._hasty:
             self._wire.on_loop(lambda: self._put(common.cMSG_SERVICE_ACCEPT + payload[1:]))
-        elif payload[0] == common.MSG_USERAUTH_REQUEST:
+        elif kind == common.MSG_USERAUTH_REQUEST:
             self.on_login()
-        elif payload[0] == common.MSG_CHANNEL_OPEN:
-            message = Message(payload[1:])
-            message.get_string()
-            self._early = message.get_int()
 
     def _want_keys(self) -> None:
         self._trigger_rekey()  # type: ignore[attr-defined]  # not in its types, but for classes like this one
@@ -242,28 +251,21 @@ class Packets(Packetizer):
 
     def _packet(self, plain: bytes, told: dict[Callable[[], None], None]) -> None:
         # What paramiko has not looked at yet goes first, also for the channel that this one is for.
-        if self._handed == self._done and self._streams:
-            kind = plain[1]
-            if kind == common.MSG_CHANNEL_DATA:
-                _, _, number, size = _DATA.unpack_from(plain)
-                stream = self._streams.get(number)
-                if stream is not None:
-                    stream.out.put(plain[_DATA.size : _DATA.size + size])
-                    told[stream.told] = None
-                    return
-            elif kind == common.MSG_CHANNEL_WINDOW_ADJUST:
-                _, _, number, size = _DATA.unpack_from(plain)
-                stream = self._streams.get(number)
-                if stream is not None:
-                    stream.room(size)
-                    return
-            elif kind == common.MSG_CHANNEL_EXTENDED_DATA:
-                _, _, number, code, size = _EXTENDED.unpack_from(plain)
-                stream = self._streams.get(number)
-                if stream is not None and code == _STDERR:
-                    stream.err.put(plain[_EXTENDED.size : _EXTENDED.size + size])
-                    told[stream.told] = None
-                    return
+        if self._handed == self._done and self._streams and plain[1] in _OF_CHANNELS:
+            _, kind, number, size = _DATA.unpack_from(plain)
+            stream = self._streams.get(number)
+            if stream is not None and kind == common.MSG_CHANNEL_DATA:
+                stream.out.put(plain[_DATA.size : _DATA.size + size])
+                told[stream.told] = None
+                return
+            if stream is not None and kind == common.MSG_CHANNEL_WINDOW_ADJUST:
+                stream.room(size)
+                return
+            if stream is not None and size == _STDERR:
+                size = _EXTENDED.unpack_from(plain)[-1]
+                stream.err.put(plain[_EXTENDED.size : _EXTENDED.size + size])
+                told[stream.told] = None
+                return
         self._hand(plain[1 : len(plain) - plain[0]])
 
     def _hand(self, payload: bytes) -> None:
@@ -274,11 +276,17 @@ class Packets(Packetizer):
             return
         if kind == common.MSG_USERAUTH_SUCCESS:
             self._logged_in = True
+        elif kind == common.MSG_USERAUTH_FAILURE:
+            self._refused = True
         elif kind == common.MSG_UNIMPLEMENTED and not self._logged_in and self._early is not None:
-            self.on_too_early(self._early)
-            self._early = None
+            self._withdraw()
             return
         self._put(payload)
+
+    def _withdraw(self) -> None:
+        early, self._early = self._early, None
+        if early is not None:
+            self.on_too_early(early)
 
     def _put(self, payload: bytes) -> None:
         kind = payload[0]

@@ -31,6 +31,13 @@ def _handle_request(chan: Any, message: paramiko.Message) -> None:
     paramiko.Channel._handle_request(chan, message)  # type: ignore[attr-defined]  # noqa: SLF001  see above
 
 
+def channel_asked_for(payload: bytes) -> int:
+    """Our number of the channel that a message asks for."""
+    message = paramiko.Message(payload[1:])
+    message.get_string()
+    return message.get_int()
+
+
 class Transport(paramiko.Transport):
     """A paramiko transport with what we need besides."""
 
