@@ -9,6 +9,7 @@ import platform
 import signal
 import socket
 import struct
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -297,20 +298,17 @@ def test_only_root_can_be_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None
         asyncio.run(start(specification(uid=61999), [PYTHON]))
 
 
-def test_an_ordinary_user_has_all_of_it(require: Require, somebody: int, tmp_path: Path) -> None:
+def test_an_ordinary_user_has_all_of_it(require: Require, somebody: int) -> None:
     require("bwrap", "makes the sandbox")
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    os.chown(folder, somebody, somebody)
-    for above in (tmp_path, *tmp_path.parents[:-1]):
-        if not above.stat().st_mode & 0o001:
-            above.chmod(above.stat().st_mode | 0o011)
-    text = "import os; open('/app/data/made', 'w').write('x'); os.symlink('/etc/passwd', '/app/data/link')"
-    seen = as_user(somebody, text + "; attempt = print(os.getuid())", into=str(folder / "collected"))
-    assert (seen["exit"], seen["stdout"]) == ([0, None], f"{somebody}\n")
-    assert set(seen["facts"]["caps"].values()) == {0}
-    assert (seen["collected"]["files"], seen["collected"]["left"]) == (1, ["link: a link"])
-    assert (folder / "collected" / "made").read_text() == "x"
+    with tempfile.TemporaryDirectory(prefix="hx-") as made:  # pytest's own folders are closed to other users
+        folder = Path(made)
+        os.chown(folder, somebody, somebody)
+        text = "import os; open('/app/data/made', 'w').write('x'); os.symlink('/etc/passwd', '/app/data/link')"
+        seen = as_user(somebody, text + "; attempt = print(os.getuid())", into=str(folder / "collected"))
+        assert (seen["exit"], seen["stdout"]) == ([0, None], f"{somebody}\n")
+        assert set(seen["facts"]["caps"].values()) == {0}
+        assert (seen["collected"]["files"], seen["collected"]["left"]) == (1, ["link: a link"])
+        assert (folder / "collected" / "made").read_text() == "x"
 
 
 def test_an_ordinary_users_limits_hold(require: Require, somebody: int) -> None:

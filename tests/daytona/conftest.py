@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,9 +10,10 @@ import pytest
 import hermes_exec
 from hermes_exec_backends.daytona import DaytonaBackend
 from tests.rigs import daytona_rig
+from tests.rigs.bounded import within
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec.terminal import Terminal
@@ -59,12 +59,4 @@ def opened(backend: Callable[..., DaytonaBackend]) -> Opened:
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Run a test's coroutine, within a bounded time."""
-
-    def bounded(work: Awaitable[Any]) -> Any:
-        async def within() -> Any:
-            async with asyncio.timeout(55):
-                return await work
-
-        return asyncio.run(within())
-
-    return bounded
+    return within(55)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,10 +9,11 @@ import pytest
 
 import hermes_exec
 from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.bounded import within
 from tests.rigs.docker_engine import DEBIAN, Engine, engine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec.terminal import Terminal
@@ -47,12 +47,4 @@ def opened(dock: Engine) -> Opened:
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Run a test's coroutine, within a bounded time."""
-
-    def bounded(work: Awaitable[Any]) -> Any:
-        async def within() -> Any:
-            async with asyncio.timeout(50):
-                return await work
-
-        return asyncio.run(within())
-
-    return bounded
+    return within(50)

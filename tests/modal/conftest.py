@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from pathlib import Path
@@ -13,9 +12,10 @@ import pytest
 import hermes_exec
 from hermes_exec_backends.modal import ModalBackend
 from tests.rigs import modal
+from tests.rigs.bounded import within
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
     from contextlib import AbstractAsyncContextManager
 
     from hermes_exec.terminal import Terminal
@@ -55,15 +55,7 @@ def opened(server: Apart) -> Opened:
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, Any]], Any]:
     """Run a test's coroutine, within a bounded time."""
-
-    def bounded(work: Awaitable[Any]) -> Any:
-        async def within() -> Any:
-            async with asyncio.timeout(55):
-                return await work
-
-        return asyncio.run(within())
-
-    return bounded
+    return within(55)
 
 
 def ran(server: Apart, name: str = "once") -> int:
