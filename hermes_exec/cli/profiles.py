@@ -7,6 +7,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from hermes_exec.cli.ask import agrees
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.places import settings
 from hermes_exec.cli.say import CHECK_FAILED, note, printable, say
@@ -167,7 +168,7 @@ def trust(
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         for line in content.decode("utf-8", "replace").splitlines():
             print(f"  {printable(line)}")
-        if not typer.confirm(f"Trust {printable(str(path))}?"):
+        if not agrees(f"Trust {printable(str(path))}?"):
             note("it stays as it was")
             return CHECK_FAILED
     digest = note_trust(path, content=content)

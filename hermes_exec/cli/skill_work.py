@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hermes_exec.cli import loop
+from hermes_exec.cli.ask import agrees
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import CHECK_FAILED, note, say
@@ -149,7 +150,7 @@ def _asked(registry: "Registry", name: str, number: int | None) -> bool:
     version = registry.version(name, number)
     if version.level != SELF_TESTED or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    return typer.confirm(f"Nothing but its own tests speaks for {version.name} {version.number}. Run it?", err=True)
+    return agrees(f"Nothing but its own tests speaks for {version.name} {version.number}. Run it?")
 
 
 def _told(outcome: "Outcome") -> None:

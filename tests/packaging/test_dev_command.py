@@ -48,6 +48,12 @@ def test_help_names_every_command(checkout: Path) -> None:
         assert f"  {command}" in done.stdout
 
 
+def test_benchmarks_tell_what_they_measure() -> None:
+    done = dev(ROOT, "bench", "--help", **OURS)
+    assert done.returncode == 0, done.stderr
+    assert "groups" in done.stdout
+
+
 def test_unknown_command_is_one_line_and_exit_code_2(checkout: Path) -> None:
     done = dev(checkout, "tset")
     assert done.returncode == 2

@@ -133,7 +133,7 @@ def generate(arguments: list[str]) -> int:
 def bench(arguments: list[str]) -> int:
     """Become the benchmarks."""
     ensure()
-    return replace([venv_python(), "-I", str(ROOT / "benchmarks"), *arguments])
+    return replace([venv_python(), "-I", "-m", "benchmarks", *arguments])
 
 
 def shell(arguments: list[str]) -> int:

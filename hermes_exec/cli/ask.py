@@ -1,0 +1,47 @@
+"""Asks the person at the terminal."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
+
+
+def agrees(question: str) -> bool:
+    """Whether they say yes. No is what an empty line and the end of the input mean.
+
+    Ctrl-C raises `KeyboardInterrupt` at whatever moment it comes: ``input()`` would miss one between its prompt and its read,
+    and asyncio's own handler would keep it until an answer was there.
+    """
+    with _interruptible() as woken:
+        while True:
+            print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)
+            select.select([sys.stdin, woken], [], [])
+            answer = sys.stdin.readline().strip().lower()
+            if answer in _ANSWERS:
+                return _ANSWERS[answer]
+            print("Please answer y or n.", file=sys.stderr)
+
+
+@contextmanager
+def _interruptible() -> Iterator[int]:
+    """SIGINT raises here; the descriptor is readable from the moment it arrives, so that no wait for it begins too late."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.set_wakeup_fd(writing)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGINT, handler)
+        os.close(reading)
+        os.close(writing)
