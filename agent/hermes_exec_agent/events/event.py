@@ -1,0 +1,34 @@
+"""What is recorded of a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal[
+    "started",  # {target, model, scripted, parent, version}
+    "user",  # {content}
+    "assistant",  # {content, tool_calls: [{id, name, arguments}], finish, model, usage}
+    "call",  # {id, name}: written before a tool runs, so that after a crash a call without a result is known
+    "result",  # {id, name, content, duration_s}
+    "approval",  # {tool, summary, answer}
+    "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
+    "compacted",  # {upto, messages}: what stands for everything before
+    "skill",  # {name, version, outcome}
+    "failed",  # {error}: a turn that ended without an answer
+    "interrupted",  # {}
+    "ended",  # {reason}
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of the log."""
+
+    conversation: str
+    number: int
+    """Counts from 1 in its conversation, without a gap."""
+    at: float
+    """Seconds since 1970, UTC."""
+    kind: Kind
+    data: dict[str, Any]

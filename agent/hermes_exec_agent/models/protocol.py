@@ -1,0 +1,103 @@
+"""What the agent needs of a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from hermes_exec_agent.messages import Message
+
+Finish = Literal["stop", "tool_calls", "length", "content_filter"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    """JSON Schema, flat and strict: no further properties, every property required or with a default."""
+
+    def wire(self) -> dict[str, Any]:
+        """In the form of the protocol."""
+        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one reply took, in tokens; `cost` in US dollars, or None where no price is known."""
+
+    prompt: int = 0
+    cached: int = 0
+    """Of the prompt's tokens, those that the endpoint had already read."""
+    completion: int = 0
+    cost: float | None = None
+    estimated: bool = False
+    """The endpoint told nothing; these are four characters a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of a reply's text, as it comes."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A whole reply."""
+
+    message: Message
+    finish: Finish
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    """The name of who answered, which after a fallback is not who was asked first."""
+
+
+class Model(Protocol):
+    """Somebody who answers conversations."""
+
+    @property
+    def name(self) -> str:
+        """What is shown and recorded of it."""
+        ...
+
+    @property
+    def window(self) -> int:
+        """How many tokens a prompt and its reply may have together."""
+        ...
+
+    @property
+    def scripted(self) -> bool:
+        """Whether nobody thinks here: the replies were written beforehand, and every record of them says so."""
+        ...
+
+    def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> AsyncIterator[Text | Reply]:
+        """Answer: pieces of text as they come, and the whole `Reply` as the last item.
+
+        Args:
+            messages: the conversation; its beginning is the same from call to call, so that endpoints' caches hold.
+            tools: what may be asked for, in the same order from call to call.
+            max_tokens: of the reply.
+            schema: JSON Schema that the text of the reply has to fit, where the endpoint can constrain it.
+
+        Raises:
+            ModelError: no whole reply could be had; what was tried, and what to try, is in its text.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give its connections back."""
+        ...
