@@ -63,6 +63,7 @@ def test_our_entry_points_offer_exactly_the_built_in_types() -> None:
         *registry.BUILT_INS,
         *registry.ALIASES,
     }
+    assert {point.name for point in points if point.group == registry.BACKENDS} == set(registry.BUILT_INS)
 
 
 @pytest.mark.parametrize("group", ["console_scripts", "hermes_exec.backends", "hermes_exec.profiles"])
