@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
@@ -32,7 +32,7 @@ def agrees(question: str) -> bool:
 
 
 @contextmanager
-def _interruptible() -> Iterator[int]:
+def _interruptible() -> Generator[int]:
     """SIGINT raises here; the descriptor is readable once it has come, so that no wait for it can begin too late."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
