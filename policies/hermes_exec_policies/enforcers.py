@@ -92,6 +92,8 @@ def _allow_namespaces(host: Host) -> str:
         return "an AppArmor profile with 'userns,' for bwrap: hermes-exec doctor shows it"
     if host.sysctls.get("kernel.unprivileged_userns_clone") == "0":
         return "sysctl -w kernel.unprivileged_userns_clone=1"
+    if "container" in host.user_namespaces:
+        return "start the container with the filter that ships in deploy/: --security-opt seccomp=deploy/seccomp.json"
     return "sysctl -w user.max_user_namespaces=15000"
 
 
@@ -145,7 +147,10 @@ def _bubblewrap(policy: Policy, host: Host) -> Table:
         "files.hidden": [Means("a root folder of its own"), *modules],
         "files.run": [Means("mounts from which nothing is run (noexec)"), _landlock(host), _apparmor(policy, host)],
         "files.devices": [Means("a /dev of its own"), *modules],
-        "files.masked": [Means("mounts over what is not to be read"), _apparmor(policy, host)],
+        "files.masked": [
+            Means("no /proc at all" if host.proc else "mounts over what is not to be read"),
+            _apparmor(policy, host),
+        ],
         "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
         "user.ordinary": [Means("an ordinary user")],
         "user.unique": [unique],

@@ -18,7 +18,7 @@ from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Limits
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.evidence import Evidence, digest, key, remember, remembered
-from hermes_exec_policies.canaries.expected import CONTROLS, Canary, canaries_of
+from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, Canary, canaries_of
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.canaries.planted import planted
@@ -87,7 +87,13 @@ async def evidence_of(place: str, policy: Policy, *, again: bool = False) -> Evi
 async def attempts(policy: Policy, specification: Confinement, host: Host) -> Proof:
     """Make every attempt that the policy forbids and that something here is to stop, in twins of ``specification``."""
     enforced = {verdict.rule for verdict in explain(policy, PLACE, host) if verdict.held_by}
-    canaries = [each for each in canaries_of(policy) if each.rule in enforced and host.landlock_abi >= each.abi]
+    canaries = [
+        each
+        for each in canaries_of(policy)
+        if each.rule in enforced
+        and host.landlock_abi >= each.abi
+        and (specification.proc or each.name not in NEED_PROC)
+    ]
     sets = [[each for each in canaries if not each.alone], *([each] for each in canaries if each.alone)]
     with planted() as outside:
         twins = [_twin(policy, specification, each, outside, _limits_of(each, policy)) for each in sets]
