@@ -44,7 +44,7 @@ def list_skills(
     json: Json = False,
 ) -> int:
     """List the skills, each with its current version, how strong its evidence is, and its state."""
-    skills = [skill.facts() for _, skill in sorted(_registry().skills().items()) if everything or not skill.archived]
+    skills = _registry().listed(archived=everything)
     if json:
         show_json(skills)
         return 0

@@ -174,7 +174,7 @@ class Log:
         events: list[Event] = []
         chain = b""
         try:
-            told = json.loads(f"[{','.join(line for _, line in rows)}]")
+            told = _parsed(f"[{','.join(line for _, line in rows)}]")
             for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, told, strict=True), 1):
                 chain = _chained(chain, line)
                 at, kind, name, version, facts, body = rest
@@ -260,6 +260,16 @@ def _chained(chain: bytes, line: str) -> bytes:
 
 def _stamp(event: Event) -> bytes:
     return event.seq.to_bytes(8) + event.chain
+
+
+def _parsed(text: str) -> Any:
+    """Many lines at once, by the parser that is twice as fast; it knows no half of a surrogate pair, and json does."""
+    from pydantic_core import from_json
+
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _json(value: object) -> str:

@@ -6,6 +6,7 @@ takes long, is done before.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from hermes_exec_agent.skills.log import Log
 from hermes_exec_agent.skills.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_agent.skills.log import Event
@@ -52,14 +53,18 @@ class Registry:
         Raises:
             Refused: the registry was changed by somebody else.
         """
-        # Ten thousand events are many objects and no garbage; looking for some costs a third of the time.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with _no_collection():
             return skills_of(self._log.events())
-        finally:
-            if collects:
-                gc.enable()
+
+    def listed(self, *, archived: bool = False) -> list[dict[str, Any]]:
+        """What a list shows of every skill, sorted by name.
+
+        Raises:
+            Refused: the registry was changed by somebody else.
+        """
+        with _no_collection():
+            skills = skills_of(self._log.events())
+            return [skills[name].facts() for name in sorted(skills) if archived or not skills[name].archived]
 
     def skill(self, name: str) -> Skill:
         """One skill, by its name or its module's.
@@ -205,6 +210,18 @@ class Registry:
             return Version.of(self._log.body(event))
         except (KeyError, TypeError) as error:
             raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
+
+
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """Ten thousand events are many objects and no garbage; looking for some costs half of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist: bool) -> None:
