@@ -146,8 +146,14 @@ class Log:
                 state="it is recorded, and the head follows with the next event",
             ) from error
 
-    def _verified(self, *, make: bool = False) -> list[Event]:
+    def _signed_head(self) -> Head | None:
         head = read_head(self._head, self._key.public_key())
+        if head is not None and head.folder != os.path.realpath(self._home.folder):
+            raise self._changed("its signed head is that of another registry")
+        return head
+
+    def _verified(self, *, make: bool = False) -> list[Event]:
+        head = self._signed_head()
         if not self._home.log.exists():
             if head is not None:
                 raise self._changed("the log is gone")
@@ -160,7 +166,7 @@ class Log:
             return self._known
         events = self._read()
         if head is None and len(events) > 1:
-            head = read_head(self._head, self._key.public_key())  # the first one was written while we read
+            head = self._signed_head()  # the first one was written while we read
         self._check(events, head)
         if make and events and (head is None or head.counter < len(events)):
             self._advance(events[0], events[-1])

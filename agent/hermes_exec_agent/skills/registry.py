@@ -46,6 +46,8 @@ class Registry:
         self.signer = fingerprint(key.public_key())
         self.key = key
         self._log = Log(self.home, key)
+        self._events: list[Event] | None = None
+        self._skills: dict[str, Skill] = {}
 
     def skills(self) -> dict[str, Skill]:
         """Every skill, by name.
@@ -53,8 +55,11 @@ class Registry:
         Raises:
             Refused: the registry was changed by somebody else.
         """
-        with _no_collection():
-            return skills_of(self._log.events())
+        events = self._log.events()
+        if events is not self._events:  # what was verified and is still so needs no second look
+            with _no_collection():
+                self._skills, self._events = skills_of(events), events
+        return self._skills
 
     def listed(self, *, archived: bool = False) -> list[dict[str, Any]]:
         """What a list shows of every skill, sorted by name.
@@ -63,7 +68,7 @@ class Registry:
             Refused: the registry was changed by somebody else.
         """
         with _no_collection():
-            skills = skills_of(self._log.events())
+            skills = self.skills()
             return [skills[name].facts() for name in sorted(skills) if archived or not skills[name].archived]
 
     def skill(self, name: str) -> Skill:
@@ -82,8 +87,20 @@ class Registry:
             UsageError: there is none.
             Refused: the registry was changed by somebody else.
         """
-        skill = self.skill(name)
-        return self._version(skill, number)
+        return self.recorded(self.skill(name), number)
+
+    def recorded(self, skill: Skill, number: int | None = None) -> Version:
+        """The same, of a skill that was looked up before.
+
+        Raises:
+            UsageError: there is no such version.
+            Refused: what was recorded of it was changed.
+        """
+        event = self._event(skill, skill.current if number is None else number)
+        try:
+            return Version.of(self._log.body(event))
+        except (KeyError, TypeError) as error:
+            raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
 
     def tree(self, version: Version) -> Path:
         """Where the files of a version are kept. They are to be looked at alone: ``content.copy`` takes them out."""
@@ -174,7 +191,7 @@ class Registry:
         """
         with self.home.locked():
             skill = self.skill(name)
-            version = self._version(skill, number)
+            version = self.recorded(skill, number)
             if version.number not in skill.kept_back:
                 raise UsageError(f"{name} {version.number} is not in quarantine")
             self.verify(version)
@@ -203,13 +220,6 @@ class Registry:
             known = ", ".join(map(str, skill.versions))
             raise UsageError(f"{skill.name} has no version {number}", remedy=f"one of {known}")
         return skill.versions[number]
-
-    def _version(self, skill: Skill, number: int | None) -> Version:
-        event = self._event(skill, skill.current if number is None else number)
-        try:
-            return Version.of(self._log.body(event))
-        except (KeyError, TypeError) as error:
-            raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
 
 
 @contextlib.contextmanager
