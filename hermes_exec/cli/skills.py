@@ -24,13 +24,13 @@ Number = Annotated[
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    from hermes_exec.cli import skill_check, skill_work
+    from hermes_exec.cli import skill_check, skill_run, skill_work
 
     group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/skills.md tells all about them.")
     group.command("check")(skill_check.check)
     group.command("add")(skill_work.add)
-    group.command("run")(skill_work.run)
-    for command in (list_skills, show, history, diff, rollback, pin, unpin, archive, restore, release, verify):
+    group.command("run")(skill_run.run)
+    for command in (list_skills, show, history, diff, rollback, pin, unpin, archive, restore, release, verify, gc):
         group.command(command.__name__.partition("_")[0])(command)
     group.command("prove")(skill_work.prove)
     group.command("export")(skill_work.export)
@@ -44,7 +44,7 @@ def list_skills(
     json: Json = False,
 ) -> int:
     """List the skills, each with its current version, how strong its evidence is, and its state."""
-    skills = [skill.facts() for _, skill in sorted(_registry().skills().items()) if everything or not skill.archived]
+    skills = _registry().listed(archived=everything)
     if json:
         show_json(skills)
         return 0
@@ -178,7 +178,7 @@ def verify(
     for skill in chosen:
         for number in sorted(skill.versions):
             try:
-                registry.verify(registry.version(skill.name, number))
+                registry.verify(registry.recorded(skill, number))
             except Refused as error:
                 registry.quarantine(skill.name, number, f"changed: {error.what}")
                 wrong.append({"name": skill.name, "version": number, "why": error.what})
@@ -189,6 +189,24 @@ def verify(
     if not wrong and not json:
         note(f"{len(chosen)} skills are as they were signed")
     return CHECK_FAILED if wrong else 0
+
+
+def gc(
+    *,
+    all_of_it: Annotated[bool, typer.Option("--all", help="Also packages that were wanted in the last day.")] = False,
+    json: Json = False,
+) -> int:
+    """Remove the packages that no skill needs any more, and files of no version; archived skills need none."""
+    from dataclasses import asdict
+
+    from hermes_exec_agent.skills.garbage import YOUNG_S, collect
+
+    gone = collect(_registry(), older_s=0.0 if all_of_it else YOUNG_S)
+    if json:
+        show_json(asdict(gone))
+    else:
+        note(f"removed: {len(gone.environments)} environments, {len(gone.content)} folders of no version")
+    return 0
 
 
 def _registry() -> "Registry":

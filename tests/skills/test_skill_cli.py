@@ -137,3 +137,14 @@ def test_a_result_goes_to_the_output_and_what_is_printed_to_the_errors(
     assert done.stderr.splitlines()[-1] == "hermes-exec: add-numbers 3: ZeroDivisionError: division by zero"
     whole = skill("run", "add-numbers", "--json", '{"a": 1, "b": 0}', "--whole")
     assert (whole.returncode, json.loads(whole.stdout)["counts"]["in_a_row"]) == (1, 2)
+
+
+def test_only_what_changed_is_proven_anew(skill: Skill, known: Home) -> None:
+    done = skill("prove", "--changed")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "as they were proven" in done.stderr
+
+
+def test_garbage_is_told_of(skill: Skill, known: Home) -> None:
+    (known.content / ("0" * 64)).mkdir()
+    assert told(skill("gc", "--json")) == {"environments": [], "content": ["0" * 64]}

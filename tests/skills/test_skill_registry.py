@@ -174,3 +174,18 @@ def test_many_register_at_once(home: Home, tmp_path: Path) -> None:
     for worker in workers:
         worker.join()
     assert sorted(Registry(home).skills()) == [f"skill-{number}" for number in range(6)]
+
+
+def test_a_list_has_what_is_not_archived_by_name(home: Home, tmp_path: Path) -> None:
+    for name in ("second", "first", "gone"):
+        registered(home, tmp_path / name, name)
+    registry = Registry(home)
+    registry.mark("archived", "gone")
+    assert [each["name"] for each in registry.listed()] == ["first", "second"]
+    assert [each["state"] for each in registry.listed(archived=True)] == ["ready", "archived", "ready"]
+
+
+def test_a_reason_with_a_name_that_is_no_text_can_be_read_again(home: Home, tmp_path: Path) -> None:
+    registered(home, tmp_path / "1")
+    Registry(home).quarantine("add-numbers", 1, "changed: \udcff")
+    assert Registry(home).skill("add-numbers").kept_back == {1: "changed: \udcff"}

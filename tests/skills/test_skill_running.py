@@ -11,6 +11,7 @@ import pytest
 from hermes_exec.errors import Refused, Unsupported, UsageError
 from hermes_exec_agent.skills import running
 from hermes_exec_agent.skills.content import Changed
+from hermes_exec_agent.skills.counts import Runs
 from hermes_exec_agent.skills.registry import Registry
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
@@ -257,3 +258,21 @@ def _ours(path: str) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def test_runs_are_counted_by_version_and_by_the_model_that_asked(sandboxes: None, home: Home, tmp_path: Path) -> None:
+    written(home, tmp_path, "def run(a: int, b: int) -> float:\n    return a / b\n")
+    for divisor, model in ((1, "one-model"), (0, "one-model"), (2, "another"), (1, "")):
+        asyncio.run(running.run(Registry(home), "add-numbers", {"a": 4, "b": divisor}, model=model))
+    counts = Runs(home.counts).of("add-numbers", 1)
+    assert counts.by_model == {"one-model": (2, 1), "another": (1, 0), "": (1, 0)}
+    assert (counts.runs, counts.failures, counts.in_a_row) == (4, 1, 0)
+    assert Runs(home.counts).of("add-numbers", 2).runs == 0
+
+
+def test_failures_in_a_row_end_with_a_success_and_old_latencies_are_forgotten(tmp_path: Path) -> None:
+    runs = Runs(tmp_path / "runs.sqlite")
+    assert [runs.count("x", 1, 1.0, kind).in_a_row for kind in ("a", "b", "", "c")] == [1, 2, 0, 1]
+    for _ in range(100):
+        runs.count("x", 1, 2.0, "")
+    assert (runs.of("x", 1).median_s, runs.of("x", 1).slowest_s, runs.of("x", 1).runs) == (2.0, 2.0, 104)

@@ -8,28 +8,40 @@ import sqlite3
 import statistics
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
     from pathlib import Path
 
 _PATIENCE_S = 10.0
 _LATEST = 100
 """Runs that latencies are told of."""
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL,
-    version INTEGER NOT NULL,
-    at REAL NOT NULL,
-    seconds REAL NOT NULL,
-    kind TEXT NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS runs_of ON runs (name, version, number);
+CREATE TABLE IF NOT EXISTS versions (
+    name TEXT, version INTEGER, runs INTEGER, failures INTEGER, in_a_row INTEGER, last REAL, PRIMARY KEY (name, version)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS models (
+    name TEXT, version INTEGER, model TEXT, runs INTEGER, failures INTEGER, PRIMARY KEY (name, version, model)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS latest (number INTEGER PRIMARY KEY, name TEXT, version INTEGER, seconds REAL) STRICT;
+CREATE INDEX IF NOT EXISTS latest_of ON latest (name, version, number);
+"""
+_COUNT = """
+INSERT INTO versions VALUES (:name, :version, 1, :failed, :failed, :now) ON CONFLICT DO UPDATE SET
+    runs = runs + 1, failures = failures + :failed, in_a_row = iif(:failed, in_a_row + 1, 0), last = :now
+"""
+_COUNT_MODEL = """
+INSERT INTO models VALUES (:name, :version, :model, 1, :failed) ON CONFLICT DO UPDATE SET
+    runs = runs + 1, failures = failures + :failed
+"""
+_FORGET = """
+DELETE FROM latest WHERE name = :name AND version = :version AND number <= (
+    SELECT number FROM latest WHERE name = :name AND version = :version ORDER BY number DESC LIMIT 1 OFFSET :kept
+)
 """
 
 
@@ -46,6 +58,8 @@ class Counts:
     slowest_s: float | None = None
     last: float | None = None
     """Seconds since 1970."""
+    by_model: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Runs and failures by the model that asked for them; a person's are under an empty name."""
 
     def facts(self) -> dict[str, Any]:
         """For programs."""
@@ -59,18 +73,28 @@ class Runs:
         """``path`` is made when the first run is counted."""
         self._path = path
 
-    def count(self, name: str, version: int, seconds: float, kind: str) -> Counts:
+    def count(self, name: str, version: int, seconds: float, kind: str, model: str = "") -> Counts:
         """Count a run; ``kind`` is that of its failure, or nothing. Gives the counts with it.
+
+        ``model`` is the one that asked for it, or nothing where a person did.
 
         Raises:
             HermesError: it cannot be written.
         """
+        values = {
+            "name": name, "version": version, "seconds": seconds, "failed": int(bool(kind)), "model": model,
+            "now": time.time(), "kept": _LATEST,
+        }  # fmt: skip
         with self._open(make=True) as base:
-            base.execute(
-                "INSERT INTO runs (name, version, at, seconds, kind) VALUES (?, ?, ?, ?, ?)",
-                (name, version, time.time(), seconds, kind),
-            )
-            return _counts(base, name, version)
+            base.execute("BEGIN IMMEDIATE")
+            base.execute(_COUNT, values)
+            base.execute(_COUNT_MODEL, values)
+            if not kind:
+                base.execute("INSERT INTO latest VALUES (NULL, :name, :version, :seconds)", values)
+                base.execute(_FORGET, values)
+            counted = _counts(base, name, version)
+            base.execute("COMMIT")
+        return counted
 
     def of(self, name: str, version: int) -> Counts:
         """The counts of a version.
@@ -91,6 +115,7 @@ class Runs:
             address = f"{self._path.as_uri()}?mode=rw"
             with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, isolation_level=None)) as base:
                 base.execute("PRAGMA journal_mode = DELETE")
+                base.execute("PRAGMA synchronous = OFF")  # counts alone: a run does not wait for a disk
                 if make:
                     base.executescript(_SCHEMA)
                 yield base
@@ -104,20 +129,15 @@ class Runs:
 
 def _counts(base: sqlite3.Connection, name: str, version: int) -> Counts:
     key = (name, version)
-    runs, failures, last = base.execute(
-        "SELECT count(*), coalesce(sum(kind != ''), 0), max(at) FROM runs WHERE name = ? AND version = ?", key
+    row = base.execute(
+        "SELECT runs, failures, in_a_row, last FROM versions WHERE name = ? AND version = ?", key
     ).fetchone()
-    ((good,),) = base.execute(
-        "SELECT coalesce(max(number), 0) FROM runs WHERE name = ? AND version = ? AND kind = ''", key
-    ).fetchall()
-    ((in_a_row,),) = base.execute(
-        "SELECT count(*) FROM runs WHERE name = ? AND version = ? AND number > ?", (*key, good)
-    ).fetchall()
-    latest = base.execute(
-        "SELECT seconds FROM runs WHERE name = ? AND version = ? AND kind = '' ORDER BY number DESC LIMIT ?",
-        (*key, _LATEST),
-    ).fetchall()
+    if row is None:
+        return Counts()
+    latest = base.execute("SELECT seconds FROM latest WHERE name = ? AND version = ?", key).fetchall()
+    models = base.execute("SELECT model, runs, failures FROM models WHERE name = ? AND version = ?", key).fetchall()
     seconds = [each for (each,) in latest]
+    runs, failures, in_a_row, last = row
     return Counts(
         runs=runs,
         failures=failures,
@@ -125,4 +145,5 @@ def _counts(base: sqlite3.Connection, name: str, version: int) -> Counts:
         median_s=statistics.median(seconds) if seconds else None,
         slowest_s=max(seconds, default=None),
         last=last,
+        by_model={model: (total, failed) for model, total, failed in models},
     )

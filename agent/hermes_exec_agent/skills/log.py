@@ -146,8 +146,14 @@ class Log:
                 state="it is recorded, and the head follows with the next event",
             ) from error
 
-    def _verified(self, *, make: bool = False) -> list[Event]:
+    def _signed_head(self) -> Head | None:
         head = read_head(self._head, self._key.public_key())
+        if head is not None and head.folder != os.path.realpath(self._home.folder):
+            raise self._changed("its signed head is that of another registry")
+        return head
+
+    def _verified(self, *, make: bool = False) -> list[Event]:
+        head = self._signed_head()
         if not self._home.log.exists():
             if head is not None:
                 raise self._changed("the log is gone")
@@ -160,7 +166,7 @@ class Log:
             return self._known
         events = self._read()
         if head is None and len(events) > 1:
-            head = read_head(self._head, self._key.public_key())  # the first one was written while we read
+            head = self._signed_head()  # the first one was written while we read
         self._check(events, head)
         if make and events and (head is None or head.counter < len(events)):
             self._advance(events[0], events[-1])
@@ -174,7 +180,7 @@ class Log:
         events: list[Event] = []
         chain = b""
         try:
-            told = json.loads(f"[{','.join(line for _, line in rows)}]")
+            told = _parsed(f"[{','.join(line for _, line in rows)}]")
             for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, told, strict=True), 1):
                 chain = _chained(chain, line)
                 at, kind, name, version, facts, body = rest
@@ -260,6 +266,16 @@ def _chained(chain: bytes, line: str) -> bytes:
 
 def _stamp(event: Event) -> bytes:
     return event.seq.to_bytes(8) + event.chain
+
+
+def _parsed(text: str) -> Any:
+    """Many lines at once, by the parser that is twice as fast; it knows no half of a surrogate pair, and json does."""
+    from pydantic_core import from_json
+
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _json(value: object) -> str:

@@ -152,9 +152,9 @@ def skills_of(events: Iterable[Event]) -> dict[str, Skill]:
         if event.kind == "created":
             continue
         try:
-            skill = (
-                skills.setdefault(event.name, Skill(event.name)) if event.kind == "registered" else skills[event.name]
-            )
+            if event.kind == "registered" and event.name not in skills:
+                skills[event.name] = Skill(event.name, {}, 0, False, False, {}, [])
+            skill = skills[event.name]
             _apply(skill, event)
         except KeyError:
             raise Refused(f"event {event.seq} of the registry is of a skill or a kind that is not known") from None

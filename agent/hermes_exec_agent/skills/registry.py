@@ -6,6 +6,7 @@ takes long, is done before.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import time
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from hermes_exec_agent.skills.log import Log
 from hermes_exec_agent.skills.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_agent.skills.log import Event
@@ -45,6 +46,8 @@ class Registry:
         self.signer = fingerprint(key.public_key())
         self.key = key
         self._log = Log(self.home, key)
+        self._events: list[Event] | None = None
+        self._skills: dict[str, Skill] = {}
 
     def skills(self) -> dict[str, Skill]:
         """Every skill, by name.
@@ -52,14 +55,21 @@ class Registry:
         Raises:
             Refused: the registry was changed by somebody else.
         """
-        # Ten thousand events are many objects and no garbage; looking for some costs a third of the time.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            return skills_of(self._log.events())
-        finally:
-            if collects:
-                gc.enable()
+        events = self._log.events()
+        if events is not self._events:  # what was verified and is still so needs no second look
+            with _no_collection():
+                self._skills, self._events = skills_of(events), events
+        return self._skills
+
+    def listed(self, *, archived: bool = False) -> list[dict[str, Any]]:
+        """What a list shows of every skill, sorted by name.
+
+        Raises:
+            Refused: the registry was changed by somebody else.
+        """
+        with _no_collection():
+            skills = self.skills()
+            return [skills[name].facts() for name in sorted(skills) if archived or not skills[name].archived]
 
     def skill(self, name: str) -> Skill:
         """One skill, by its name or its module's.
@@ -77,8 +87,20 @@ class Registry:
             UsageError: there is none.
             Refused: the registry was changed by somebody else.
         """
-        skill = self.skill(name)
-        return self._version(skill, number)
+        return self.recorded(self.skill(name), number)
+
+    def recorded(self, skill: Skill, number: int | None = None) -> Version:
+        """The same, of a skill that was looked up before.
+
+        Raises:
+            UsageError: there is no such version.
+            Refused: what was recorded of it was changed.
+        """
+        event = self._event(skill, skill.current if number is None else number)
+        try:
+            return Version.of(self._log.body(event))
+        except (KeyError, TypeError) as error:
+            raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
 
     def tree(self, version: Version) -> Path:
         """Where the files of a version are kept. They are to be looked at alone: ``content.copy`` takes them out."""
@@ -169,7 +191,7 @@ class Registry:
         """
         with self.home.locked():
             skill = self.skill(name)
-            version = self._version(skill, number)
+            version = self.recorded(skill, number)
             if version.number not in skill.kept_back:
                 raise UsageError(f"{name} {version.number} is not in quarantine")
             self.verify(version)
@@ -199,12 +221,17 @@ class Registry:
             raise UsageError(f"{skill.name} has no version {number}", remedy=f"one of {known}")
         return skill.versions[number]
 
-    def _version(self, skill: Skill, number: int | None) -> Version:
-        event = self._event(skill, skill.current if number is None else number)
-        try:
-            return Version.of(self._log.body(event))
-        except (KeyError, TypeError) as error:
-            raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
+
+@contextlib.contextmanager
+def _no_collection() -> Generator[None]:
+    """Ten thousand events are many objects and no garbage; looking for some costs half of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _check(tree: Tree, report: Report, policy: Policy, author: Author, *, insist: bool) -> None:

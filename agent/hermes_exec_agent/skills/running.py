@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import re
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import shown
-from hermes_exec.errors import ConfigError, HermesError, Refused, Unsupported, UsageError
-from hermes_exec_agent.skills import content
+from hermes_exec.errors import HermesError, Refused, Unsupported, UsageError
+from hermes_exec_agent.skills import checks, content
 from hermes_exec_agent.skills.counts import Counts, Runs
 from hermes_exec_agent.skills.private import private_folder
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 FAILURES = 5
 """Failures in a row after which a version is kept back."""
-SELF_TESTED = "self-tested"
 DATA = "/app/data"
 _FILES_MAX = 256 << 20
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
@@ -80,6 +78,7 @@ async def run(
     number: int | None = None,
     files: Path | None = None,
     self_tested: bool = False,
+    model: str = "",
 ) -> Outcome:
     """Run a version of a skill, the current one by default, and wait for its end.
 
@@ -90,6 +89,7 @@ async def run(
         number: of the version.
         files: a folder, which is made and must not be there, for what the skill leaves in its data folder.
         self_tested: whether a person agreed to run a skill for which nothing but its own tests speaks.
+        model: the one that asks for it, under which it is counted; nothing where a person does.
 
     Raises:
         UsageError: there is no such skill, or the arguments are not what it takes.
@@ -101,12 +101,12 @@ async def run(
     from hermes_exec_policies.gate.launch import launch, read_result
 
     version = registry.version(name, number)
-    _allowed(registry, version, self_tested=self_tested)
-    check_arguments(version, arguments)
+    checks.allowed(registry, version, self_tested=self_tested)
+    checks.fit(version, arguments)
     if files is not None and os.path.lexists(files):  # noqa: ASYNC240  a look blocks nobody
         raise UsageError(f"{shown(files)} is there already", remedy="name a folder that is to be made")
-    policy = policy_of(registry, version)
-    unchanged(version)
+    policy = checks.policy_of(registry, version)
+    checks.unchanged(version)
     await prove(policy)
     with private_folder() as folder:
         tree = folder / "tree"
@@ -122,104 +122,12 @@ async def run(
             entry=version.entry,
             function=version.function,
             arguments=arguments,
-            environment=_packages(registry, version, folder),
+            environment=checks.packages(registry, version, folder),
         )
         began = time.monotonic()
         ended, taken, left = await _started(registry, policy, call, files)
         seconds = time.monotonic() - began
-    return _told(registry, version, read_result(ended), ended, seconds, taken, left)
-
-
-def check_arguments(version: Version, arguments: Mapping[str, Any]) -> None:
-    """See that the arguments are what the skill takes.
-
-    Raises:
-        UsageError: they are not; says the first thing that is amiss.
-    """
-    from jsonschema import Draft202012Validator, exceptions
-
-    checker: Any = Draft202012Validator(dict(version.schema))
-    best = cast("Any", exceptions.best_match)  # pyright: ignore[reportUnknownMemberType]  its types are partial
-    wrong = best(checker.iter_errors(dict(arguments)))
-    if wrong is not None:
-        where = "".join(f"[{part!r}]" for part in wrong.absolute_path)
-        said = " ".join(wrong.message.split())[:300]
-        names = ", ".join(version.schema.get("properties", {})) or "none"
-        raise UsageError(f"{version.name}: arguments{where}: {said}", remedy=f"--json with an object of: {names}")
-
-
-def policy_of(registry: Registry, version: Version) -> Policy:
-    """The policy that a version was proven with, which has to be what its name means now.
-
-    Raises:
-        Refused: that policy says something else now; the version is kept back until it is proven anew.
-    """
-    from hermes_exec_policies.load import load
-
-    name = str(version.policy["name"])
-    try:
-        policy = load(name)
-    except ConfigError as error:
-        raise Refused(f"{version.name} {version.number}: its policy cannot be had: {error.what}") from error
-    if policy.digest != version.policy_digest:
-        registry.quarantine(version.name, version.number, f"the policy {name} was changed")
-        raise Refused(
-            f"{version.name} {version.number}: it was proven with a policy {name} that says something else now",
-            remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
-        )
-    return policy
-
-
-def unchanged(version: Version) -> None:
-    """See that kernel and interpreter are those that it was proven with.
-
-    Raises:
-        Refused: they are not.
-    """
-    from hermes_exec_policies.gate.interpreter import interpreter
-    from hermes_exec_policies.gate.launch import PYTHON
-
-    now = {"kernel": platform.release(), "interpreter": interpreter(PYTHON)}
-    changed = [name for name, value in now.items() if getattr(version, name) != value]
-    if changed:
-        raise Refused(
-            f"{version.name} {version.number}: it was proven with another {' and '.join(changed)}",
-            remedy=f"hermes-exec skill prove {version.name}",
-        )
-
-
-def _packages(registry: Registry, version: Version, folder: Path) -> Path | None:
-    """The packages that a version was proven with, where a sandbox can reach them; None where it needs none."""
-    from hermes_exec_policies.gate.packages.environments import digest_of, reachable
-
-    if not version.environment:
-        return None
-    try:
-        made = reachable(registry.home.environments / version.environment, folder / "packages")
-        changed = "" if digest_of(made) == version.environment else "a file in them is another one"
-    except (OSError, HermesError) as error:
-        made, changed = folder, str(error)
-    if changed:
-        registry.quarantine(version.name, version.number, f"its packages were changed: {changed}")
-        raise content.Changed(f"{version.name} {version.number}: its packages were changed: {changed}")
-    return made
-
-
-def _allowed(registry: Registry, version: Version, *, self_tested: bool) -> None:
-    skill = registry.skill(version.name)
-    name = f"{version.name} {version.number}"
-    if skill.archived:
-        raise Refused(f"{name}: it is archived", remedy=f"hermes-exec skill restore {version.name}")
-    if why := skill.kept_back.get(version.number):
-        raise Refused(
-            f"{name}: it is in quarantine: {why}",
-            remedy=f"hermes-exec skill prove {version.name}, or roll back to another version",
-        )
-    if version.level == SELF_TESTED and not self_tested:
-        raise Refused(
-            f"{name}: nothing but its own tests speaks for it (self-tested), so a person has to agree to each run",
-            remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
-        )
+    return _told(registry, version, read_result(ended), ended, seconds, taken, left, model)
 
 
 async def _started(
@@ -255,6 +163,7 @@ def _told(
     seconds: float,
     taken: tuple[str, ...],
     left: tuple[str, ...],
+    model: str,
 ) -> Outcome:
     error = _line(called)
     denied = denial(called)
@@ -262,7 +171,7 @@ def _told(
         _log.warning("%s %d: %s", version.name, version.number, denied)
     counts, kept_back = Counts(), False
     try:
-        counts = Runs(registry.home.counts).count(version.name, version.number, seconds, called.error)
+        counts = Runs(registry.home.counts).count(version.name, version.number, seconds, called.error, model)
         if counts.in_a_row >= FAILURES:
             registry.quarantine(version.name, version.number, f"it failed {counts.in_a_row} times in a row")
             kept_back = True

@@ -13,8 +13,10 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,7 +78,10 @@ class Environments:
             name = str(json.loads(note.read_text("utf-8"))["environment"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return self.root / name if re.fullmatch(r"[0-9a-f]{64}", name) and (self.root / name).is_dir() else None
+        if not re.fullmatch(r"[0-9a-f]{64}", name) or not (self.root / name).is_dir():
+            return None
+        os.utime(self.root / name)  # it is wanted: whoever collects garbage leaves what is young
+        return self.root / name
 
     async def fetch(self, lock: str, version: str, into: Path) -> None:
         """Put the wheels of ``lock`` into a folder; their hashes are compared on the way.
@@ -115,16 +120,21 @@ class Environments:
         half.replace(note)
         return self.root / name
 
-    def collect_garbage(self, used: Collection[str]) -> list[str]:
-        """Remove every environment but those of these digests; says which went."""
-        gone = [
-            each.name
+    def collect_garbage(self, used: Collection[str], *, older_s: float = 0.0) -> list[str]:
+        """Remove every environment but those of these digests and those wanted since ``older_s`` seconds ago.
+
+        Says which went. What crashes left of one that was being made goes with them.
+        """
+        since = time.time() - older_s
+        old = [
+            each
             for each in (self.root.iterdir() if self.root.is_dir() else ())
-            if re.fullmatch(r"[0-9a-f]{64}", each.name) and each.name not in used
+            if each.name not in used and each.lstat().st_mtime <= since
         ]
-        for name in gone:
-            shutil.rmtree(self.root / name)
-        return sorted(gone)
+        gone = [each for each in old if re.fullmatch(r"[0-9a-f]{64}", each.name)]
+        for path in (*gone, *(each for each in old if each.name.startswith(".new-"))):
+            shutil.rmtree(path)
+        return sorted(each.name for each in gone)
 
     def _note(self, lock: str, interpreter: str) -> Path:
         key = hashlib.sha256(f"{interpreter}\n{lock}".encode()).hexdigest()
@@ -146,29 +156,31 @@ def audit(folder: Path) -> None:
 
 
 def digest_of(folder: Path) -> str:
-    """A SHA-256 of the paths and bytes of all files in a folder; links in it are an error.
+    """A SHA-256 of the paths, modes and bytes of all that is in a folder; links in it are an error.
 
     Raises:
-        Refused: it holds something that is no plain file.
+        Refused: it holds something that is neither a plain file nor a folder.
     """
     total = hashlib.sha256()
-    for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode()):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+    for path in sorted(folder.rglob("*"), key=lambda each: str(each).encode("utf-8", "surrogateescape")):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise Refused(security("dependencies.special", f"{path.name} is no plain file"))
-        if path.is_file():
-            name = str(path.relative_to(folder)).encode()
+        name = str(path.relative_to(folder)).encode("utf-8", "surrogateescape")
+        total.update(b"%d:%s%o" % (len(name), name, mode))
+        if stat.S_ISREG(mode):
             with path.open("rb") as file:
-                total.update(b"%d:%s%s" % (len(name), name, hashlib.file_digest(file, "sha256").digest()))
+                total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()
 
 
 def reachable(environment: Path, into: Path) -> Path:
     """The same files where a sandbox's user can reach them: second names of ours, or copies on another disk."""
     try:
-        shutil.copytree(environment, into, copy_function=os.link)
+        shutil.copytree(environment, into, symlinks=True, copy_function=os.link)
     except OSError:
         shutil.rmtree(into, ignore_errors=True)
-        shutil.copytree(environment, into)
+        shutil.copytree(environment, into, symlinks=True)
     return into
 
 
