@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
@@ -18,8 +18,8 @@ _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 def agrees(question: str) -> bool:
     """Whether they say yes. No is what an empty line and the end of the input mean.
 
-    Ctrl-C raises `KeyboardInterrupt` at whatever moment it comes: ``input()`` would miss one between its prompt and its read,
-    and asyncio's own handler would keep it until an answer was there.
+    Ctrl-C raises `KeyboardInterrupt` at whatever moment it comes: ``input()`` would miss one between its prompt and its
+    read, and asyncio's own handler would keep it until an answer was there.
     """
     with _interruptible() as woken:
         while True:
@@ -32,8 +32,8 @@ def agrees(question: str) -> bool:
 
 
 @contextmanager
-def _interruptible() -> Iterator[int]:
-    """SIGINT raises here; the descriptor is readable from the moment it arrives, so that no wait for it begins too late."""
+def _interruptible() -> Generator[int]:
+    """SIGINT raises here; the descriptor is readable once it has come, so that no wait for it can begin too late."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)

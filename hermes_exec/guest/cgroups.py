@@ -97,7 +97,7 @@ def _can_join(path: str) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def _mounts() -> "Iterator[tuple[set[str], str, str]]":
+def mounts() -> "Iterator[tuple[set[str], str, str]]":
     """Of each mounted hierarchy: its controllers (none: version 2), its root, its folder (see proc(5))."""
     for line in read("/proc/self/mountinfo").decode("utf-8", "surrogateescape").splitlines():
         before, _, after = line.partition(" - ")
@@ -141,7 +141,7 @@ def find(*, joins: bool = True) -> "dict[str, Home]":
     """
     homes: "dict[str, Home]" = {}
     probe = prefix() + "probe"
-    for controllers, root, mount in _mounts():
+    for controllers, root, mount in mounts():
         own = _own(controllers, root, mount)
         if controllers:
             for kind, controller in _CONTROLLERS.items():

@@ -39,7 +39,7 @@ class Behaviours:
     Test functions may be ``async``: each runs on the one event loop that all tests of a class share.
     """
 
-    limit_s: ClassVar[float] = 30.0
+    limit_s: ClassVar[float] = 60.0
     """Seconds that one test may take."""
 
     _place: Place

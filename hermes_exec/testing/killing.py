@@ -51,7 +51,7 @@ class Killing(Behaviours):
         command = as_command(way, text.replace("{m}", mark))
         started = time.monotonic()
         result = await terminal.run(command, timeout=0.3, grace_s=0.2)
-        assert time.monotonic() - started < 8
+        assert time.monotonic() - started < 30
         assert result.timed_out
         assert not result.ok
         assert result.duration_s >= 0.3
@@ -80,14 +80,14 @@ class Killing(Behaviours):
     @pytest.mark.parametrize("way", WAYS)
     async def test_there_is_time_to_say_goodbye(self, terminal: Terminal, way: str) -> None:
         text = "sh -c 'trap \"echo bye; exit 0\" TERM; echo ready; while :; do sleep 0.05; done'"
-        result = await terminal.run(as_command(way, text), timeout=0.5, grace_s=5)
+        result = await terminal.run(as_command(way, text), timeout=2, grace_s=20)
         assert result.timed_out
         assert result.stdout == b"ready\nbye\n"
-        assert result.duration_s < 4
+        assert result.duration_s < 20
 
     async def test_without_grace_it_is_killed_at_once(self, terminal: Terminal) -> None:
         text = "trap 'echo never; exit' TERM; echo ready; while :; do sleep 0.05; done"
-        result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=0)
+        result = await terminal.run(["sh", "-c", text], timeout=2, grace_s=0)
         assert (result.timed_out, result.stdout) == (True, b"ready\n")
 
     async def test_the_time_limit_of_one_leaves_the_others_alone(self, terminal: Terminal, folder: str) -> None:

@@ -143,7 +143,7 @@ async def living(terminal: Terminal, mark: str) -> int:
     return int((await terminal.run(["sh", "-c", look], check=True)).stdout)
 
 
-async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Awaitable[bool]], within_s: float = 45.0) -> None:
     """Return when ``condition`` holds; fail when it does not come to hold."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + within_s

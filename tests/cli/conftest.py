@@ -129,7 +129,7 @@ def until() -> Callable[[Callable[[], object]], None]:
     """Wait for something that no event tells."""
 
     def wait(holds: Callable[[], object]) -> None:
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + 60
         while not holds():
             assert time.monotonic() < give_up, "it did not come"
             time.sleep(0.01)

@@ -58,7 +58,7 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
-async def gone(pids: set[int], within_s: float = 10.0) -> None:
+async def gone(pids: set[int], within_s: float = 45.0) -> None:
     """Return when none of the processes is alive; fail when one stays."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + within_s

@@ -84,7 +84,7 @@ def live(backend: Place) -> Live:
 
 
 async def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(1000):
+    for _ in range(6000):
         if true():
             return
         await asyncio.sleep(0.01)
@@ -93,5 +93,5 @@ async def wait_until(true: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
-    """Wait for what nobody tells of, ten seconds at most."""
+    """Wait for what nobody tells of, a minute at most."""
     return wait_until

@@ -105,7 +105,7 @@ def is_alive() -> Callable[[int], bool]:
 
 async def until(holds: Callable[[], object]) -> None:
     """Wait until something is so that no event tells."""
-    give_up = time.monotonic() + 15
+    give_up = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < give_up, "it did not come"
         await asyncio.sleep(0.01)

@@ -301,9 +301,9 @@ def test_its_cap_ends_a_job_and_its_tree(live: Live, tmp_path: Path, is_alive: I
     async def scenario(link: Link) -> None:
         pid = tmp_path / "pid"
         command = f"setsid sh -c 'echo $$ >{pid}; exec sleep 1000' & wait"
-        result = await (await start_job(link, "local", command, cap_s=0.5)).wait()
+        result = await (await start_job(link, "local", command, cap_s=2)).wait()
         assert result.timed_out
-        assert 0.4 < result.duration_s < 10
+        assert 1.9 < result.duration_s < 30
         assert not is_alive(int(pid.read_text()))
 
     live(scenario)

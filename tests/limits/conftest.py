@@ -94,7 +94,7 @@ def run_in(backend: LocalBackend, scenario: Scenario) -> None:
 
 async def until(holds: Callable[[], object]) -> None:
     """Wait until something is so that no event tells."""
-    give_up = time.monotonic() + 15
+    give_up = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < give_up, "it did not come"
         await asyncio.sleep(0.01)

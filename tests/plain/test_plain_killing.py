@@ -79,7 +79,7 @@ def test_where_no_exit_is_told_a_cancel_ends_children_that_outlive_the_command(p
 
 def test_output_before_a_time_limit_is_kept(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
-        result = await terminal.run("echo out; echo err >&2; sleep 60", timeout=0.5)
+        result = await terminal.run("echo out; echo err >&2; sleep 60", timeout=2)
         assert (result.timed_out, result.stdout, result.stderr) == (True, b"out\n", b"err\n")
 
     plain(scenario)
@@ -88,9 +88,9 @@ def test_output_before_a_time_limit_is_kept(plain: Plain) -> None:
 def test_a_program_may_clean_up_within_its_grace(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
         text = "trap 'sleep 0.3; echo clean; exit 5' TERM; echo begun; while :; do sleep 0.05; done"
-        result = await terminal.run(text, timeout=0.5, grace_s=20)
+        result = await terminal.run(text, timeout=2, grace_s=20)
         assert (result.timed_out, result.exit_code, result.stdout) == (True, 5, b"begun\nclean\n")
-        assert result.duration_s < 10
+        assert result.duration_s < 20
 
     plain(scenario)
 
@@ -98,7 +98,7 @@ def test_a_program_may_clean_up_within_its_grace(plain: Plain) -> None:
 def test_a_stopped_program_may_clean_up_too(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
         text = "trap 'echo clean; exit 5' TERM; echo begun; kill -STOP $$; sleep 60"
-        result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=20)
+        result = await terminal.run(["sh", "-c", text], timeout=2, grace_s=20)
         assert (result.exit_code, result.stdout) == (5, b"begun\nclean\n")
 
     plain(scenario)
@@ -107,7 +107,7 @@ def test_a_stopped_program_may_clean_up_too(plain: Plain) -> None:
 def test_without_a_grace_nothing_is_asked_to_end(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
         text = "trap 'echo asked' TERM; echo begun; while :; do sleep 0.05; done"
-        result = await terminal.run(["sh", "-c", text], timeout=0.5, grace_s=0)
+        result = await terminal.run(["sh", "-c", text], timeout=2, grace_s=0)
         assert (result.timed_out, result.signal, result.stdout) == (True, 9, b"begun\n")
 
     plain(scenario)
@@ -117,7 +117,7 @@ def test_the_grace_is_for_every_process_of_the_tree(plain: Plain, tmp_path: Path
     async def scenario(terminal: Terminal) -> None:
         child = 'trap "sleep 0.5; touch cleaned; exit" TERM; while :; do sleep 0.05; done'
         text = f"sh -c '{child}' >/dev/null 2>&1 & exec sleep 60"
-        result = await terminal.run(text, timeout=0.5, grace_s=20, cwd=tmp_path)
+        result = await terminal.run(text, timeout=2, grace_s=20, cwd=tmp_path)
         assert result.timed_out
         assert (tmp_path / "cleaned").exists()
 
@@ -182,7 +182,7 @@ def test_where_no_exit_is_told_what_left_the_tree_and_holds_the_output_is_told(
 ) -> None:
     async def scenario(terminal: Terminal) -> None:
         text = "(setsid sh -c 'echo $$ >pid; exec sleep 60' &); echo out"
-        result = await terminal.run(text, timeout=1, cwd=tmp_path)
+        result = await terminal.run(text, timeout=2, cwd=tmp_path)
         pid = int((tmp_path / "pid").read_text())
         try:
             assert (result.timed_out, result.stdout) == (True, b"out\n")
@@ -199,7 +199,7 @@ def test_a_hostile_process_name_hides_nothing(plain: Plain, tmp_path: Path) -> N
     shutil.copy("/bin/sleep", name)
 
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream(["sh", "-c", '"$0" 60 & echo $!; wait', str(name)], timeout=1)
+        stream = terminal.stream(["sh", "-c", '"$0" 60 & echo $!; wait', str(name)], timeout=2)
         (pid,) = await pids(stream, 1)
         assert lives(pid)
         await stream.result()
@@ -249,7 +249,7 @@ def test_commands_lead_a_session_also_where_the_place_gives_them_none(
     async def scenario(terminal: Terminal) -> None:
         assert (await terminal.run(["sh", "-c", "exit 7"])).exit_code == 7
         assert (await terminal.run("cat", stdin="input")).stdout == b"input"
-        stream = terminal.stream("sh -c 'sleep 60 & echo $!'; exec sleep 61", timeout=1)
+        stream = terminal.stream("sh -c 'sleep 60 & echo $!'; exec sleep 61", timeout=2)
         (orphan,) = await pids(stream, 1)
         assert (await stream.result()).note == ""
         assert not lives(orphan)

@@ -72,7 +72,7 @@ def test_a_time_limit_on_a_line_that_is_lost_does_not_claim_an_end(plain: Plain)
     place = Breaking()
 
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream("echo begun; read line", timeout=0.2, interactive=True)
+        stream = terminal.stream("echo begun; read line", timeout=2, interactive=True)
         assert (await anext(stream)).data == b"begun\n"
         place.broken = True  # for the processes that would look at it and end it
         result = await stream.result()

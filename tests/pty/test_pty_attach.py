@@ -211,6 +211,6 @@ def test_kept_pty_keeps_its_guest_and_ends_when_nobody_attaches(
         assert not done
         await later.close()
         await eventually(lambda: not folder.exists())
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60
 
     live(scenario)

@@ -76,7 +76,7 @@ class Person:
     def types(self, keys: str) -> None:
         os.write(self.fd, keys.encode())
 
-    def sees(self, text: str, within_s: float = 20) -> bytes:
+    def sees(self, text: str, within_s: float = 45) -> bytes:
         """Read until ``text`` is shown; gives what came up to there."""
         end = time.monotonic() + within_s
         while text.encode() not in self.shown:

@@ -34,7 +34,7 @@ _INIT = Path(__file__).with_name("cell_init.py")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8"}
 _FDS = 8
-_START_S = 30.0
+_START_S = 60.0
 
 
 class CellError(Exception):

@@ -131,7 +131,7 @@ class Cluster:
         with contextlib.suppress(AssertionError):
             if jobs := self.jobs():
                 self.run("scancel", *jobs)
-            give_up = time.monotonic() + 20
+            give_up = time.monotonic() + 60
             while self.run("squeue", "--noheader").strip() and time.monotonic() < give_up:
                 time.sleep(0.1)
         for file in [*(self.folder / "run").glob("*.pid"), self.folder / "munge" / "pid"]:

@@ -13,18 +13,19 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import PlaceUnavailable, ProtocolError, Unsupported, UsageError
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest import tree
 from hermes_exec_backends.bubblewrap import restrictions
 from hermes_exec_backends.bubblewrap.health import read_settings
-from hermes_exec_backends.confined import report
 from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
-from hermes_exec_backends.confined.run import Run, gone, streams
+from hermes_exec_backends.confined.held import Piped, gone, streams
+from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Confinement, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec_backends.confined.run import Run
     from hermes_exec_backends.confined.spec import Bind
 
 _START_S = 30.0
@@ -132,6 +133,8 @@ def _check(confinement: Confinement, argv: Sequence[str]) -> None:
         raise UsageError("the program in a sandbox is named by its absolute path inside")
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
         raise UsageError("only root can be somebody else in a sandbox", remedy="a specification without uid")
+    if "user" not in confinement.namespaces:
+        raise UsageError("bubblewrap makes no sandbox without a user namespace")
 
 
 def _spawn(
@@ -164,43 +167,10 @@ def _spawn(
 
 async def _held(process: subprocess.Popen[bytes], control: Control, confinement: Confinement, limits: Limits) -> Run:
     applied = await control.receive()
-    ready = await control.receive() if applied.startswith(b"applied") else b""
-    for message in (applied, ready):
-        if message.startswith(b"failed "):
-            raise _refused(message[7:].decode("utf-8", "replace"))
-    if not ready:
+    told = read_report("bubblewrap", applied, await control.receive() if applied.startswith(b"applied") else b"")
+    if told is None:
         raise await _not_made(process)
-    try:
-        told = report.parse(applied, ready)
-    except ValueError as error:
-        raise ProtocolError(f"bubblewrap: {error}") from error
-    run = Run(process, control, tree.stat(control.pid)[1], told, limits)
-    try:
-        for folder in confinement.tmpfs:
-            run.keep(folder.target)
-        _verify(run, confinement)
-    except BaseException:
-        await run.close()
-        raise
-    return run
-
-
-def _verify(run: Run, confinement: Confinement) -> None:
-    """See with our own eyes what has to be so for every sandbox, whatever the launcher said."""
-    seen = run.facts
-    wrong = [name for name, value in seen.caps.items() if value]
-    if not seen.no_new_privs:
-        wrong.append("no_new_privs")
-    if confinement.seccomp and "seccomp" in confinement.required and seen.seccomp != 2:
-        wrong.append("seccomp")
-    ours = {name: Path("/proc/self/ns", name).stat().st_ino for name in confinement.namespaces}
-    wrong += [f"the namespace {name}" for name, number in ours.items() if seen.namespaces[name] == number]
-    if wrong:
-        raise Unsupported(f"a sandbox is not what was specified, seen from outside: {', '.join(wrong)}")
-
-
-def _refused(why: str) -> Unsupported:
-    return Unsupported(f"bubblewrap: the sandbox cannot be confined as specified: {why}")
+    return await ready(Piped(process, control, tree.stat(control.pid)[1]), told, confinement, limits)
 
 
 async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:

@@ -7,6 +7,7 @@ import base64
 import fcntl
 import importlib.util
 import marshal
+import math
 import os
 import socket
 import struct
@@ -22,19 +23,31 @@ if TYPE_CHECKING:
     from hermes_exec_backends.confined.spec import Confinement
 
 LONGEST = 64 << 10
+_GRACE_S = 60
+"""How much longer than its limit a sandbox lives whose watcher has died."""
 _CREDENTIALS = struct.Struct("3i")
 _ROOM = "hermes_exec_backends.confined"
 _MODULES = ("mechanisms", "launcher")
 """In the order of their imports; the last one has ``main`` and ``inline``."""
+_NESTING = ("mechanisms", "nested", "launcher")
 _LOAD = (
     "k=type(sys);sys.modules['confined']=k('confined')\n"
     "for n,c,s in p:\n"
-    " m=sys.modules[n]=k(n);m.__package__='confined'\n"
+    " m=sys.modules[n]=k(n);m.__package__='confined';setattr(sys.modules['confined'],n[9:],m)\n"
     " exec(marshal.loads(c) if g==e.MAGIC_NUMBER else compile(s,n,'exec'),m.__dict__)\n"
 )
 _STUB = (
     "import _frozen_importlib_external as e,marshal,sys\n"
     "with open(int(sys.argv[1]),'rb') as f:g,p,a=marshal.load(f)\n" + _LOAD + "m.main(int(sys.argv[2]),a)"
+)
+_STREAMED = (
+    "import _frozen_importlib_external as e,marshal,os,sys\n"
+    "n=int(sys.argv[1]);b=b''\n"
+    "while len(b)<n:\n"
+    " c=os.read(0,n-len(b))\n"
+    " if not c:os._exit(125)\n"
+    " b+=c\n"
+    "g,p,a=marshal.loads(b)\n" + _LOAD + "m.main(1,a)"
 )
 _INLINE = (
     "import _frozen_importlib_external as e,binascii,marshal,sys\n"
@@ -81,16 +94,38 @@ def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -
     return [python, "-ISc", _INLINE, whole]
 
 
-def given(confinement: Confinement, argv: Sequence[str], *, mounts: bool) -> bytes:
-    """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others."""
+def streamed(python: str, size: int, mark: str) -> list[str]:
+    """The argv that starts it where nothing is inherited: ``size`` bytes come on standard input.
+
+    ``mark`` does nothing, and tells the process from others.
+    """
+    return [python, "-ISc", _STREAMED, str(size), mark]
+
+
+def given(
+    confinement: Confinement,
+    argv: Sequence[str],
+    *,
+    mounts: bool,
+    nested: Sequence[str] | None = None,
+    wall_s: float | None = None,
+) -> bytes:
+    """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others.
+
+    With ``nested`` it makes these namespaces first, and what it then finds mounted becomes read-only. With ``wall_s``
+    it ends by itself some time after these seconds, for places that do not end with us.
+    """
+    plain = _plain(confinement, argv, mounts=mounts)
+    plain["nested"] = None if nested is None else list(nested)
+    plain["alarm"] = 0 if wall_s is None else math.ceil(wall_s) + _GRACE_S
     # Version 2 of the format is read by every Python since 2.5.
-    return marshal.dumps((*_program(), _plain(confinement, argv, mounts=mounts)), 2)
+    return marshal.dumps((*_program(_MODULES if nested is None else _NESTING), plain), 2)
 
 
 @cache
-def _program() -> tuple[bytes, tuple[tuple[str, bytes, bytes], ...]]:
+def _program(modules: tuple[str, ...] = _MODULES) -> tuple[bytes, tuple[tuple[str, bytes, bytes], ...]]:
     """The number of the format of its code; and of each module its name, its code, and its source for others."""
-    return importlib.util.MAGIC_NUMBER, tuple(map(_module, _MODULES))
+    return importlib.util.MAGIC_NUMBER, tuple(map(_module, modules))
 
 
 def _module(name: str) -> tuple[str, bytes, bytes]:
@@ -115,6 +150,7 @@ def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: boo
         "noexec": [
             (os.fsencode(each.target), each.writable) for each in confinement.binds if mounts and not each.executable
         ],
+        "writable": [os.fsencode(each.target) for each in confinement.binds if each.writable],
         "masked": list(map(os.fsencode, confinement.masked)) if mounts else [],
         "readonly_proc": mounts and confinement.proc,
         "rlimits": [list(each) for each in confinement.rlimits],

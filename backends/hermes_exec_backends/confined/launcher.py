@@ -1,8 +1,9 @@
 """The first process of a sandbox: confines itself and a child, and the child becomes the program.
 
 It runs inside, sent as source: standard library only, Python 3.6 and later, nothing that is slow to import. What it
-is to apply comes as one message of a socket, and what it applied goes back as another. Then the child waits for the
-word, so that it can be looked at from outside in the state in which it becomes the program. Whatever is asked for,
+is to apply comes as one message, and what it applied goes back as another: on a socket, or where none can be handed
+over, on its standard input and output before they are the program's. Then the child waits for the word, so that it can
+be looked at from outside in the state in which it becomes the program. Whatever is asked for,
 required and not to be had ends all of this before that.
 
 The order has reasons. Mounts need the one capability that is left until then. A profile of AppArmor is asked for
@@ -33,24 +34,39 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST_DESCRIPTORS = 4096
+STREAMS = 1
+GO = b"go"
 
 
 def main(control: int, spec: "dict[str, Any]") -> None:
-    """Apply ``spec``, tell on the socket ``control``, and start the program on its word. Does not return."""
+    """Apply ``spec``, tell on the socket ``control``, and start the program on its word. Does not return.
+
+    With ``control`` 1 it tells on standard output, each message with its length before it, and waits for the word on
+    standard input; what comes after that on either is the program's.
+    """
     child = 0
     try:
-        os.set_inheritable(control, False)
-        os.closerange(3, control)
-        os.closerange(control + 1, MOST_DESCRIPTORS)
+        if control != STREAMS:
+            os.set_inheritable(control, False)
+            os.closerange(3, control)
+        os.closerange(max(3, control + 1), MOST_DESCRIPTORS)
         os.umask(0o022)
         for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):  # which Python treats in its own way
             _signal.signal(number, _signal.SIG_DFL)
         report: "dict[str, str]" = {}
+        if spec["nested"] is not None:
+            from . import nested
+
+            nested.enter(spec["nested"])
+            nested.close_mounts(spec["writable"])
         mount_all(spec, report)
         drop_privileges()
         child = os.fork()
         if child == 0:
             become(control, spec, report)
+        if spec["alarm"]:
+            _signal.signal(_signal.SIGALRM, end)
+            _signal.alarm(spec["alarm"])
         become_undumpable()
         confine(spec, {})
         filter_calls(spec["seccomp"], spec)
@@ -92,20 +108,38 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> No
         confine(spec, report)
         argv, env = spec["argv"], spec["env"]
         lines = ["{} {}".format(name, value) for name, value in sorted(report.items())]
-        os.write(control, "\n".join(["applied", *lines]).encode())
-        os.write(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
-        if os.read(control, 16) != b"go":
+        if control == STREAMS:
+            see_program(argv[0])
+        tell(control, "\n".join(["applied", *lines]).encode())
+        tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
+        if os.read(0 if control == STREAMS else control, len(GO)) != GO:
             os._exit(125)
         os.execve(argv[0], argv, env)
     except BaseException as error:
         give_up(control, error)
 
 
+def end(_number: int, _frame: "Any") -> None:
+    """Be late: whoever watched is gone."""
+    os._exit(137)
+
+
+def see_program(path: bytes) -> None:
+    """See that there is a program to start, where there is no way to tell of it later."""
+    if not os.access(path, os.X_OK):
+        raise Failed("{}: there is no such program".format(os.fsdecode(path)))
+
+
+def tell(control: int, message: bytes) -> None:
+    """Send one message, in one piece."""
+    os.write(control, len(message).to_bytes(4, "big") + message if control == STREAMS else message)
+
+
 def give_up(control: int, error: BaseException) -> None:
     """Say why, and end."""
     what = str(error) if isinstance(error, Failed) else "launcher {}: {}".format(type(error).__name__, error)
     try:
-        os.write(control, b"failed " + what.encode("utf-8", "replace")[:4000])
+        tell(control, b"failed " + what.encode("utf-8", "replace")[:4000])
     finally:
         os._exit(125)
 
@@ -120,6 +154,8 @@ def reap(control: int, child: int) -> None:
         except ChildProcessError:
             os._exit(125)
         if pid == child:
+            if control == STREAMS:  # its own exit code is all that is told of it
+                os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
             try:
                 os.write(control, "ended {}".format(status).encode())
             finally:

@@ -12,27 +12,24 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self
 
 from hermes_exec.backend import Exit
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.confined.bounds import LOOK_S, Bounds
 from hermes_exec_backends.confined.collect import Collected, collect
-from hermes_exec_backends.confined.control import readable
 from hermes_exec_backends.confined.facts import read
+from hermes_exec_backends.confined.held import STDERR, STDOUT
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Mapping
     from pathlib import Path
     from types import TracebackType
 
-    from hermes_exec_backends.confined.control import Control
+    from hermes_exec_backends.confined.held import Held
     from hermes_exec_backends.confined.report import Report
     from hermes_exec_backends.confined.spec import Limits
 
-_READ = 64 << 10
-_GONE_S = 10.0
 WALL, OUTPUT = "wall", "output"
 
 
@@ -52,26 +49,19 @@ class Ended:
 class Run:
     """A sandbox with a program that waits for ``go``. Close it, or use it with ``async with``: nothing is left then."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], control: Control, first: int, report: Report, limits: Limits
-    ) -> None:
-        """The program waits as the process that spoke last on ``control``; ``first`` is process 1 of its sandbox."""
+    def __init__(self, held: Held, report: Report, limits: Limits, bounds: Bounds | None = None) -> None:
         self.report = report
-        self._process = process
-        self._control = control
-        self._first = os.pidfd_open(first)
+        self._held = held
+        self._first = os.pidfd_open(held.first)
         self._limits = limits
-        self._loop = asyncio.get_running_loop()
         self._folders: dict[str, int] = {}
-        self._outputs: dict[int, bytearray] = {}
-        self._bounds = Bounds(limits)
+        self._outputs = {STDOUT: bytearray(), STDERR: bytearray()}
+        self._bounds = bounds or Bounds(limits)
         self._limit = ""
         self._began = 0.0
         self._ended: asyncio.Task[Ended] | None = None
-        self._silent: asyncio.Event = asyncio.Event()
-        self._open_outputs = 2
-        self._bounds.hold(first, control.pid)
-        self.facts = read(control.pid)
+        self._bounds.hold(held.first, held.pid)
+        self.facts = read(held.pid)
         """What the program will be, looked at from outside while it waits."""
 
     @property
@@ -98,12 +88,8 @@ class Run:
         if self._ended is not None:
             raise UsageError("this program has begun already")
         self._began = time.monotonic()
-        for stream in streams(self._process):
-            os.set_blocking(stream.fileno(), False)
-            self._outputs[stream.fileno()] = bytearray()
-            self._loop.add_reader(stream, self._readable, stream.fileno())
-        self._ended = self._loop.create_task(self._watch())
-        self._control.send(b"go")
+        self._ended = asyncio.get_running_loop().create_task(self._watch())
+        self._held.begin(self._written)
 
     async def wait(self) -> Ended:
         """Wait until the program has ended, and with it everything in its sandbox.
@@ -143,16 +129,12 @@ class Run:
         if self._ended is not None:
             with contextlib.suppress(PlaceUnavailable):
                 await asyncio.shield(self._ended)
-        else:
-            await gone(self._process)
+        await self._held.let_go()
         self._bounds.remove()
-        self._control.close()
         for fd in (*self._folders.values(), self._first):
             os.close(fd)
         self._folders.clear()
         self._first = -1
-        for stream in streams(self._process):
-            stream.close()
 
     async def __aenter__(self) -> Self:
         """Nothing more to do."""
@@ -165,32 +147,20 @@ class Run:
         await self.close()
 
     async def _watch(self) -> Ended:
-        watching = self._loop.create_task(self._guard())
+        watching = asyncio.get_running_loop().create_task(self._guard())
         try:
-            status, refusal = await self._told()
+            status, refusal = await self._held.told()
             duration_s = time.monotonic() - self._began
-            await gone(self._process)
-            async with asyncio.timeout(_GONE_S):
-                await self._silent.wait()
+            if refusal:
+                self.kill()
+            await self._held.over()
         finally:
             watching.cancel()
-            for fd in self._outputs:
-                self._loop.remove_reader(fd)
         if refusal and not self._limit:
             raise PlaceUnavailable(f"the program could not be started in its sandbox: {refusal}")
         stdout, stderr = map(bytes, self._outputs.values())
         exit = self._exit(status)
         return Ended(exit, self._limit or (self._bounds.hit() if exit.code != 0 else ""), stdout, stderr, duration_s)
-
-    async def _told(self) -> tuple[int | None, str]:
-        """The wait status of the program, or why it was not started."""
-        message = await self._control.receive()
-        kind, _, value = message.partition(b" ")
-        if kind == b"failed":
-            self.kill()
-            return None, value.decode("utf-8", "replace")
-        # A program cannot reach the socket; but it is told from inside, so a lie may cost no more than a wrong code.
-        return (int(value) & 0xFFFF if kind == b"ended" and value.isdigit() and len(value) < 9 else None), ""
 
     def _exit(self, status: int | None) -> Exit:
         if status is not None:
@@ -211,36 +181,9 @@ class Run:
                 return
             await asyncio.sleep(LOOK_S if give_up is None else max(0.0, min(LOOK_S, give_up - now)))
 
-    def _readable(self, fd: int) -> None:
-        try:
-            data = os.read(fd, _READ)
-        except BlockingIOError:
-            return
-        if not data:
-            self._loop.remove_reader(fd)
-            self._open_outputs -= 1
-            if not self._open_outputs:
-                self._silent.set()
-            return
+    def _written(self, kind: int, data: bytes) -> None:
         most = self._limits.output
         room = len(data) if most is None else max(0, most - sum(map(len, self._outputs.values())))
-        self._outputs[fd] += data[:room]
+        self._outputs[kind] += data[:room]
         if len(data) > room:
             self.kill(OUTPUT)
-
-
-def streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
-    """Our ends of its outputs."""
-    return [stream for stream in (process.stdout, process.stderr) if stream is not None]
-
-
-async def gone(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of bwrap or another runtime, which comes once everything in the sandbox is dead."""
-    if process.poll() is not None:
-        return
-    fd = os.pidfd_open(process.pid)
-    try:
-        await readable(fd)
-    finally:
-        os.close(fd)
-    process.wait()

@@ -109,6 +109,8 @@ class Limits:
     """Bytes."""
     processes: int | None = None
     cpu_s: float | None = None
+    cpus: float | None = None
+    """Processors that may be busy at once; where nothing can hold that, it is not held, and ``enforcers`` lacks it."""
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
@@ -145,6 +147,8 @@ class Confinement:
     """Those of its own, beside the one of mounts."""
     seccomp: bytes = b""
     """A filter as the kernel takes it: an array of struct sock_filter, for this architecture."""
+    filter_document: str = ""
+    """The filter as the JSON of container engines, for those that load it themselves; ``seccomp`` is empty then."""
     landlock: Landlock | None = None
     apparmor: str = ""
     """The name of a loaded profile that the program is started under."""
@@ -163,7 +167,7 @@ class Confinement:
                     raise UsageError(f"{bind.target} would be hidden by the folder in memory {folder.target}")
         if self.masked and not self.dev:
             raise UsageError("paths are covered by a device, so a sandbox without /dev has none that are")
-        if not self.namespaces <= NAMESPACES or "user" not in self.namespaces:
+        if not self.namespaces <= NAMESPACES:
             raise UsageError(
                 f"{sorted(self.namespaces)} are no namespaces to make", remedy=", ".join(sorted(NAMESPACES))
             )

@@ -25,7 +25,7 @@ def start_options(profile: SingularityProfile) -> list[str]:
     if profile.network == "none":
         words += ["--net", "--network", "none"]
     for bind in profile.binds:
-        words += ["--mount", _mount(bind.source, bind.target, writable=bind.writable)]
+        words += ["--mount", mount(bind.source, bind.target, writable=bind.writable)]
     for overlay in profile.overlay:
         words += ["--overlay", overlay]
     for option in profile.security:
@@ -49,7 +49,8 @@ def limits_asked(profile: SingularityProfile) -> list[str]:
     return [name for name in ("cpus", "memory", "pids") if getattr(profile, name) is not None]
 
 
-def _mount(source: str, target: str, *, writable: bool) -> str:
+def mount(source: str, target: str, *, writable: bool) -> str:
+    """What is to be seen where, in one word."""
     # Fields are separated as in a CSV file, so that any path can be said; --bind splits at every colon.
     fields = ["type=bind", f"source={source}", f"destination={target}"]
     fields += [] if writable else ["ro"]

@@ -1,0 +1,182 @@
+"""Start one program in one container, from outside, with nothing of ours beside it that is believed.
+
+For untrusted code. The engine applies what it has options for; the launcher, which is the container's first process,
+the rest: Landlock and bounds of a process. What the container is, is read from the kernel and not asked of the engine,
+so the engine has to be one of this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
+from hermes_exec.guest import tree
+from hermes_exec_backends.confined.control import given, streamed
+from hermes_exec_backends.confined.ready import read_report, ready
+from hermes_exec_backends.confined.spec import Limits
+from hermes_exec_backends.docker import labels
+from hermes_exec_backends.docker.attached import Attached
+from hermes_exec_backends.docker.confining import check, options
+from hermes_exec_backends.docker.container import Container
+from hermes_exec_backends.docker.engine import Engine
+from hermes_exec_backends.docker.failures import Refused
+from hermes_exec_backends.docker.groups import ContainerBounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hermes_exec_backends.confined.run import Run
+    from hermes_exec_backends.confined.spec import Confinement
+
+_START_S = 120.0
+_LEFT_S = 3600.0
+"""Seconds after which a container that nobody removed is one that was left behind."""
+
+
+async def start(
+    confinement: Confinement,
+    argv: Sequence[str],
+    *,
+    image: str,
+    stdin: bytes = b"",
+    limits: Limits | None = None,
+    python: str = "/usr/bin/python3",
+    engine: str = "",
+) -> Run:
+    """Make a container and hold ``argv`` in it, ready to begin.
+
+    Args:
+        confinement: what it is made of, beside the image.
+        argv: the program by its absolute path inside, and its arguments.
+        image: its name; it is there already.
+        stdin: all that it can read from its standard input.
+        limits: what ends it as a whole.
+        python: the interpreter in the image that confines it, Python 3.6 or later.
+        engine: the address of an engine of this machine; the usual one where it is left out.
+
+    Raises:
+        UsageError: the specification or the program makes no sense here.
+        Unsupported: something required cannot be applied, or the engine is another machine's; nothing was started.
+        PlaceUnavailable: the container cannot be made; nothing was started.
+    """
+    check(confinement, argv)
+    limits = limits or Limits()
+    there = Engine(engine or None)
+    made: Made | None = None
+    try:
+        async with asyncio.timeout(_START_S):
+            await there.open()
+            made = await _created(there, confinement, argv, image, limits, python)
+            return await _held(made, confinement, stdin, limits)
+    except BaseException as error:
+        if made is not None:
+            await asyncio.shield(made.let_go())
+        else:
+            await there.close()
+        if isinstance(error, TimeoutError):
+            raise PlaceUnavailable(f"docker: no container within {_START_S:g} s") from None
+        raise
+
+
+class Made:
+    """A container whose first process is the launcher; see ``confined.held.Held``."""
+
+    def __init__(self, engine: Engine, container: Container, streams: Attached, bounds: ContainerBounds) -> None:
+        self.first = 0
+        self.pid = 0
+        self.streams = streams
+        self.container = container
+        self.bounds = bounds
+        self.stdin = b""
+        self.mark = ""
+        self._engine = engine
+
+    def begin(self, output: Callable[[int, bytes], None]) -> None:
+        """See ``Held``."""
+        self.streams.begin(output)
+        self.streams.send(b"go" + self.stdin)
+        self.streams.end_input()
+
+    async def told(self) -> tuple[int | None, str]:
+        """See ``Held``. An engine tells one number, so an exit with 137 and an end by signal 9 are the same."""
+        await self.streams.over()
+        await self._engine.call("docker: a sandbox's end", lambda client: client.wait(self.container.id))
+        state = (await self.container.inspect())["State"]
+        self.bounds.ended(out_of_memory=bool(state.get("OOMKilled")))
+        code = int(state.get("ExitCode") or 0)
+        return (code - 128 if 128 < code < 193 else code << 8), ""
+
+    async def over(self) -> None:
+        """See ``Held``; the engine has said so."""
+
+    async def let_go(self) -> None:
+        """See ``Held``."""
+        self.streams.close()
+        with contextlib.suppress(HermesError):  # what is left is found by its label
+            await self.container.remove()
+        await self._engine.close()
+
+
+async def _created(
+    engine: Engine, confinement: Confinement, argv: Sequence[str], image: str, limits: Limits, python: str
+) -> Made:
+    source = given(confinement, argv, mounts=False, wall_s=limits.wall_s)
+    mark = secrets.token_hex(16)
+    config: dict[str, Any] = {
+        **options(confinement, limits),
+        "Image": image,
+        "Entrypoint": streamed(python, len(source), mark),
+        "Cmd": [],
+        "Labels": labels.labels({"specification": confinement.digest}, _LEFT_S),
+    }
+    try:
+        made = await engine.call(
+            "docker: a sandbox could not be created", lambda client: client.create_container_from_config(config)
+        )
+    except Refused as error:
+        raise PlaceUnavailable(f"docker: no sandbox of {image}: {error.said}") from error
+    container = Container(engine, str(made["Id"]))
+    try:
+        streams = Attached(await engine.connect())
+    except BaseException:
+        with contextlib.suppress(HermesError):
+            await container.remove()
+        raise
+    held = Made(engine, container, streams, ContainerBounds(limits))
+    try:
+        await streams.start(engine.version, container.id)
+        await engine.call("docker: a sandbox could not be started", lambda client: client.start(container.id))
+    except BaseException:
+        await held.let_go()
+        raise
+    held.mark = mark
+    streams.send(source)
+    return held
+
+
+async def _held(made: Made, confinement: Confinement, stdin: bytes, limits: Limits) -> Run:
+    applied = await made.streams.message()
+    told = read_report("docker", applied, await made.streams.message() if applied.startswith(b"applied") else b"")
+    if told is None:
+        said = made.streams.complaint.splitlines()[-1:] or ["it gave no reason"]
+        raise PlaceUnavailable(f"docker: a sandbox ended before its program: {said[0]}")
+    first = int((await made.container.inspect())["State"]["Pid"])
+    children = tree.descendants([first])
+    if made.mark.encode() not in _words(first) or len(children) != 1:
+        raise Unsupported(
+            "docker: the engine runs containers elsewhere, so nothing of a sandbox can be seen from outside",
+            remedy="an engine of this machine",
+        )
+    made.first, made.pid, made.stdin = first, children[0], stdin
+    return await ready(made, told, confinement, limits, made.bounds)
+
+
+def _words(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
