@@ -24,6 +24,11 @@ class Recorder:
         self._last = 0
         self._lock = asyncio.Lock()
 
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._last
+
     async def load(self) -> list[Event]:
         """Read what was recorded before."""
         events = await asyncio.get_running_loop().run_in_executor(self._writer, self._log.events, self.conversation)
