@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.loop.updates import Answer, Update
     from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models.named import Models
-    from hermes_exec_agent.models.protocol import Model
+    from hermes_exec_agent.models.protocol import Model, ToolSpec
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
@@ -57,6 +57,7 @@ class Conversation:
         self._specs = tuple(tool.spec for tool in tools)
         self._context = context
         self._recorder = Recorder(log, context.conversation)
+        context.record = self._recorder.note
         self._acting = Acting(tools, context, record=self._recorder.record, clean=self._clean)
         self._compactor = Compactor()
         self._task: asyncio.Task[Answer] | None = None
@@ -86,6 +87,11 @@ class Conversation:
     def models(self) -> Models:
         """All of them."""
         return self._models
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model can ask for."""
+        return self._specs
 
     @property
     def messages(self) -> list[Message]:
