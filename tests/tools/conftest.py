@@ -70,8 +70,8 @@ class Agent:
     context: Context
     tools: Sequence[Tool]
 
-    async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
-        return await self.raw(name, json.dumps(arguments))
+    async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        return await self.raw(tool, json.dumps(arguments))
 
     async def raw(self, name: str, arguments: str) -> dict[str, Any]:
         envelope = await perform(self.tools, ToolCall("1", name, arguments), self.context)

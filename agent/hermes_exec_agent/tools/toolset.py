@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.config.check import nearest
 from hermes_exec.errors import ConfigError
+from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hermes_exec_agent.models.named import Models
     from hermes_exec_agent.tools.tool import Context, Tool
+    from hermes_exec_policies.gate.cases import Case
 
 CORE = (
-    "terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code", "todo", "clarify",
+    "terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code", "skills_list",
+    "skill_view", "skill_manage", "skill_run", "todo", "clarify",
 )  # fmt: skip
 MINIMAL = ("terminal",)
 """One tool does for many tasks, and for models that are confused by more."""
@@ -22,18 +26,22 @@ _NOT_FROM_SCRIPTS = frozenset({"execute_code", "delegate_task", "clarify", "todo
 
 def core_tools(
     *,
+    models: Models | None = None,
     names: Literal["core", "minimal"] | Sequence[str] = "core",
+    cases: Sequence[Case] = (),
 ) -> Callable[[Context], Sequence[Tool]]:
     """What makes the tools of a conversation; they are the same from its beginning to its end.
 
     Args:
+        models: who writes skills; without any, an agent gives their files itself.
         names: which tools, or a set of them.
+        cases: a person's, which the skills of this conversation have to hold.
 
     Raises:
         ConfigError: there is no such tool.
     """
     wanted = _wanted(names)
-    return lambda _: _made(wanted)
+    return lambda context: _made(wanted, Skillset(context, models, cases))
 
 
 def _wanted(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -48,12 +56,14 @@ def _wanted(names: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in CORE if name in names)
 
 
-def _made(wanted: tuple[str, ...]) -> Sequence[Tool]:
+def _made(wanted: tuple[str, ...], skills: Skillset) -> Sequence[Tool]:
     from hermes_exec_agent.tools.code import ExecuteCode
     from hermes_exec_agent.tools.files import Patch, ReadFile, WriteFile
+    from hermes_exec_agent.tools.managing import SkillManage
     from hermes_exec_agent.tools.planning import Clarify, Todo
     from hermes_exec_agent.tools.search import SearchFiles
     from hermes_exec_agent.tools.shell import Process, Terminal
+    from hermes_exec_agent.tools.skills import SkillRun, SkillsList, SkillView
 
     made: list[Tool] = []
 
@@ -65,6 +75,10 @@ def _made(wanted: tuple[str, ...]) -> Sequence[Tool]:
         "patch": Patch,
         "search_files": SearchFiles,
         "execute_code": lambda: ExecuteCode(lambda: [each for each in made if each.spec.name not in _NOT_FROM_SCRIPTS]),
+        "skills_list": lambda: SkillsList(skills),
+        "skill_view": lambda: SkillView(skills),
+        "skill_manage": lambda: SkillManage(skills),
+        "skill_run": lambda: SkillRun(skills),
         "todo": Todo,
         "clarify": Clarify,
     }
