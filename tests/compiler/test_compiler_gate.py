@@ -78,7 +78,7 @@ def test_the_same_diagnosis_twice_ends_it(tmp_path: Path) -> None:
 
 
 CHEATS = {
-    "reads a key": SCRIPT.replace("    if any", "    open('/root/.ssh/id_ed25519').read()\n    if any"),
+    "reads a key": SCRIPT.replace("    if any", "    open('/home/somebody/.ssh/id_ed25519').read()\n    if any"),
     "opens a socket": SCRIPT.replace("import csv\n", "import csv\nimport socket\n").replace(
         "    if any", "    socket.create_connection(('192.0.2.1', 80))\n    if any"
     ),

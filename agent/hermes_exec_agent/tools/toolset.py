@@ -6,18 +6,20 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.config.check import nearest
 from hermes_exec.errors import ConfigError
+from hermes_exec_agent.tools.handing import HandOn
 from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hermes_exec_agent.events.log import EventLog
     from hermes_exec_agent.models.named import Models
     from hermes_exec_agent.tools.tool import Context, Tool
     from hermes_exec_policies.gate.cases import Case
 
 CORE = (
     "terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code", "skills_list",
-    "skill_view", "skill_manage", "skill_run", "todo", "clarify",
+    "skill_view", "skill_manage", "skill_run", "todo", "clarify", "delegate_task",
 )  # fmt: skip
 MINIMAL = ("terminal",)
 """One tool does for many tasks, and for models that are confused by more."""
@@ -27,13 +29,15 @@ _NOT_FROM_SCRIPTS = frozenset({"execute_code", "delegate_task", "clarify", "todo
 def core_tools(
     *,
     models: Models | None = None,
+    log: EventLog | None = None,
     names: Literal["core", "minimal"] | Sequence[str] = "core",
     cases: Sequence[Case] = (),
 ) -> Callable[[Context], Sequence[Tool]]:
     """What makes the tools of a conversation; they are the same from its beginning to its end.
 
     Args:
-        models: who writes skills; without any, an agent gives their files itself.
+        models: who writes skills, and whom a task is handed to; without any, an agent does all of that itself.
+        log: where conversations are recorded that a task was handed to; without one, none is.
         names: which tools, or a set of them.
         cases: a person's, which the skills of this conversation have to hold.
 
@@ -41,7 +45,13 @@ def core_tools(
         ConfigError: there is no such tool.
     """
     wanted = _wanted(names)
-    return lambda context: _made(wanted, Skillset(context, models, cases))
+
+    def made(context: Context) -> Sequence[Tool]:
+        skills = Skillset(context, models, cases)
+        hand_on = HandOn(models, log, wanted, cases) if models is not None and log is not None else None
+        return _made(wanted, skills, hand_on)
+
+    return made
 
 
 def _wanted(names: str | Sequence[str]) -> tuple[str, ...]:
@@ -56,11 +66,11 @@ def _wanted(names: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in CORE if name in names)
 
 
-def _made(wanted: tuple[str, ...], skills: Skillset) -> Sequence[Tool]:
+def _made(wanted: tuple[str, ...], skills: Skillset, hand_on: HandOn | None) -> Sequence[Tool]:
     from hermes_exec_agent.tools.code import ExecuteCode
     from hermes_exec_agent.tools.files import Patch, ReadFile, WriteFile
     from hermes_exec_agent.tools.managing import SkillManage
-    from hermes_exec_agent.tools.planning import Clarify, Todo
+    from hermes_exec_agent.tools.planning import Clarify, Delegate, Todo
     from hermes_exec_agent.tools.search import SearchFiles
     from hermes_exec_agent.tools.shell import Process, Terminal
     from hermes_exec_agent.tools.skills import SkillRun, SkillsList, SkillView
@@ -82,5 +92,7 @@ def _made(wanted: tuple[str, ...], skills: Skillset) -> Sequence[Tool]:
         "todo": Todo,
         "clarify": Clarify,
     }
-    made += [makers[name]() for name in wanted]
+    if hand_on is not None:
+        makers["delegate_task"] = lambda: Delegate(hand_on)
+    made += [makers[name]() for name in wanted if name in makers]
     return made
