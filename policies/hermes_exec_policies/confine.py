@@ -78,15 +78,17 @@ def confined(
     own = taken | {folder.target for folder in folders}
     binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy)
     there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
-    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | (set[str]() if host.proc else {"/proc"})
+    # One that shares the processes of the place shares its /proc too, so no new one is needed.
+    proc = not host.proc or "pid" not in wanted.namespaces
+    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
     filter_ = filter_of(policy)
     user = _user(policy, host)
     made = Confinement(
         binds=(*binds, *mapped),
         links=tuple(links),
         tmpfs=tuple(folders),
-        masked=() if host.proc else wanted.masked,
-        proc=not host.proc,
+        masked=wanted.masked if proc else (),
+        proc=proc,
         cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
         env=_environment(policy),
         uid=user,

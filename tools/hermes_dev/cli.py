@@ -147,7 +147,7 @@ def shell(arguments: list[str]) -> int:
 
 
 def lock(arguments: list[str]) -> int:
-    """Write dev.lock anew: exact versions with hashes, good for every Python that we support; and the image's after it."""
+    """Write dev.lock anew: exact versions with hashes, good for every Python that we support; then the image's."""
     ensure()
     compile_ = [program("uv"), "pip", "compile", "--quiet", "--universal", "--python-version=3.11"]
     compile_ += ["--generate-hashes", "--custom-compile-command=./dev lock"]
