@@ -19,6 +19,7 @@ from hermes_exec_backends.bubblewrap import restrictions
 from hermes_exec_backends.bubblewrap.health import read_settings
 from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
 from hermes_exec_backends.confined.held import Piped, gone, streams
+from hermes_exec_backends.confined.observe import Watch, observing
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Confinement, Limits
 
@@ -39,6 +40,7 @@ async def start(
     *,
     stdin: bytes = b"",
     limits: Limits | None = None,
+    watch: Watch | None = None,
     python: str = "/usr/bin/python3",
     program: str = "bwrap",
 ) -> Run:
@@ -49,6 +51,7 @@ async def start(
         argv: the program by its absolute path inside, and its arguments.
         stdin: all that it can read from its standard input.
         limits: what ends the sandbox as a whole.
+        watch: what is to be seen of it from outside; every call that its filter refuses is, then.
         python: the interpreter inside that confines it, Python 3.6 or later.
         program: bubblewrap.
 
@@ -57,13 +60,14 @@ async def start(
         Unsupported: something required cannot be applied here; nothing was started.
         PlaceUnavailable: the sandbox cannot be made; nothing was started.
     """
-    _check(confinement, argv)
+    _check(confinement, argv, watch)
     path = shutil.which(program)
     if path is None:
         raise PlaceUnavailable(f"bubblewrap: no {program} on the PATH", remedy="apt-get install bubblewrap")
+    observed = observing(confinement.seccomp, watch.calls) if watch else b""
     control = Control()
     files = [memory_file(data, "file") for _, data in confinement.files]
-    source = memory_file(given(confinement, argv, mounts=True), "launcher")
+    source = memory_file(given(confinement, argv, mounts=True, observed=observed), "launcher")
     inherited = [*files, source, control.theirs.fileno()]
     try:
         words = [path, *options(confinement, files), "--"]
@@ -78,7 +82,7 @@ async def start(
     control.theirs.close()
     try:
         async with asyncio.timeout(_START_S):
-            return await _held(process, control, confinement, limits or Limits())
+            return await _held(process, control, confinement, limits or Limits(), watch)
     except BaseException as error:
         process.kill()  # with it, all that is inside
         await asyncio.shield(gone(process))
@@ -128,7 +132,9 @@ def _bound(bind: Bind) -> list[str]:
     return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
 
 
-def _check(confinement: Confinement, argv: Sequence[str]) -> None:
+def _check(confinement: Confinement, argv: Sequence[str], watch: Watch | None) -> None:
+    if watch is not None and not confinement.seccomp:
+        raise UsageError("a program without a filter of system calls cannot be seen")
     if not argv or not argv[0].startswith("/"):
         raise UsageError("the program in a sandbox is named by its absolute path inside")
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
@@ -165,12 +171,18 @@ def _spawn(
         os.close(source)
 
 
-async def _held(process: subprocess.Popen[bytes], control: Control, confinement: Confinement, limits: Limits) -> Run:
+async def _held(
+    process: subprocess.Popen[bytes], control: Control, confinement: Confinement, limits: Limits, watch: Watch | None
+) -> Run:
     applied = await control.receive()
     told = read_report("bubblewrap", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if told is None:
         raise await _not_made(process)
-    return await ready(Piped(process, control, tree.stat(control.pid)[1]), told, confinement, limits)
+    run = await ready(Piped(process, control, tree.stat(control.pid)[1]), told, confinement, limits)
+    if watch is not None:
+        listener, control.listener = control.listener, -1
+        run.observe(listener, confinement.seccomp, watch)
+    return run
 
 
 async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:

@@ -24,6 +24,7 @@ from .mechanisms import (
     become_undumpable,
     confine,
     drop_privileges,
+    filter_and_tell,
     filter_calls,
     limit,
     mount_all,
@@ -111,12 +112,27 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> No
         if control == STREAMS:
             see_program(argv[0])
         tell(control, "\n".join(["applied", *lines]).encode())
-        tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
+        if spec["observed"]:
+            hand_over(control, spec["observed"])
+        else:
+            tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
         if os.read(0 if control == STREAMS else control, len(GO)) != GO:
             os._exit(125)
         os.execve(argv[0], argv, env)
     except BaseException as error:
         give_up(control, error)
+
+
+def hand_over(control: int, program: bytes) -> None:
+    """Load the filter, and give away the descriptor on which its questions are answered: nobody in here has it."""
+    import _socket  # before the filter, which may forbid what an import needs
+
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control)
+    listener = filter_and_tell(program)
+    given = listener.to_bytes(4, sys.byteorder)
+    channel.sendmsg([b"ready filtered"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)])
+    os.close(listener)
+    channel.detach()
 
 
 def end(_number: int, _frame: "Any") -> None:
@@ -158,5 +174,6 @@ def reap(control: int, child: int) -> None:
                 os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
             try:
                 os.write(control, "ended {}".format(status).encode())
+                os.read(control, 16)  # what is left is counted outside, and dies with this process
             finally:
                 os._exit(0)
