@@ -21,7 +21,7 @@ from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, Canary, 
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.canaries.planted import planted
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confine import LANDLOCKED, confined
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
@@ -175,6 +175,6 @@ def _configuration(
         "write": [path for path in policy.files.write if path in there],
         "scratch": [path for path in policy.files.scratch if path in there],
         "outside": outside,
-        "variables": [*policy.environment.set, *policy.environment.keep],
+        "variables": [*policy.environment.set, *policy.environment.keep, LANDLOCKED],
         "limits": bounds,
     }
