@@ -51,6 +51,20 @@ def _last(base: sqlite3.Connection, conversation: str, after: int | None) -> int
     return last
 
 
+def _json(data: Mapping[str, Any]) -> str:
+    """As text that a database can hold: half of a surrogate pair, which a model may send, is written as an escape."""
+    text = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"))
+    return text if _encodable(text) else json.dumps(dict(data), separators=(",", ":"))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class EventLog:
     """One log. Threads may share it; each call is short, and safe against being killed at any moment."""
 
@@ -80,7 +94,7 @@ class EventLog:
             Conflict: there are events after ``after``.
             HermesError: nothing could be recorded.
         """
-        text = self._redactor.text(json.dumps(dict(data), ensure_ascii=False, separators=(",", ":")))
+        text = self._redactor.text(_json(data))
         at = time.time()
         with self._lock, refusing(self.path):
             base = self._open(make=True)
