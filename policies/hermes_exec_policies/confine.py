@@ -181,27 +181,32 @@ def _user(policy: Policy, host: Host) -> int | None:
     if not (host.root and policy.user.ordinary):
         return None
     first = policy.user.first
-    taken = _running() | _named()
+    running = _running()
     offset = secrets.randbelow(_USERS)
     for step in range(_USERS):
         number = first + (offset + step) % _USERS
-        if number not in taken:
+        if number not in running and not _named(number):
             return number
     raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
 
 
 def _running() -> set[int]:
     found: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.add(entry.stat().st_uid)
-            except FileNotFoundError:
-                continue  # it ended while we looked
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                try:
+                    found.add(entry.stat().st_uid)
+                except FileNotFoundError:
+                    continue  # it ended while we looked
     return found
 
 
-def _named() -> set[int]:
+def _named(number: int) -> bool:
     import pwd
 
-    return {entry.pw_uid for entry in pwd.getpwall()}
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return False
+    return True

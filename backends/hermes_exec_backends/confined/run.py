@@ -79,8 +79,8 @@ class Run:
         except OSError as error:
             raise PlaceUnavailable(f"the folder {target} of a sandbox cannot be opened: {error.strerror}") from error
 
-    def go(self) -> None:
-        """Let the program begin.
+    def go(self, stdin: bytes | None = None) -> None:
+        """Let the program begin; ``stdin`` is all that it can read, where the start left that open.
 
         Raises:
             UsageError: it has begun already.
@@ -89,7 +89,7 @@ class Run:
             raise UsageError("this program has begun already")
         self._began = time.monotonic()
         self._ended = asyncio.get_running_loop().create_task(self._watch())
-        self._held.begin(self._written)
+        self._held.begin(self._written, stdin)
 
     async def wait(self) -> Ended:
         """Wait until the program has ended, and with it everything in its sandbox.

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import marshal
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.errors import UsageError
+from hermes_exec_backends.confined.control import FLAGS
 from hermes_exec_policies.confine import confined
 from hermes_exec_policies.host import this_host
 
@@ -22,6 +25,8 @@ SKILLS = "/app/skills"
 PACKAGES = f"{SKILLS}/.packages"
 TESTING = f"{SKILLS}/.testing"
 PYTHON = "/usr/bin/python3"
+_OLDEST = 2
+"""The version of the interpreter's own format that every Python reads; making JSON of it takes a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,21 @@ def launch(
         Unsupported: a required rule cannot be enforced here.
         UsageError: the arguments cannot be said in JSON.
     """
-    words = ("-c", _program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "")
-    return _launched(policy, tree, module, words, json.dumps(arguments).encode(), environment)
+    words = (FLAGS, _program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "")
+    return _launched(policy, tree, module, words, request(arguments), environment)
+
+
+def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
+    """What a program that calls a skill reads of its standard input.
+
+    Raises:
+        UsageError: the arguments cannot be said in JSON.
+    """
+    try:
+        plain: Any = json.loads(json.dumps(arguments, allow_nan=False))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"the arguments cannot be said in JSON: {error}") from error
+    return marshal.dumps(plain, _OLDEST)
 
 
 def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None) -> Launch:
@@ -82,7 +100,7 @@ def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, envi
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-c", _program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
+    words = ("-I", "-S", "-B", "-c", _program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
     return _launched(policy, tree, module, words, b"", environment, testing)
 
 
@@ -121,7 +139,7 @@ def _launched(
         readonly[str(testing)] = TESTING
     confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}")
     # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
-    return Launch(confinement, (PYTHON, "-I", "-S", "-B", *words), stdin, limits)
+    return Launch(confinement, (PYTHON, *words), stdin, limits)
 
 
 def _program(name: str) -> str:

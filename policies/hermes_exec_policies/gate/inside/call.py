@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import _frozen_importlib
+import _frozen_importlib_external
+import _json
+import marshal
 import os
 import sys
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,20 +20,19 @@ def call(folder: str, entry: str, function: str, packages: str) -> None:
     """Call it with the arguments on standard input; what it prints goes to the log."""
     own = os.dup(1)  # not inherited by what the skill starts
     os.dup2(2, 1)
-    request = json.loads(sys.stdin.buffer.read())
-    script = Path(folder, entry)
-    sys.path[:0] = [str(script.parent), *([packages] if packages else [])]
-    sys.argv = [str(script)]
+    request = marshal.load(sys.stdin.buffer)
+    script = f"{folder}/{entry}"
+    sys.path[:0] = [script.rpartition("/")[0], *([packages] if packages else [])]
+    sys.argv = [script]
     code = 1
     try:
-        answer = {"result": called(getattr(load(script), function), request)}
-        text = json.dumps(answer, allow_nan=False)
+        text = said({"result": called(getattr(load(script), function), request)})
         code = 0
     except BaseException as error:  # noqa: BLE001  also of SystemExit something is told
         import traceback
 
         traceback.print_exc()
-        text = json.dumps({"error": described(error)})
+        text = said({"error": described(error)})
     sys.stdout.flush()
     data = text.encode()
     while data:
@@ -40,15 +41,25 @@ def call(folder: str, entry: str, function: str, packages: str) -> None:
     sys.exit(code)
 
 
-def load(script: Path) -> ModuleType:
-    """Import the script under its own name."""
-    import importlib.util
+def said(answer: dict[str, Any]) -> str:
+    """The answer as JSON, as json.dumps writes it. Importing that module takes as long as starting the interpreter."""
+    encoder = _json.make_encoder({}, unknown, _json.encode_basestring_ascii, None, ": ", ", ", False, False, False)
+    return "".join(encoder(answer, 0))
 
-    spec = importlib.util.spec_from_file_location(script.stem, script)
+
+def unknown(value: Any) -> Any:
+    """Refuse what JSON has no words for."""
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def load(script: str) -> ModuleType:
+    """Import the script under its own name."""
+    name = script.rpartition("/")[2].removesuffix(".py")
+    spec = _frozen_importlib_external.spec_from_file_location(name, script)
     if spec is None or spec.loader is None:
         raise ImportError(script)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[script.stem] = module
+    module = _frozen_importlib.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -77,4 +88,10 @@ def described(error: BaseException) -> dict[str, str]:
     }
 
 
-call(*sys.argv[1:5])
+def main() -> None:
+    """Do what the arguments of this program say."""
+    call(*sys.argv[1:5])
+
+
+if __name__ == "__main__":
+    main()
