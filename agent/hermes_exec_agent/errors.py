@@ -10,7 +10,14 @@ class ModelError(HermesError):
 
 
 class NoModel(ModelError):
-    """Nothing says which model to ask, or the key for it is missing."""
+    """Nothing says which model to ask, or the key for it is missing.
+
+    ``looked_for`` tells what was looked for and not found, a line each.
+    """
+
+    def __init__(self, what: str, *, remedy: str = "", looked_for: tuple[str, ...] = ()) -> None:
+        super().__init__(what, remedy=remedy)
+        self.looked_for = looked_for
 
 
 class ModelRefused(ModelError):
@@ -18,7 +25,11 @@ class ModelRefused(ModelError):
 
 
 class ContextTooLong(ModelError):
-    """The conversation does not fit into the model's window."""
+    """The conversation does not fit into the model's window, which is ``window`` tokens where that is known."""
+
+    def __init__(self, what: str, *, remedy: str = "", window: int | None = None) -> None:
+        super().__init__(what, remedy=remedy)
+        self.window = window
 
 
 class ScriptEnded(ModelError):

@@ -197,7 +197,10 @@ def check(
 
 
 def prove(
-    target: Annotated[str, typer.Argument(metavar="KIND", help="The kind of place: bubblewrap.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="bubblewrap, docker:IMAGE, singularity:IMAGE, or a profile of these."),
+    ],
     *,
     policy: Annotated[str, typer.Option("--policy", "-p", metavar="POLICY", help="The policy to prove.")],
     again: Annotated[bool, typer.Option("--again", help="Make the attempts though they held before.")] = False,
@@ -209,10 +212,12 @@ def prove(
     """
     import asyncio
 
+    from hermes_exec.cli.places import settings
     from hermes_exec_policies.canaries.prove import evidence_of
     from hermes_exec_policies.load import load
+    from hermes_exec_policies.starting import place_of
 
-    evidence = asyncio.run(evidence_of(target, load(policy), again=again))
+    evidence = asyncio.run(evidence_of(place_of(target, settings().profiles), load(policy), again=again))
     if json:
         show_json(evidence.facts())
         return 0 if evidence.holds else CHECK_FAILED

@@ -1,9 +1,10 @@
-"""From a policy to the launch specification of a local sandbox on this machine."""
+"""From a policy to the launch specification of a sandbox on this machine, whatever kind of place makes it."""
 
 from __future__ import annotations
 
 import os
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,12 @@ from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, P
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
-from hermes_exec_policies.render import bpf, landlock
+from hermes_exec_policies.render import bpf, landlock, oci
 from hermes_exec_policies.render.apparmor import profile_name
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
 from hermes_exec_policies.render.rlimits import rlimits
+from hermes_exec_policies.starting import BUBBLEWRAP, DOCKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
     from hermes_exec_policies.render.bubblewrap import Folder
 
-PLACE = "bubblewrap"
+PLACE = BUBBLEWRAP
 _UNBOUND = (1 << 40) - 1
 """What a folder in memory is given where the policy sets no bound: more than any machine has."""
 _USERS = 5000
@@ -62,43 +64,60 @@ def confined(
     writable: Mapping[str, str] | None = None,
     readonly: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    place: str = PLACE,
 ) -> tuple[Confinement, Limits]:
-    """As ``confinement``, for a policy at hand.
+    """As ``confinement``, for a policy at hand, and for any kind of place that starts programs from outside.
 
     Raises:
         UsageError: a folder is to be seen where the policy does not allow it.
         Unsupported: a required rule cannot be enforced here; says what mends it.
         PlaceUnavailable: a filter of one's own cannot be compiled.
     """
-    refuse_unless_enforceable(policy, PLACE, host)
+    if place == DOCKER:  # whether an engine answers is told when it is asked for a sandbox
+        host = replace(host, versions={"docker engine": "", **host.versions})
+    refuse_unless_enforceable(policy, place, host)
     mapped = [*_mapped(policy.writable, writable or {}, policy), *_mapped(_readable(policy), readonly or {}, None)]
     wanted = layout(policy)
     taken = {bind.target for bind in mapped}
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
     own = taken | {folder.target for folder in folders}
-    binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy)
+    local = place == BUBBLEWRAP  # elsewhere the system is the image's, and so are its folders and links
+    no_proc = local and bool(host.proc)
+    binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
     there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
-    there |= {folder.target for folder in folders} | _DEVICES | {"/proc", "/dev"}
+    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | (set[str]() if no_proc else {"/proc"})
     filter_ = filter_of(policy)
-    user = _user(policy, host)
+    user = _user(policy, host, place)
     made = Confinement(
         binds=(*binds, *mapped),
         links=tuple(links),
         tmpfs=tuple(folders),
-        masked=wanted.masked,
+        masked=(() if no_proc else wanted.masked) if local else (*wanted.masked, "/sys"),
+        proc=not no_proc,
         cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
         env=_environment(policy),
         uid=user,
         gid=user,
-        namespaces=frozenset({"user", *wanted.namespaces}),
-        seccomp=bpf.program(filter_) if filter_ else b"",
-        landlock=_landlock(policy, there) if host.landlock_abi else None,
+        namespaces=frozenset({*wanted.namespaces} - {"user"} if place == DOCKER else {"user", *wanted.namespaces}),
+        seccomp=bpf.program(filter_) if filter_ and place != DOCKER else b"",
+        filter_document=oci.render(filter_, host.machine) if filter_ and place == DOCKER else "",
+        landlock=_landlock(policy, there if local else None) if host.landlock_abi else None,
         apparmor=profile_name(policy) if profile_name(policy) in host.profiles else "",
-        rlimits=rlimits(policy, memory=not host.groups.memory, processes=user is not None and policy.user.unique),
+        rlimits=rlimits(
+            policy,
+            memory=not host.groups.memory and place != DOCKER,
+            processes=host.root and user is not None and policy.user.unique,
+        ),
         required=_required(policy, host),
     )
     limits = policy.limits
-    return made, Limits(wall_s=limits.time, output=limits.output, memory=limits.memory, processes=limits.processes)
+    return made, Limits(
+        wall_s=limits.time,
+        output=limits.output,
+        memory=limits.memory,
+        processes=limits.processes,
+        cpus=limits.cpus,
+    )
 
 
 def _required(policy: Policy, host: Host) -> frozenset[str]:
@@ -155,15 +174,16 @@ def _tmpfs(folder: Folder) -> Tmpfs:
     )
 
 
-def _landlock(policy: Policy, there: set[str]) -> Landlock | None:
+def _landlock(policy: Policy, there: set[str] | None) -> Landlock | None:
+    """The rules for the paths that are there; for all of them where what is there is an image's matter."""
     rules = landlock.ruleset(policy)
     if rules is None:
         return None
     # A rule needs its path; a folder above one that is seen exists as well.
     paths = [
-        PathRule(path=path, access=access)
+        PathRule(path=path, access=access, needed=there is not None)
         for path, access in rules.paths
-        if path in there or any(each.startswith(path + "/") for each in there)
+        if there is None or path in there or any(each.startswith(path + "/") for each in there)
     ]
     return Landlock(
         handled_fs=rules.handled_files, paths=tuple(paths), handled_net=rules.handled_network, scoped=rules.scoped
@@ -176,10 +196,13 @@ def _environment(policy: Policy) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({**inherited, **kept, **policy.environment.set}.items()))
 
 
-def _user(policy: Policy, host: Host) -> int | None:
-    """A user that nothing runs as and that has no name here; None where we cannot become one, or need not."""
+def _user(policy: Policy, host: Host, place: str) -> int | None:
+    """A user that nothing runs as and that has no name here; None where we cannot become one, or need not.
+
+    An engine, which is root whoever we are, is told to take our own user where we are no root.
+    """
     if not (host.root and policy.user.ordinary):
-        return None
+        return host.uid if place == DOCKER and not host.root else None
     first = policy.user.first
     running = _running()
     offset = secrets.randbelow(_USERS)

@@ -92,6 +92,8 @@ def _allow_namespaces(host: Host) -> str:
         return "an AppArmor profile with 'userns,' for bwrap: hermes-exec doctor shows it"
     if host.sysctls.get("kernel.unprivileged_userns_clone") == "0":
         return "sysctl -w kernel.unprivileged_userns_clone=1"
+    if "container" in host.user_namespaces:
+        return "start the container with the filter that ships in deploy/: --security-opt seccomp=deploy/seccomp.json"
     return "sysctl -w user.max_user_namespaces=15000"
 
 
@@ -125,99 +127,82 @@ def _by_runner(host: Host) -> Table:
     return table | {f"limits.{name}": [Means("a limit of each process")] for name in _RLIMITS}
 
 
-def _bubblewrap(policy: Policy, host: Host) -> Table:
-    needed = (
-        Means("bubblewrap")
-        if "bwrap" in host.versions
-        else Means("bubblewrap", "it is not installed", "apt-get install bubblewrap")
-    )
+def _unique(policy: Policy, host: Host) -> Means:
+    name = f"a user of its own, from {policy.user.first}"
+    return Means(name) if host.root else Means(name, "only root can take one", "run as root")
+
+
+def _launched(policy: Policy, host: Host) -> Table:
+    """What our launcher holds in a sandbox whose namespaces it has made, or bubblewrap for it."""
     modules = [_landlock(host), _apparmor(policy, host)]
     memory = Means("folders in memory of a certain size")
     pids = _namespace(host, "process")
-    unique = (
-        Means(f"a user of its own, from {policy.user.first}")
-        if host.root
-        else Means("a user of its own", "only root can take one", "run as root, or in Docker")
+    return (
+        _by_kernel(policy, host)
+        | _by_runner(host)
+        | {
+            "files.write": [Means("mounts that cannot be written"), *modules],
+            "files.hidden": [Means("a root folder of its own"), *modules],
+            "files.run": [Means("mounts from which nothing is run (noexec)"), *modules],
+            "files.devices": [Means("a /dev of its own"), *modules],
+            "files.masked": [Means("mounts over what is not to be read"), _apparmor(policy, host)],
+            "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
+            "user.ordinary": [Means("an ordinary user")],
+            "user.unique": [_unique(policy, host)],
+            "privileges.capabilities": [Means("all capabilities are given up")],
+            "processes.hidden": [pids, _landlock(host, 6)],
+            "processes.ipc": [_namespace(host, "IPC"), _landlock(host, 6)],
+            "processes.terminal": [Means("a session of its own, without a terminal")],
+            "processes.end_together": [pids],
+            "limits.disk": [memory],
+            "limits.inodes": [memory],
+            "limits.shared_memory": [memory],
+        }
     )
-    table = _by_kernel(policy, host) | _by_runner(host)
-    table |= {
-        "files.write": [Means("mounts that cannot be written"), *modules],
-        "files.hidden": [Means("a root folder of its own"), *modules],
-        "files.run": [Means("mounts from which nothing is run (noexec)"), _landlock(host), _apparmor(policy, host)],
-        "files.devices": [Means("a /dev of its own"), *modules],
-        "files.masked": [Means("mounts over what is not to be read"), _apparmor(policy, host)],
-        "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
-        "user.ordinary": [Means("an ordinary user")],
-        "user.unique": [unique],
-        "privileges.capabilities": [Means("all capabilities are given up")],
-        "processes.hidden": [pids, _landlock(host, 6)],
-        "processes.ipc": [_namespace(host, "IPC"), _landlock(host, 6)],
-        "processes.terminal": [Means("a session of its own, without a terminal")],
-        "processes.end_together": [pids],
-        "limits.disk": [memory],
-        "limits.inodes": [memory],
-        "limits.shared_memory": [memory],
-    }
-    return table if not needed.lacking else {rule: [needed] for rule in table}
+
+
+def _bubblewrap(policy: Policy, host: Host) -> Table:
+    table = _launched(policy, host)
+    if host.proc:
+        table["files.masked"] = [Means("no /proc at all"), _apparmor(policy, host)]
+    if "bwrap" in host.versions:
+        return table
+    needed = Means("bubblewrap", "it is not installed", "apt-get install bubblewrap")
+    return {rule: [needed] for rule in table}
 
 
 def _docker(policy: Policy, host: Host) -> Table:
+    table = _launched(policy, host)
     if "docker engine" not in host.versions:
         missing = Means("the engine", "no Docker engine answers here", "systemctl start docker")
-        return {rule: [missing] for rule in _bubblewrap(policy, host)}
-    calls = _filter(host)
-    option = Means("an option of the engine")
-    group = Means("the container's control group")
-    table: Table = _by_kernel(policy, host) | {
-        "files.write": [Means("a root folder that cannot be written"), _apparmor(policy, host)],
-        "files.hidden": [Means("the image is all there is"), _apparmor(policy, host)],
-        "files.run": [Means("mounts from which nothing is run (noexec)"), _apparmor(policy, host)],
-        "files.devices": [Means("the engine's /dev and device group")],
+        return {rule: [missing] for rule in table}
+    modules = [_landlock(host), _apparmor(policy, host)]
+    option, group = Means("an option of the engine"), Means("the container's control group")
+    pids = Means("its own process namespace")
+    return table | {
+        "files.write": [Means("a root folder that cannot be written"), *modules],
+        "files.hidden": [Means("the image is all there is"), *modules],
+        "files.devices": [Means("the engine's /dev and device group"), *modules],
         "files.masked": [option, _apparmor(policy, host)],
-        "network.isolated": [Means("a network namespace with nothing in it"), calls],
+        "network.isolated": [Means("a network namespace with nothing in it"), _filter(host), _landlock(host, 4)],
         "user.ordinary": [option],
-        "user.unique": [Means(f"a user of its own, from {policy.user.first}")],
         "privileges.capabilities": [option],
-        "processes.hidden": [Means("its own process namespace")],
-        "processes.ipc": [Means("its own IPC namespace")],
+        "processes.hidden": [pids, _landlock(host, 6)],
+        "processes.ipc": [Means("its own IPC namespace"), _landlock(host, 6)],
         "processes.terminal": [option],
-        "processes.end_together": [Means("its own process namespace")],
-        "lsm": [_apparmor(policy, host)],
+        "processes.end_together": [pids],
         "limits.memory": [group],
         "limits.processes": [group],
         "limits.cpus": [group],
-        "limits.time": [Means("a clock outside")],
-        "limits.output": [Means("the reader outside")],
-        "limits.disk": [Means("folders in memory of a certain size")],
-        "limits.inodes": [Means("folders in memory of a certain size")],
-        "limits.shared_memory": [option],
     }
-    return table | {f"limits.{name}": [Means("a limit of each process")] for name in _RLIMITS}
 
 
 def _singularity(policy: Policy, host: Host) -> Table:
+    table = _launched(policy, host)
     if not {"apptainer", "singularity"} & host.versions.keys():
         missing = Means("Apptainer", "it is not installed", "https://apptainer.org/docs/admin/main/installation.html")
-        return {rule: [missing] for rule in _bubblewrap(policy, host)}
-    open_to_root = "started by root, it can write the kernel's settings in /proc and its control groups"
-    image = Means("an image that cannot be written", open_to_root if host.root else "", "run it as an ordinary user")
-    table = _by_kernel(policy, host) | _by_runner(host)
-    table |= {
-        "files.write": [image, _apparmor(policy, host)],
-        "files.masked": [_apparmor(policy, host)],
-        "files.hidden": [Means("--containall: the image is all there is"), _apparmor(policy, host)],
-        "files.devices": [Means("--containall: a small /dev")],
-        "network.isolated": [_namespace(host, "network"), _filter(host)],
-        "privileges.capabilities": [Means("--drop-caps all")],
-        "processes.hidden": [Means("--containall: its own process namespace")],
-        "processes.ipc": [Means("--containall: its own IPC namespace")],
-        "processes.terminal": [Means("a session of its own, without a terminal")],
-        "processes.end_together": [Means("--containall: its own process namespace")],
-        "lsm": [_apparmor(policy, host)],
-    }
-    if not host.root:
-        table["user.ordinary"] = [Means("you are an ordinary user")]
-    return table
+        return {rule: [missing] for rule in table}
+    return table | {"files.hidden": [Means("the image is all there is"), *table["files.hidden"][1:]]}
 
 
 def _declared(*rules: str) -> Callable[[Policy, Host], Table]:

@@ -18,6 +18,7 @@ from typing import Any
 _SYS_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _PR_GET_SECCOMP = 21
+_FILTERED = 2
 _PATIENCE_S = 10.0
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 
@@ -51,6 +52,8 @@ class Host:
     seccomp: bool
     user_namespaces: str
     """Why an ordinary process cannot make any; empty where it can."""
+    proc: str = ""
+    """Why no new /proc can be mounted in a sandbox; empty where it can, or where there can be no sandbox at all."""
     groups: Groups
     versions: dict[str, str]
     """Of programs that start sandboxes, and of libseccomp; what is missing is not in it."""
@@ -98,6 +101,7 @@ def this_host() -> Host:
         profiles=_profiles(_text(security / "apparmor/profiles")) if apparmor else (),
         seccomp=_prctl(_PR_GET_SECCOMP) >= 0,
         user_namespaces=_namespaces(sysctls),
+        proc=_proc(),
         groups=_groups(),
         versions=_versions(),
         sysctls=sysctls,
@@ -138,8 +142,24 @@ def _namespaces(sysctls: dict[str, str]) -> str:
         return "AppArmor allows them to programs with a profile alone (kernel.apparmor_restrict_unprivileged_userns)"
     unshare = shutil.which("unshare")
     if unshare and _ran(unshare, "--user", "--", "true") is None:
-        return "the kernel refused one"
+        return (
+            "the filter of this container refused one"
+            if _prctl(_PR_GET_SECCOMP) == _FILTERED
+            else "the kernel refused one"
+        )
     return ""
+
+
+def _proc() -> str:
+    """Tried only where something lies over a part of /proc, which is what the kernel goes by."""
+    covered = any(line.split()[4].startswith("/proc/") for line in _text("/proc/self/mountinfo").splitlines())
+    bwrap = shutil.which("bwrap")
+    if not covered or not bwrap:
+        return ""
+    words = (bwrap, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/")
+    if _ran(*words, "true") is None or _ran(*words, "--proc", "/proc", "true") is not None:
+        return ""
+    return "parts of /proc are covered here, as they are in a container, so the kernel mounts no new one"
 
 
 def _groups() -> Groups:

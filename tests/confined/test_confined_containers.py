@@ -96,7 +96,8 @@ def test_a_program_waits_until_it_was_looked_at_from_outside(place: Place) -> No
             assert (set(facts.caps.values()), facts.no_new_privs) == ({0}, True)
             ours = {name: Path("/proc/self/ns", name).stat().st_ino for name in place.specification.namespaces}
             assert not [name for name, number in ours.items() if facts.namespaces[name] == number]
-            assert list(Path(f"/proc/{facts.pid}/root/app/data").iterdir()) == []
+            data = Path(f"/proc/{facts.pid}/root", "app/data")
+            assert list(data.iterdir()) == []
             run.go()
             assert (await run.wait()).exit.code == 0
 

@@ -47,8 +47,9 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
     assert wanted is not None
     file = tree.parent / "seccomp.json"
     file.write_text(oci.render_for_apptainer(wanted, this_host().machine))
-    host = replace(this_host(), uid=1000, apparmor=False)
-    enforced = {verdict.rule for verdict in explain(policy, "singularity", host) if verdict.held_by}
+    host = replace(this_host(), uid=1000, apparmor=False, landlock_abi=0)
+    held = {verdict.rule for verdict in explain(policy, "singularity", host) if verdict.held_by}
+    enforced = held - {"files.masked", "files.run"}  # which Apptainer has no options for; the launcher does it
     canaries = [
         each
         for each in canaries_of(policy)
@@ -83,14 +84,3 @@ def test_what_apptainer_enforces_of_a_skills_policy_holds(tree: Path) -> None:
     assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []
     assert proof.verdict is Verdict.HELD, proof.invalid
     assert {"mounts", "seccomp", "network namespace", "process namespace", "no_new_privs"} <= {*proof.layers}
-
-
-@pytest.mark.parametrize(
-    ("less", "rule"),
-    [("--containall", "files.hidden"), ("--cleanenv", "environment.cleared"), ("--net", "network.isolated")],
-)
-def test_an_option_that_is_missing_is_noticed(tree: Path, less: str, rule: str) -> None:
-    lost = [less] if less != "--net" else ["--net", "--network", "none"]
-    if less == "--cleanenv":
-        lost.append("--containall")  # which clears the variables too
-    assert rule in proven(tree, lost).broken_rules

@@ -7,13 +7,11 @@ import functools
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_backends.confined import Confinement, Tmpfs
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.evidence import Evidence
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
@@ -21,16 +19,15 @@ from hermes_exec_policies.confine import confined
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
+from tests.rigs.layers import LAYERS, QUICK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
+    from hermes_exec_backends.confined import Confinement
     from hermes_exec_policies.model import Policy
 
 SKILL = "skill-validate"
-QUICK = {"limits": dict.fromkeys(("time", "output", "memory", "processes"), "unlimited")}
-"""Without the limits that need a twin each, for what is not about them."""
 
 
 @pytest.fixture(autouse=True)
@@ -71,34 +68,11 @@ def test_a_proof_shows_every_layer_by_what_it_alone_stops() -> None:
     }  # fmt: skip
 
 
-def _runnable(made: Confinement) -> Confinement:
-    folders = [Tmpfs(target=each.target, size=each.size, inodes=each.inodes, executable=True) for each in made.tmpfs]
-    return replace(made, tmpfs=tuple(folders))
-
-
-def _larger(made: Confinement) -> Confinement:
-    return replace(made, tmpfs=tuple(replace(each, size=1 << 30, inodes=1 << 20) for each in made.tmpfs))
-
-
-ABLATIONS: dict[str, tuple[Callable[[Confinement], Confinement], str]] = {
-    "seccomp": (lambda made: replace(made, seccomp=b""), "syscalls.filtered"),
-    "landlock": (lambda made: replace(made, landlock=None), "lsm"),
-    "noexec": (_runnable, "files.run"),
-    "limits of processes": (lambda made: replace(made, rlimits=()), "limits.open_files"),
-    "sizes of folders": (_larger, "limits.disk"),
-    "masks": (lambda made: replace(made, masked=()), "files.masked"),
-    "network": (lambda made: replace(made, namespaces=made.namespaces - {"net"}), "network.isolated"),
-    "ipc": (lambda made: replace(made, namespaces=made.namespaces - {"ipc"}), "processes.ipc"),
-    "environment": (lambda made: replace(made, env=(*made.env, ("AWS_SECRET", "x"))), "environment.cleared"),
-    "user": (lambda made: replace(made, uid=0, gid=0), "user.ordinary"),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("layer", ABLATIONS)
+@pytest.mark.parametrize("layer", LAYERS)
 def test_the_loss_of_a_layer_is_noticed(layer: str) -> None:
-    lose, rule = ABLATIONS[layer]
+    lose, rule = LAYERS[layer]
     if layer == "user":
         require_part("root", "only root can be root in a sandbox", usable=os.geteuid() == 0)
     proof = shown(quick(), lose(specified(quick())))

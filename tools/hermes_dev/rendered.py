@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 
 from hermes_dev.place import ROOT
 from hermes_exec_policies.load import load, shipped
+from hermes_exec_policies.render import oci
 from hermes_exec_policies.render.bpf import compiled
 from hermes_exec_policies.render.filter import filter_of
 from hermes_exec_policies.rendering import all_of, program_file
 
 FOLDER = ROOT / "policies" / "hermes_exec_policies" / "rendered"
+CONTAINER = ROOT / "deploy" / "hermes-agent-core.toml"
+CONTAINER_FILTER = ROOT / "deploy" / "seccomp.json"
 
 
 def write() -> None:
@@ -33,3 +37,14 @@ def write() -> None:
         wanted = filter_of(policy)
         if wanted is not None:
             (programs / program_file(policy, platform.machine())).write_bytes(compiled(wanted))
+    CONTAINER_FILTER.write_text(container_filter(), encoding="utf-8")
+
+
+def container_filter() -> str:
+    """The filter of the agent's container: one document for every machine, since people have one compose file."""
+    wanted = filter_of(load(str(CONTAINER)))
+    if wanted is None:
+        raise ValueError(f"{CONTAINER.name} filters nothing")
+    document = json.loads(oci.render(wanted, "x86_64"))
+    document["architectures"] = [*oci.ARCHITECTURES.values()]
+    return json.dumps(document, indent=1) + "\n"

@@ -49,6 +49,16 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Retried:
+    """The pieces of text so far are void: the same is asked again, of ``model``."""
+
+    reason: str
+    wait_s: float
+    """Seconds until then."""
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """A whole reply."""
 
@@ -84,8 +94,10 @@ class Model(Protocol):
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
-    ) -> AsyncIterator[Text | Reply]:
+    ) -> AsyncIterator[Text | Retried | Reply]:
         """Answer: pieces of text as they come, and the whole `Reply` as the last item.
+
+        After a `Retried` the pieces begin anew.
 
         Args:
             messages: the conversation; its beginning is the same from call to call, so that endpoints' caches hold.

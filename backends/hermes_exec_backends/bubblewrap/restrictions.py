@@ -20,8 +20,8 @@ _TOO_OLD = "Unknown option"
 _PROC = ("mount proc", "mounting proc")
 _FORBIDDEN = ("new namespace", "uid map", "Operation not permitted", "Permission denied", "loopback")
 _CONTAINER = (
-    "if it is a container of Docker: security_opt = ['seccomp=unconfined', 'systempaths=unconfined'], "
-    "and 'apparmor=unconfined' where the host has AppArmor"
+    "if it is a container of Docker: security_opt = ['seccomp=deploy/seccomp.json'] for skills, "
+    "['seccomp=unconfined', 'systempaths=unconfined'] for terminals, 'apparmor=unconfined' where the host has AppArmor"
 )
 
 

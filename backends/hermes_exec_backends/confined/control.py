@@ -172,7 +172,7 @@ def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: boo
             "handled_net": rules.handled_net,
             "scoped": rules.scoped,
             "minimum_abi": rules.minimum_abi,
-            "paths": [(os.fsencode(rule.path), rule.access) for rule in rules.paths],
+            "paths": [(os.fsencode(rule.path), rule.access, rule.needed) for rule in rules.paths],
             "ports": [(rule.port, rule.access) for rule in rules.ports],
         },
         "seccomp": confinement.seccomp,

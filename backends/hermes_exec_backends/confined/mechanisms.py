@@ -167,8 +167,9 @@ def confine(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
     size = 24 if version >= SCOPE_SINCE else 16 if version >= NET_SINCE else 8
     ruleset = (ctypes.c_uint64 * 3)(handled, net, scoped)
     fd = check(libc.syscall(CREATE_RULESET, ruleset, ctypes.c_size_t(size), ctypes.c_uint(0)), "landlock")
-    for path, access in rules["paths"]:
-        allow_path(fd, path, access & handled)
+    for path, access, needed in rules["paths"]:
+        if needed or os.path.exists(path):
+            allow_path(fd, path, access & handled)
     for port, access in rules["ports"]:
         if access & net:
             add_rule(fd, RULE_PORT, (ctypes.c_uint64 * 2)(access & net, port), "port {}".format(port))

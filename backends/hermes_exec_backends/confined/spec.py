@@ -67,6 +67,8 @@ class PathRule:
 
     path: str
     access: int
+    needed: bool = True
+    """Whether it has to be there; where it is not, nothing is allowed."""
 
     def __post_init__(self) -> None:
         """Refuse paths that are relative or climb."""

@@ -82,6 +82,22 @@ async def start(
         raise
 
 
+async def image_of(name: str, engine: str = "") -> str:
+    """The digest by which an engine knows an image, and the engine's version.
+
+    Raises:
+        PlaceUnavailable: there is no such image, or no engine.
+    """
+    there = Engine(engine or None)
+    try:
+        await there.open()
+        found = await there.call(f"docker: image {name}", lambda client: client.inspect_image(name))
+        version = await there.call("docker: the engine's version", lambda client: client.version())
+        return f"{found['Id']} {version.get('Version')} {version.get('KernelVersion')}"
+    finally:
+        await there.close()
+
+
 class Made:
     """A container whose first process is the launcher; see ``confined.held.Held``."""
 

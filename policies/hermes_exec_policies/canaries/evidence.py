@@ -67,9 +67,13 @@ def digest(specification: Confinement) -> str:
     return replace(specification, uid=None, gid=None).digest
 
 
-def key(policy: Policy, specification: Confinement, limits: Limits, host: Host) -> str:
+def key(
+    policy: Policy, specification: Confinement, limits: Limits, host: Host, place: str = "", image: str = ""
+) -> str:
     """What a proof rests on: another value of any of it is another proof."""
     parts = {
+        "place": place,
+        "image": image,
         "host": host.facts(),
         "policy": policy.digest,
         "specification": digest(specification),

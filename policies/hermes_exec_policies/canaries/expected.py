@@ -152,6 +152,7 @@ CANARIES: tuple[Canary, ...] = (
     _writes("files-fd-reopen"),
     _absent("files-cgroup", "files.write"),
     Canary("files-proc-self", "lsm", "security module", frozenset({EACCES})),
+    Canary("files-list-root", "lsm", "security module", frozenset({EACCES}), asked=lambda p: p.files.hidden, abi=1),
     _absent("files-proc-root", "files.hidden"),
     Canary("files-mknod", "files.devices", errnos=frozenset({EPERM, EACCES})),
     Canary("files-fifo", "syscalls.filtered", "seccomp", FILTERED, asked=lambda p: "mknod" not in p.calls),
@@ -228,6 +229,15 @@ CANARIES: tuple[Canary, ...] = (
     Canary("limits-output", "limits.output", alone=True),
 )  # fmt: skip
 """Every attempt, in the order in which they are made."""
+
+NEED_PROC = frozenset(
+    {
+        "files-fd-reopen", "files-proc-self", "network-inherited", "network-interfaces", "posture-capabilities",
+        "posture-new-privileges", "posture-seccomp", "processes-memory-first", "processes-see", "secrets-shared-memory",
+    }
+)  # fmt: skip
+"""Attempts that look at themselves or at others in /proc, so where there is none they show nothing. What they are
+about is looked at from outside, and tried in other ways as well; what attempts /proc itself is refused all the same."""
 
 
 def canaries_of(policy: Policy) -> tuple[Canary, ...]:

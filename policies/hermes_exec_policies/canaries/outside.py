@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
     """The rules that do not hold, each with what was seen; empty when it is as it should be."""
     found: list[str] = []
-    if wanted.seccomp and facts.seccomp != 2:
+    if (wanted.seccomp or wanted.filter_document) and facts.seccomp != 2:
         found.append(f"syscalls.filtered: its mode of seccomp is {facts.seccomp}")
     if policy.privileges.none_gained and not facts.no_new_privs:
         found.append("privileges.none_gained: no_new_privs is not set")
@@ -36,7 +36,8 @@ def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
     found += [
         f"{_NAMESPACES[name]}: it shares our namespace {name}"
         for name in layout(policy).namespaces
-        if facts.namespaces.get(name) in {None, Path("/proc/self/ns", name).stat().st_ino}
+        if (name != "user" or not wanted.filter_document)  # an engine's users are the machine's
+        and facts.namespaces.get(name) in {None, Path("/proc/self/ns", name).stat().st_ino}
     ]
     return found + _mounts(policy, wanted, facts)
 
@@ -61,11 +62,14 @@ def _mounts(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
         if not needed <= has:
             found.append(f"files.run: {folder.target} is mounted with {', '.join(sorted(has)) or 'nothing'}")
     writable = {each.target for each in wanted.tmpfs} | {bind.target for bind in wanted.binds if bind.writable}
+    if 0 not in facts.uids:
+        writable.add("/dev")  # what engines leave so, and root alone can write
+    covered = tuple(f"{path}/" for path in wanted.masked)
     if policy.files.root == "read-only":
         found += [
             f"files.write: {target} can be written"
             for target, has in options.items()
-            if "rw" in has and target not in writable and not target.startswith(("/proc", "/dev/"))
+            if "rw" in has and target not in writable and not target.startswith(("/proc", "/dev/", *covered))
         ]
     return found
 

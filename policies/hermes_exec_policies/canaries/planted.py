@@ -51,12 +51,13 @@ def planted() -> Generator[dict[str, object]]:
 
 @contextlib.contextmanager
 def _variable(secret: str) -> Generator[None]:
-    """The secret among our own variables, which is where one would be."""
-    os.environ[_VARIABLE] = secret
+    """The secret among our own variables, which is where one would be; several may be planted at once."""
+    name = f"{_VARIABLE}_{secrets.token_hex(4)}"
+    os.environ[name] = secret
     try:
         yield
     finally:
-        del os.environ[_VARIABLE]
+        del os.environ[name]
 
 
 @contextlib.contextmanager

@@ -13,18 +13,17 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import Unsupported
-from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Limits
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.evidence import Evidence, digest, key, remember, remembered
-from hermes_exec_policies.canaries.expected import CONTROLS, Canary, canaries_of
+from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, Canary, canaries_of
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.canaries.planted import planted
-from hermes_exec_policies.confine import PLACE, confined
+from hermes_exec_policies.confine import confined
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.host import Host, this_host
+from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,49 +47,56 @@ _ENDED_BY = {
 """The limit that ends a twin, where nothing in it is refused before that."""
 
 
-async def prove(policy: Policy, *, again: bool = False) -> Evidence:
-    """Show that a policy holds in a local sandbox here; ``again`` makes the attempts though they are remembered.
+async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False) -> Evidence:
+    """Show that a policy holds in a place of this machine; ``again`` makes the attempts though they are remembered.
 
     Raises:
         Unsupported: a rule does not hold, or the attempts prove nothing; names the rules. No sandbox may be used.
         PlaceUnavailable: no sandbox can be made.
     """
-    evidence = await evidence_of(PLACE, policy, again=again)
+    evidence = await evidence_of(place, policy, again=again)
     if not evidence.holds:
         raise evidence.refusal()
     return evidence
 
 
-async def evidence_of(place: str, policy: Policy, *, again: bool = False) -> Evidence:
+async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False) -> Evidence:
     """The same, whatever comes of it.
 
     Raises:
+        ConfigError: ``place`` is text, and no target.
         Unsupported: no attempts can be made in such places, or a required rule cannot be enforced here.
         PlaceUnavailable: no sandbox can be made.
     """
-    if place != PLACE:
-        raise Unsupported(f"{place}: no attempts can be made there yet", remedy=f"hermes-exec policy prove {PLACE} …")
+    where = place_of(place) if isinstance(place, str) else place
     host = this_host()
-    specification, limits = confined(policy, host)
-    name = key(policy, specification, limits, host)
+    specification, limits = confined(policy, host, place=where.kind)
+    name = key(policy, specification, limits, host, str(where), await content(where))
     if not again and (found := remembered(name)) is not None:
         return found
     began = time.monotonic()
-    proof = await attempts(policy, specification, host)
+    proof = await attempts(policy, specification, host, where)
     seconds = time.monotonic() - began
-    evidence = Evidence(policy.name, policy.digest, place, digest(specification), host.facts(), proof, seconds)
+    evidence = Evidence(policy.name, policy.digest, str(where), digest(specification), host.facts(), proof, seconds)
     if evidence.holds:
         remember(name, evidence)
     return evidence
 
 
-async def attempts(policy: Policy, specification: Confinement, host: Host) -> Proof:
+async def attempts(policy: Policy, specification: Confinement, host: Host, place: Place = LOCAL) -> Proof:
     """Make every attempt that the policy forbids and that something here is to stop, in twins of ``specification``."""
-    enforced = {verdict.rule for verdict in explain(policy, PLACE, host) if verdict.held_by}
-    canaries = [each for each in canaries_of(policy) if each.rule in enforced and host.landlock_abi >= each.abi]
+    known = replace(host, versions={"docker engine": "", **host.versions})  # the one that answered, if it is one
+    enforced = {verdict.rule for verdict in explain(policy, place.kind, known) if verdict.held_by}
+    canaries = [
+        each
+        for each in canaries_of(policy)
+        if each.rule in enforced
+        and host.landlock_abi >= each.abi
+        and (specification.proc or each.name not in NEED_PROC)
+    ]
     sets = [[each for each in canaries if not each.alone], *([each] for each in canaries if each.alone)]
     with planted() as outside:
-        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy)) for each in sets]
+        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place) for each in sets]
         proofs = await asyncio.gather(*twins)
     return functools.reduce(Proof.joined, proofs)
 
@@ -115,12 +121,14 @@ async def _twin(
     canaries: Sequence[Canary],
     outside: Mapping[str, object],
     limits: Limits,
+    place: Place,
 ) -> Proof:
     """Make some attempts in one sandbox that is specified like the real one, and judge what it reported."""
     nonce = secrets.token_hex(8)
     names = [*CONTROLS, *(each.name for each in canaries)]
     configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
-    async with await start(specification, program.argv(_PYTHON, configuration), limits=limits) as run:
+    words = program.argv(_PYTHON, configuration)
+    async with await start(place, specification, words, limits=limits) as run:
         seen = amiss(policy, specification, run.facts)
         run.go()
         ended = await run.wait()

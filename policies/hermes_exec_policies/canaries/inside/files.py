@@ -139,6 +139,12 @@ def proc_self(_: "Config") -> str:
     return "/proc/self/comm"
 
 
+@attempt("files-list-root")
+def list_root(_: "Config") -> str:
+    """List the folder above everything that may be read, which its mode allows."""
+    return " ".join(os.listdir("/"))
+
+
 @attempt("files-fd-reopen")
 def fd_reopen(_: "Config") -> str:
     """Open a file of the system that is open for reading once more for writing, by its descriptor."""

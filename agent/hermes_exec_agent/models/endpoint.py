@@ -1,0 +1,218 @@
+"""A model behind an endpoint that speaks OpenAI's chat completions, by the ``openai`` SDK.
+
+The SDK's own retries are off: here one bound holds for all attempts and waits together, and whoever listens is told
+of each. Importing the SDK takes most of a second, so it is imported by the first request, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.errors import Unsupported
+from hermes_exec.observe.redact import Redactor
+from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.models.assembling import Assembly
+from hermes_exec_agent.models.failures import trouble
+from hermes_exec_agent.models.protocol import Reply, Retried, Text
+from hermes_exec_agent.models.tokens import estimated_usage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from openai import AsyncOpenAI, AsyncStream
+    from openai.types.chat import ChatCompletionChunk
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.protocol import ToolSpec, Usage
+    from hermes_exec_agent.models.tokens import Price
+
+_log = logging.getLogger("hermes_exec.models")
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long and how often a model is asked."""
+
+    attempts: int = 5
+    total_s: float = 600.0
+    """Of all attempts and the waits between them. A reply that goes on for longer is given up too."""
+    silence_s: float = 180.0
+    """Until the first piece, and between two: a large prompt takes a machine of one's own minutes."""
+    connect_s: float = 15.0
+    first_wait_s: float = 0.5
+    """Doubled from wait to wait, where the endpoint does not say how long to wait."""
+    longest_wait_s: float = 30.0
+
+
+class Endpoint:
+    """One model of one endpoint."""
+
+    scripted = False
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str,
+        key: Secret | None = None,
+        window: int = 128_000,
+        price: Price | None = None,
+        patience: Patience | None = None,
+        newer_limit: bool = False,
+    ) -> None:
+        """``name`` is the endpoint's for the model. ``newer_limit``: see `Provider`."""
+        self.name = name
+        self.base_url = base_url
+        self.window = window
+        self._key = key
+        self._price = price
+        self._patience = patience or Patience()
+        self._limit = "max_completion_tokens" if newer_limit else "max_tokens"
+        self._redactor = Redactor([key] if key else [])
+        self._client: AsyncOpenAI | None = None
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.name!r}, base_url={self._redactor.text(self.base_url)!r})"
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> AsyncGenerator[Text | Retried | Reply]:
+        """Ask, and ask again where that can help; see `Model.stream`.
+
+        Raises:
+            ModelError: no whole reply came within ``Patience``; ModelRefused and ContextTooLong at once.
+            Unsupported: the ``openai`` package is missing.
+        """
+        request: dict[str, Any] = {
+            "model": self.name,
+            "messages": [message.wire() for message in messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        if tools:
+            request["tools"] = [tool.wire() for tool in tools]
+        if max_tokens is not None:
+            request[self._limit] = max_tokens
+        if schema is not None:
+            named = {"name": "reply", "schema": schema, "strict": True}
+            request["response_format"] = {"type": "json_schema", "json_schema": named}
+        give_up = time.monotonic() + self._patience.total_s
+        attempt = 0
+        while True:
+            attempt += 1
+            assembly = Assembly()
+            try:
+                async with aclosing(self._attempt(request, assembly, give_up)) as pieces:
+                    async for piece in pieces:
+                        yield Text(piece)
+            except Exception as cause:  # noqa: BLE001  what is not the endpoint's is raised again
+                retried = self._again(cause, attempt, give_up)
+                yield retried
+                await asyncio.sleep(retried.wait_s)
+            else:
+                message, finish = assembly.message(), assembly.finish()
+                usage = self._usage(assembly, messages, tools, message)
+                yield Reply(message, finish, usage, assembly.model or self.name)
+                return
+
+    async def _attempt(self, request: dict[str, Any], assembly: Assembly, give_up: float) -> AsyncGenerator[str]:
+        """The texts of one attempt's pieces. The bound covers waiting for them, not what is done with them."""
+        if self._client is None:
+            self._client = await asyncio.to_thread(self._connect)
+        bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
+        create = cast("Any", self._client.chat.completions.create)
+        async with asyncio.timeout_at(bound):
+            chunks: AsyncStream[ChatCompletionChunk] = await create(**request)
+        try:
+            while True:
+                try:
+                    async with asyncio.timeout_at(bound):
+                        text = assembly.add(await anext(chunks))
+                except StopAsyncIteration:
+                    break
+                if text:
+                    yield text
+        except Exception:
+            # What breaks after the last piece takes nothing from the reply.
+            if not assembly.finished:
+                raise
+        finally:
+            await chunks.close()
+        if not assembly.finished:
+            raise EOFError
+
+    def _again(self, cause: Exception, attempt: int, give_up: float) -> Retried:
+        """What to do after a failed attempt.
+
+        Raises:
+            ModelError: nothing more.
+        """
+        found = trouble(self.name, cause, self._redactor)
+        if found is None:
+            raise cause
+        reason = str(found.error)
+        if not found.again:
+            raise found.error from None
+        patience = self._patience
+        longest = min(patience.first_wait_s * 2 ** (attempt - 1), patience.longest_wait_s)
+        # Many that were refused at once must not come back at once.
+        wait_s = longest * random.uniform(0.5, 1.0) if found.wait_s is None else found.wait_s  # noqa: S311  no secret
+        if attempt >= patience.attempts:
+            raise ModelError(f"{reason}; asked {attempt} times") from None
+        if time.monotonic() + wait_s >= give_up:
+            asked = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
+            raise ModelError(f"{reason}{asked}; given up after {attempt} attempts", remedy="later") from None
+        _log.info("asking again", extra={"model": self.name, "reason": reason, "wait_s": round(wait_s, 3)})
+        return Retried(reason, wait_s, self.name)
+
+    def _usage(
+        self, assembly: Assembly, messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message
+    ) -> Usage:
+        usage = assembly.usage or estimated_usage(messages, tools, reply)
+        if usage.cost is None and self._price is not None:
+            return replace(usage, cost=self._price.of(usage))
+        return usage
+
+    def _connect(self) -> AsyncOpenAI:
+        """The SDK's client. Nothing is sent yet."""
+        try:
+            import openai
+        except ModuleNotFoundError as error:
+            if error.name != "openai":
+                raise
+            raise Unsupported(
+                "to ask models, the package `openai` is needed", remedy="pip install 'hermes-exec[agent]'"
+            ) from None
+        from urllib.parse import urlsplit
+
+        patience = self._patience
+        timeout = openai.Timeout(patience.silence_s, connect=patience.connect_s)
+        return openai.AsyncOpenAI(
+            api_key=self._key.reveal() if self._key else "none",
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=timeout,
+            # No proxy can reach this machine's own addresses for us.
+            http_client=openai.DefaultAsyncHttpxClient(
+                trust_env=urlsplit(self.base_url).hostname not in _LOOPBACK, timeout=timeout
+            ),
+        )
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()

@@ -1,0 +1,93 @@
+"""A model that stands in for another while that one cannot answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
+from hermes_exec_agent.models.protocol import Reply, Retried
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.protocol import Model, Text, ToolSpec
+
+_NOT_OURS = (ContextTooLong, ScriptEnded)
+"""What another model cannot mend: the caller shortens the conversation; a script is a test's or a replay's own."""
+
+
+class Fallback:
+    """Asks the first of ``models`` that can answer; each reply names who it was.
+
+    One that could not answer is asked last for ``rest_s`` seconds, so that not every turn waits for it again, and
+    a conversation stays with one model and its cache.
+    """
+
+    def __init__(self, models: Sequence[Model], *, rest_s: float = 120.0) -> None:
+        """``models`` are in the order of preference."""
+        self._models = tuple(models)
+        self._rest_s = rest_s
+        self._tired: dict[int, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The preferred model's."""
+        return self._models[0].name
+
+    @property
+    def window(self) -> int:
+        """That of who would be asked now."""
+        return self._order()[0].window
+
+    @property
+    def scripted(self) -> bool:
+        """Whether any of them is."""
+        return any(model.scripted for model in self._models)
+
+    def _order(self) -> list[Model]:
+        now = time.monotonic()
+        return sorted(self._models, key=lambda model: self._tired.get(id(model), 0.0) > now)
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> AsyncGenerator[Text | Retried | Reply]:
+        """See `Model.stream`.
+
+        Raises:
+            ModelError: none of them gave a whole reply; its text has the reason of each.
+        """
+        reasons: list[str] = []
+        order = self._order()
+        for position, model in enumerate(order):
+            stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
+            try:
+                async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
+                    async for item in items:
+                        if isinstance(item, Reply):
+                            self._tired.pop(id(model), None)
+                        yield item
+            except _NOT_OURS:
+                raise
+            except ModelError as error:
+                self._tired[id(model)] = time.monotonic() + self._rest_s
+                reasons.append(str(error))
+                if position + 1 == len(order):
+                    if len(reasons) == 1:
+                        raise
+                    raise ModelError("no model answered: " + "; ".join(reasons), remedy=error.remedy) from None
+                yield Retried(str(error), 0.0, order[position + 1].name)
+            else:
+                return
+
+    async def close(self) -> None:
+        """Give the connections of all back."""
+        await asyncio.gather(*(model.close() for model in self._models))

@@ -1,0 +1,69 @@
+"""The models of one agent, by name."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import ConfigError
+from hermes_exec.observe.redact import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec_agent.models.protocol import Model
+
+
+class Models:
+    """``main`` thinks, ``auxiliary`` summarises; the others can be chosen by name."""
+
+    def __init__(
+        self,
+        main: Model,
+        auxiliary: Model | None = None,
+        named: Mapping[str, Model] | None = None,
+        *,
+        secrets: Iterable[Secret] = (),
+    ) -> None:
+        """Without an ``auxiliary`` the main model summarises too. ``secrets`` are the keys."""
+        self.main = main
+        self.auxiliary = auxiliary or main
+        self._named: dict[str, Model] = {**(named or {})}
+        self._secrets = tuple(secrets)
+        self.redactor = Redactor(self._secrets)
+        """Takes the keys out of text."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What `get` knows."""
+        return ("main", "auxiliary", *sorted(self._named.keys() - {"main", "auxiliary"}))
+
+    def get(self, name: str) -> Model:
+        """The model of that name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if name in ("main", "auxiliary"):
+            return self.main if name == "main" else self.auxiliary
+        try:
+            return self._named[name]
+        except KeyError:
+            raise ConfigError(
+                f"no model is called {name!r}; there are {', '.join(self.names)}",
+                remedy=f"[models.{name}] in hermes.toml",
+            ) from None
+
+    def with_main(self, name: str) -> Models:
+        """The same models, of which ``name`` is the main one.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        return Models(self.get(name), self.auxiliary, {**self._named, "main": self.main}, secrets=self._secrets)
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        every = {id(model): model for model in (self.main, self.auxiliary, *self._named.values())}
+        await asyncio.gather(*(model.close() for model in every.values()))

@@ -1,0 +1,50 @@
+"""Who serves models, and what is peculiar to each. All speak OpenAI's chat completions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A service, or a server program."""
+
+    name: str
+    base_url: str
+    """Where it is unless something else is said; empty if that has to be said."""
+    key: str = ""
+    """The variable of its key, which is looked at before ``OPENAI_API_KEY``."""
+    needs_key: bool = True
+    own: bool = False
+    """It runs on a machine of one's own, where nothing is billed."""
+    window: int = 128_000
+    """Tokens, unless something else is said."""
+    newer_limit: bool = False
+    """It takes `max_completion_tokens`, and refuses `max_tokens` for its newer models."""
+
+
+def _own(name: str, port: int) -> Provider:
+    return Provider(name, f"http://127.0.0.1:{port}/v1", needs_key=False, own=True, window=32_768)
+
+
+PROVIDERS = {
+    each.name: each
+    for each in (
+        Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", newer_limit=True),
+        Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        Provider("nous", "https://inference-api.nousresearch.com/v1", "NOUS_API_KEY"),
+        Provider("wisgate", "https://api.wisgate.ai/v1", "WISGATE_API_KEY"),
+        _own("vllm", 8000),
+        _own("sglang", 30_000),
+        _own("llama.cpp", 8080),
+        _own("ollama", 11_434),
+        Provider("custom", "", needs_key=False, window=32_768),
+    )
+}
+_OTHER_WORDS = {"llamacpp": "llama.cpp", "llama-cpp": "llama.cpp", "llama_cpp": "llama.cpp", "nous-portal": "nous"}
+
+
+def provider(word: str) -> Provider | None:
+    """The provider that a person means, or None."""
+    spoken = word.strip().lower()
+    return PROVIDERS.get(_OTHER_WORDS.get(spoken, spoken))

@@ -1,0 +1,220 @@
+"""Which models there are, from the environment and from ``[models.NAME]`` in the user's own ``hermes.toml``.
+
+The environment alone is enough: ``LLM_PROVIDER``, ``OPENAI_API_KEY``, ``DEFAULT_MODEL``, and what docs/models.md lists.
+A project's file has no say: who chooses the address is who gets the key and reads the conversation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, cast
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field
+
+from hermes_exec.config.check import checked
+from hermes_exec.config.paths import shown
+from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
+from hermes_exec.errors import ConfigError
+from hermes_exec_agent.errors import NoModel
+from hermes_exec_agent.models.endpoint import Endpoint, Patience
+from hermes_exec_agent.models.fallback import Fallback
+from hermes_exec_agent.models.named import Models
+from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
+from hermes_exec_agent.models.tokens import FREE, Price
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.models.protocol import Model
+
+_URL_VARIABLES = ("LLM_BASE_URL", "OPENAI_BASE_URL")
+_GENERAL_KEY = "OPENAI_API_KEY"
+Dollars = Annotated[float, Field(ge=0)]
+
+
+class Prices(BaseModel, frozen=True, extra="forbid", strict=True):
+    """US dollars for a million tokens."""
+
+    input: Dollars
+    """Of the prompt."""
+    output: Dollars
+    """Of the reply."""
+    cached: Dollars | None = None
+    """Of what the endpoint had read before; as `input` if left out."""
+
+
+class ModelSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """One model, as it is written in a file."""
+
+    provider: str | None = None
+    """openai, openrouter, nous, wisgate, vllm, sglang, llama.cpp, ollama or custom."""
+    model: str | None = None
+    """The provider's name for it."""
+    base_url: str | None = None
+    """Where the endpoint is; the provider's own address when left out."""
+    key: str | dict[str, object] | None = None
+    """Where the key is found: env:NAME, file:/path or {command = [argv]}; the provider's variable when left out."""
+    window: Annotated[int, Field(ge=1024)] | None = None
+    """Tokens that a prompt and its reply may have together."""
+    prices: Prices | None = None
+    """What it costs, if costs are to be told."""
+    fallbacks: tuple[str, ...] = Field(default=(), strict=False)
+    """Names of other models, asked in this order when it cannot answer."""
+    attempts: Annotated[int, Field(ge=1, le=20)] = 5
+    """How often a request is made at most."""
+    total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    """Seconds for a reply, with every attempt and wait."""
+    silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    """Seconds until the first piece of a reply, and between two."""
+
+
+def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, object] | None = None) -> Models:
+    """Every model that the settings name. Nothing is asked of any of them, and no SDK is imported.
+
+    Args:
+        environ: the process's own, if left out. It comes before the tables, but for their keys.
+        tables: ``[models]`` of the user's file.
+
+    Raises:
+        NoModel: nothing says which model is meant, or its key is missing.
+        ConfigError: what is said is wrong.
+    """
+    known = os.environ if environ is None else environ
+    written = {name: _read(name, table) for name, table in (tables or {}).items()}
+    main = _spoken(known, written.pop("main", ModelSettings()))
+    if word := known.get("AUXILIARY_MODEL"):
+        written["auxiliary"] = written.get("auxiliary", main).model_copy(update={"model": word, "fallbacks": ()})
+    for position, word in enumerate(_words(known.get("FALLBACK_MODELS", "")), 1):
+        name = word
+        if word not in written:
+            name = f"fallback-{position}"
+            written[name] = main.model_copy(update={"model": word, "fallbacks": ()})
+        main = main.model_copy(update={"fallbacks": (*main.fallbacks, name)})
+    return _Builder(known, {"main": main, **written}).models()
+
+
+def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
+    """The main model with what the environment says of it."""
+    said: dict[str, object] = {}
+    for field, variables in (
+        ("provider", ("LLM_PROVIDER",)),
+        ("model", ("DEFAULT_MODEL",)),
+        ("base_url", _URL_VARIABLES),
+    ):
+        if value := next((known[each] for each in variables if known.get(each)), ""):
+            said[field] = value
+    if window := known.get("LLM_CONTEXT"):
+        if not (window.isascii() and window.isdigit() and int(window) >= 1024):
+            raise ConfigError(f"LLM_CONTEXT={shown(window)}: should be a number of tokens, 1024 or more")
+        said["window"] = int(window)
+    if "provider" in said and said["provider"] != main.provider and main.provider is not None:
+        # Another provider has another address and another key than those that the file gives.
+        said = {"base_url": None, "key": None, **said}
+    return main.model_copy(update=said)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _read(name: str, table: object) -> ModelSettings:
+    where = f"[models.{shown(name)}]"
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: should be a table")
+    return checked(ModelSettings, cast("Mapping[str, object]", table), where)
+
+
+class _Builder:
+    """Turns settings into models; each is made once."""
+
+    def __init__(self, known: Mapping[str, str], settings: Mapping[str, ModelSettings]) -> None:
+        self._known = known
+        self._settings = settings
+        self._secrets: dict[str, Secret] = {}
+        self._made: dict[str, Model] = {}
+
+    def models(self) -> Models:
+        named = {name: self._with_fallbacks(name) for name in self._settings}
+        return Models(named["main"], named.get("auxiliary"), named, secrets=self._secrets.values())
+
+    def _with_fallbacks(self, name: str) -> Model:
+        chain = [self._endpoint(each) for each in (name, *self._settings[name].fallbacks)]
+        return Fallback(chain) if len(chain) > 1 else chain[0]
+
+    def _endpoint(self, name: str) -> Model:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Endpoint:
+        if name not in self._settings:
+            raise ConfigError(f"[models]: no model is called {shown(name)!r}", remedy=f"[models.{shown(name)}]")
+        settings = self._settings[name]
+        # Whoever names no provider but has a key for one, or an address, means that one.
+        by_key = next((each for each in PROVIDERS.values() if each.key and self._known.get(each.key)), None)
+        chosen = by_key or (PROVIDERS["custom"] if settings.base_url else None)
+        if settings.provider is not None:
+            chosen = provider(settings.provider)
+            if chosen is None:
+                raise ConfigError(
+                    f"LLM_PROVIDER={shown(settings.provider)}: not a provider that is known",
+                    remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",
+                )
+        if chosen is None or not settings.model:
+            raise self._nothing(name, chosen)
+        base_url = settings.base_url or chosen.base_url
+        if not base_url:
+            raise ConfigError(f"models.{name}: provider {chosen.name} has no address of its own", remedy="LLM_BASE_URL")
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+            raise ConfigError(
+                f"models.{name}: the base URL is no address of a web service, or has a password in it",
+                remedy="https://host/v1, and the key in its variable",
+            )
+        return Endpoint(
+            settings.model,
+            base_url=base_url,
+            key=self._key(name, settings, chosen),
+            window=settings.window or chosen.window,
+            price=Price(**settings.prices.model_dump()) if settings.prices else FREE if chosen.own else None,
+            patience=Patience(settings.attempts, settings.total_s, settings.silence_s),
+            newer_limit=chosen.newer_limit and settings.base_url is None,
+        )
+
+    def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:
+        if settings.key is not None:
+            label = f"{name}_key" if NAME.match(f"{name}_key") else "model_key"
+            try:
+                source = SecretSource.parse(settings.key)
+            except ValueError as error:
+                raise ConfigError(f"models.{name}: key: {error}") from None
+            found = resolve_secrets({label: source}, self._known)[label]
+        else:
+            variables = (chosen.key, _GENERAL_KEY) if chosen.key else (_GENERAL_KEY,)
+            variable = next((each for each in variables if self._known.get(each)), None)
+            if variable is None:
+                if chosen.needs_key:
+                    raise self._nothing(name, chosen)
+                return None
+            found = Secret(variable, self._known[variable])
+        self._secrets[found.name] = found
+        return found
+
+    def _nothing(self, name: str, chosen: Provider | None) -> NoModel:
+        known, settings = self._known, self._settings[name]
+        keys = dict.fromkeys(
+            [chosen.key, _GENERAL_KEY] if chosen else [each.key for each in PROVIDERS.values()] + [_GENERAL_KEY]
+        )
+        found = {
+            "LLM_PROVIDER": settings.provider or "",
+            "DEFAULT_MODEL": settings.model or "",
+            " or ".join(_URL_VARIABLES): settings.base_url or "",
+        }
+        looked = [f"{variable}: {shown(value) if value else 'not set'}" for variable, value in found.items()]
+        looked += [f"{key}: {'set' if known.get(key) else 'not set'}" for key in keys if key]
+        lacking = "a provider" if chosen is None else "DEFAULT_MODEL" if not settings.model else "a key"
+        return NoModel(
+            f"no model to ask: {lacking} is not set" + ("" if name == "main" else f" for models.{shown(name)}"),
+            remedy="LLM_PROVIDER, DEFAULT_MODEL and OPENAI_API_KEY in the environment",
+            looked_for=tuple(looked),
+        )

@@ -1,0 +1,231 @@
+"""A server that speaks OpenAI's chat completions and answers by a script, over real sockets, faults included.
+
+It is as strict about requests as the strictest of endpoints: a call without its result, a result without its call, or
+a person's word right after a tool's result is answered with 400 and kept in ``complaints``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_exec_agent.models import say
+from hermes_exec_agent.models.protocol import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY = "sk-rig-0123456789abcdefABCDEF"
+
+
+@dataclass(frozen=True)
+class Status:
+    """An answer that is none."""
+
+    code: int
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A reply, and what goes wrong on its way."""
+
+    reply: Reply
+    cut: int | None = None
+    """Bytes after which the connection ends."""
+    hang: int | None = None
+    """Bytes after which nothing comes until the client has left."""
+    piece: int | None = None
+    """Bytes of each of HTTP's chunks; one event each if left out."""
+    usage: dict[str, Any] | None = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 7})
+    done: bool = True
+    """Whether ``[DONE]`` is said."""
+    finish: str | None = "as the reply"
+    shape: str = "pieces"
+    """``pieces``, ``whole`` (each call at once), ``no index`` or ``no id``: what endpoints do to calls."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """These bytes as the body of a stream."""
+
+    body: bytes
+
+
+Answer = Reply | str | Status | Streamed | Raw
+Written = Answer | Callable[[dict[str, Any]], Answer]
+
+
+class ScriptedEndpoint:
+    """Answers requests with ``answers``, one after another; the last one again and again if ``forever``."""
+
+    def __init__(self, answers: Iterable[Written], *, forever: bool = False) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.complaints: list[str] = []
+        self.asked = threading.Semaphore(0)
+        """Released by each request."""
+        self.left = threading.Event()
+        """Set when the client of a hanging answer has gone."""
+        self._answers = list(answers)
+        self._forever = forever
+        self._lock = threading.Lock()
+        rig = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                with contextlib.suppress(ConnectionError):
+                    rig._answer(self, body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _next(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> Answer:
+        with self._lock:
+            self.requests.append(body)
+            self.headers.append({name.lower(): value for name, value in handler.headers.items()})
+            number = len(self.requests) - 1
+        self.asked.release()
+        if wrong := _wrong(body["messages"]):
+            self.complaints.append(wrong)
+            return Status(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
+        if number >= len(self._answers) and not self._forever:
+            return Status(400, {"error": {"message": "the script has ended"}})
+        written = self._answers[min(number, len(self._answers) - 1)]
+        return written(body) if callable(written) else written
+
+    def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
+        answer = self._next(handler, body)
+        if isinstance(answer, Status):
+            data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+            handler.send_response(answer.code)
+            for name, value in {"content-type": "application/json", **answer.headers}.items():
+                handler.send_header(name, value)
+            handler.send_header("content-length", str(len(data)))
+            handler.end_headers()
+            handler.wfile.write(data)
+            return
+        if isinstance(answer, str):
+            answer = say(answer)
+        if isinstance(answer, Reply):
+            answer = Streamed(answer)
+        handler.send_response(200)
+        handler.send_header("content-type", "text/event-stream")
+        handler.send_header("transfer-encoding", "chunked")
+        handler.end_headers()
+        if isinstance(answer, Raw):
+            self._send(handler, [answer.body])
+        else:
+            self._stream(handler, answer, body["model"])
+
+    def _stream(self, handler: BaseHTTPRequestHandler, answer: Streamed, model: str) -> None:
+        events = list(_events(answer, model))
+        whole = b"".join(events)
+        stop = answer.cut if answer.cut is not None else answer.hang
+        if stop is not None or answer.piece:
+            kept = whole[:stop]
+            size = answer.piece or max(len(kept), 1)
+            events = [kept[start : start + size] for start in range(0, len(kept), size)]
+        self._send(handler, events, end=stop is None)
+        if answer.hang is not None:
+            with contextlib.suppress(ConnectionError):
+                while handler.connection.recv(4096):
+                    pass
+            self.left.set()
+        if stop is not None:
+            handler.close_connection = True
+
+    @staticmethod
+    def _send(handler: BaseHTTPRequestHandler, pieces: list[bytes], *, end: bool = True) -> None:
+        for piece in filter(None, pieces):
+            handler.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        if end:
+            handler.wfile.write(b"0\r\n\r\n")
+        handler.wfile.flush()
+
+
+def _events(answer: Streamed, model: str) -> Iterator[bytes]:
+    message = answer.reply.message
+    frame = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
+
+    def event(delta: dict[str, Any] | None, finish: str | None = None, **more: Any) -> bytes:
+        choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+        return b"data: " + json.dumps({**frame, "choices": choices, **more}, ensure_ascii=False).encode() + b"\n\n"
+
+    yield b": a comment, as some send to keep a connection\n\n"
+    yield event({"role": "assistant", "content": ""})
+    middle = len(message.content) // 2
+    for text in (message.content[:middle], message.content[middle:]):
+        if text:
+            yield event({"content": text})
+    for index, call in enumerate(message.tool_calls):
+        for delta in _call_deltas(index, call.wire(), answer.shape):
+            yield event({"tool_calls": [delta]})
+    yield event({}, answer.reply.finish if answer.finish == "as the reply" else answer.finish)
+    if answer.usage is not None:
+        yield event(None, usage=answer.usage)
+    if answer.done:
+        yield b"data: [DONE]\n\n"
+
+
+def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str, Any]]:
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    first: dict[str, Any] = {"index": index, **call}
+    if shape == "no id":
+        del first["id"]
+    if shape == "no index":
+        del first["index"]
+    if shape != "pieces":
+        return [first]
+    first["function"] = {"name": name, "arguments": ""}
+    return [first, *({"index": index, "function": {"arguments": each}} for each in arguments)]
+
+
+def _wrong(messages: list[dict[str, Any]]) -> str:
+    """What the strictest of endpoints would say against a conversation; empty if it is well formed."""
+    open_calls: list[str] = []
+    before = ""
+    for number, message in enumerate(messages):
+        role = message["role"]
+        if role == "tool":
+            if message["tool_call_id"] not in open_calls:
+                return f"message {number}: a result of a call that was not made"
+            open_calls.remove(message["tool_call_id"])
+        elif open_calls:
+            return f"message {number}: no result for {open_calls}"
+        elif role == "user" and before == "tool":
+            return f"message {number}: unexpected role 'user' after role 'tool'"
+        elif role == "system" and number:
+            return f"message {number}: the system's message is not the first"
+        open_calls += [call["id"] for call in message.get("tool_calls", ())]
+        before = role
+    if open_calls or before not in ("user", "tool"):
+        return "the last message is not one to answer"
+    return ""
