@@ -41,8 +41,9 @@ class Bounds:
         self.enforcers = dict.fromkeys(self._limits, WATCHDOG)
 
     def begin(self, starter: int) -> None:
-        """Bound a process of ours that makes the sandbox, and so all that it starts: joining a group takes the kernel
-        long, and meanwhile the sandbox is made.
+        """Bound a process of ours that makes the sandbox, and so all that it starts.
+
+        Joining a group takes the kernel long, and meanwhile the sandbox is made.
         """
         self._own = 2
         self._join(starter)

@@ -41,7 +41,9 @@ GO = b"go"
 def main(control: int, spec: "dict[str, Any]") -> None:
     """Apply ``spec``, tell on the socket ``control``, and start the program on its word.
 
-    It returns in the program's process alone, and only where that is this very interpreter. With ``control`` 1 it tells on standard output, each message with its length before it, and waits for the word on
+    It returns in the program's process alone, and only where that is this very interpreter.
+
+    With ``control`` 1 it tells on standard output, each message with its length before it, and waits for the word on
     standard input; what comes after that on either is the program's.
     """
     child = 0

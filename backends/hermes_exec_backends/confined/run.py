@@ -71,6 +71,11 @@ class Run:
         set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
         return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
 
+    @property
+    def first(self) -> int:
+        """A descriptor that can be read from once the sandbox has ended."""
+        return self._first
+
     def keep(self, target: str) -> None:
         """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
         path = f"/proc/{self.facts.pid}/root{target}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.confined.control import FLAGS
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confine import PLACE, confined
 from hermes_exec_policies.host import this_host
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ def launch(
     *,
     entry: str,
     function: str,
-    arguments: Mapping[str, Any] | list[Any],
+    arguments: Mapping[str, Any] | list[Any] | None = None,
     environment: Path | None = None,
+    place: str = PLACE,
 ) -> Launch:
     """Everything to start one call of a skill in a new sandbox.
 
@@ -70,15 +71,17 @@ def launch(
         module: its name in Python's spelling; it is seen at /app/skills/MODULE.
         entry: the script that is called.
         function: the function in it.
-        arguments: by name, or in their order.
+        arguments: by name, or in their order; None where the request comes later.
         environment: the folder of its packages.
+        place: the kind of place in which it is started.
 
     Raises:
-        Unsupported: a required rule cannot be enforced here.
+        Unsupported: a required rule cannot be enforced there.
         UsageError: the arguments cannot be said in JSON.
     """
     words = (FLAGS, _program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "")
-    return _launched(policy, tree, module, words, request(arguments), environment)
+    stdin = b"" if arguments is None else request(arguments)
+    return _launched(policy, tree, module, words, stdin, environment, place=place)
 
 
 def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
@@ -131,13 +134,14 @@ def _launched(
     stdin: bytes,
     environment: Path | None,
     testing: Path | None = None,
+    place: str = PLACE,
 ) -> Launch:
     readonly = {str(tree): f"{SKILLS}/{module}"}
     if environment is not None:
         readonly[str(environment)] = PACKAGES
     if testing is not None:
         readonly[str(testing)] = TESTING
-    confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}")
+    confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place)
     # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
     return Launch(confinement, (PYTHON, *words), stdin, limits)
 

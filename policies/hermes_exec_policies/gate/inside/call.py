@@ -5,6 +5,7 @@ from __future__ import annotations
 import _frozen_importlib
 import _frozen_importlib_external
 import _json
+import atexit
 import marshal
 import os
 import sys
@@ -13,14 +14,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable
     from types import ModuleType
-    from typing import Any
+    from typing import Any, NoReturn
 
 
 def call(folder: str, entry: str, function: str, packages: str) -> None:
     """Call it with the arguments on standard input; what it prints goes to the log."""
     own = os.dup(1)  # not inherited by what the skill starts
     os.dup2(2, 1)
-    request = marshal.load(sys.stdin.buffer)
+    request = marshal.load(sys.stdin.buffer)  # noqa: S302  it comes from outside, where nobody has a reason to lie
     script = f"{folder}/{entry}"
     sys.path[:0] = [script.rpartition("/")[0], *([packages] if packages else [])]
     sys.argv = [script]
@@ -38,7 +39,17 @@ def call(folder: str, entry: str, function: str, packages: str) -> None:
     while data:
         data = data[os.write(own, data) :]
     os.close(own)
-    sys.exit(code)
+    finish(code)
+
+
+def finish(code: int) -> NoReturn:
+    """End as an interpreter does: threads first, then what was to be called at the end. It is not taken apart."""
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()  # noqa: SLF001  what the interpreter calls
+    atexit._run_exitfuncs()  # noqa: SLF001  the same
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def said(answer: dict[str, Any]) -> str:
