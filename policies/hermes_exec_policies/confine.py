@@ -82,18 +82,19 @@ def confined(
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
     own = taken | {folder.target for folder in folders}
     local = place == BUBBLEWRAP  # elsewhere the system is the image's, and so are its folders and links
-    no_proc = local and bool(host.proc)
     binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
     there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
-    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | (set[str]() if no_proc else {"/proc"})
+    # One that shares the processes of the place shares its /proc too, so no new one is needed.
+    proc = not local or not host.proc or "pid" not in wanted.namespaces
+    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
     filter_ = filter_of(policy)
     user = _user(policy, host, place)
     made = Confinement(
         binds=(*binds, *mapped),
         links=tuple(links),
         tmpfs=tuple(folders),
-        masked=(() if no_proc else wanted.masked) if local else (*wanted.masked, "/sys"),
-        proc=not no_proc,
+        masked=(*(wanted.masked if proc else ()), *(() if local else ("/sys",))),
+        proc=proc,
         cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
         env=_environment(policy),
         uid=user,

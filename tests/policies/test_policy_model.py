@@ -16,7 +16,7 @@ CHILD = 'extends = "skill-run"\n'
 
 
 def test_five_policies_ship() -> None:
-    assert set(shipped()) == {"skill-validate", "skill-run", "workspace", "hpc", "open"}
+    assert set(shipped()) == {"skill-validate", "skill-run", "workspace", "shared-workspace", "hpc", "open"}
 
 
 @pytest.mark.parametrize("name", shipped())

@@ -65,7 +65,7 @@ Written = Answer | Callable[[dict[str, Any]], Answer]
 class ScriptedEndpoint:
     """Answers requests with ``answers``, one after another; the last one again and again if ``forever``."""
 
-    def __init__(self, answers: Iterable[Written], *, forever: bool = False) -> None:
+    def __init__(self, answers: Iterable[Written], *, forever: bool = False, host: str = "127.0.0.1") -> None:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
@@ -75,6 +75,7 @@ class ScriptedEndpoint:
         """Set when the client of a hanging answer has gone."""
         self._answers = list(answers)
         self._forever = forever
+        self._host = host
         self._lock = threading.Lock()
         rig = self
 
@@ -90,13 +91,13 @@ class ScriptedEndpoint:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"http://{self._host}:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> Self:
         self._thread.start()
