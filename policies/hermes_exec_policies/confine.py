@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
@@ -187,7 +187,11 @@ def _landlock(policy: Policy, there: set[str] | None) -> Landlock | None:
         if there is None or path in there or any(each.startswith(path + "/") for each in there)
     ]
     return Landlock(
-        handled_fs=rules.handled_files, paths=tuple(paths), handled_net=rules.handled_network, scoped=rules.scoped
+        handled_fs=rules.handled_files,
+        paths=tuple(paths),
+        handled_net=rules.handled_network,
+        scoped=rules.scoped,
+        ports=tuple(PortRule(port=port, access=access) for port, access in rules.ports),
     )
 
 

@@ -50,19 +50,18 @@ def warm(require: Require, home: Home, tmp_path: Path) -> Callable[[Callable[[Wa
 
 def namespaces(runner: WarmRunner) -> list[str]:
     """Of the sandboxes that are ready."""
-    kept = [each for group in runner._kept.values() for each in group]
-    return [os.readlink(f"/proc/{each.sandbox.run.facts.pid}/ns/pid") for each in kept]
+    return [os.readlink(f"/proc/{each.run.facts.pid}/ns/pid") for each in runner.sandboxes()]
 
 
 def test_a_call_takes_the_sandbox_that_is_ready_and_the_next_one_another(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
         ready = namespaces(runner)
-        used = next(each.sandbox.run.facts.pid for group in runner._kept.values() for each in group)
+        used = runner.sandboxes()[0].run.facts.pid
         first = await runner.run("add-numbers", {"a": 1, "b": 2})
         second = await runner.run("add-numbers", {"a": 3, "b": 4})
         assert (first.result[:2], second.result[:2]) == ([3, []], [7, []])
         assert [first.result[2]] == ready
-        assert not any(each.sandbox.run.facts.pid == used for group in runner._kept.values() for each in group)
+        assert used not in [each.run.facts.pid for each in runner.sandboxes()]
         assert (first.logs, second.logs, second.counts.runs) == ("1 2\n", "3 4\n", 2)
 
     warm(work)
@@ -71,7 +70,7 @@ def test_a_call_takes_the_sandbox_that_is_ready_and_the_next_one_another(warm: A
 def test_what_was_used_is_made_up_for(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
         await runner.run("add-numbers", {"a": 1, "b": 2})
-        await asyncio.gather(*runner._filling.values())
+        await runner.filled()
         (ready,) = namespaces(runner)
         assert (await runner.run("add-numbers", {"a": 1, "b": 2})).result[2] == ready
 
@@ -93,9 +92,9 @@ def test_a_change_after_it_was_made_ready_is_refused(warm: Any, home: Home) -> N
 
 def test_a_copy_that_was_changed_is_not_used(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
-        (group,) = runner._kept.values()
+        (kept,) = runner.sandboxes()
         (ready,) = namespaces(runner)
-        (group[0].sandbox.tree / MAIN).write_text("def run(a, b):\n    return ['evil', [], '']\n")
+        (kept.tree / MAIN).write_text("def run(a, b):\n    return ['evil', [], '']\n")
         found = await runner.run("add-numbers", {"a": 1, "b": 2})
         assert found.result[0] == 3
         assert found.result[2] != ready
@@ -114,9 +113,9 @@ def test_an_archived_skill_is_refused_though_it_is_ready(warm: Any) -> None:
 
 def test_a_sandbox_that_ended_meanwhile_is_not_used(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
-        (group,) = runner._kept.values()
-        group[0].sandbox.run.kill()
-        await readable(group[0].sandbox.run.first)
+        (kept,) = runner.sandboxes()
+        kept.run.kill()
+        await readable(kept.run.first)
         assert (await runner.run("add-numbers", {"a": 1, "b": 2})).result[:2] == [3, []]
 
     warm(work)
@@ -126,7 +125,7 @@ def test_nothing_is_left_when_it_is_closed(warm: Any) -> None:
     kept: list[Any] = []
 
     async def work(runner: WarmRunner) -> None:
-        kept.extend(each.sandbox for group in runner._kept.values() for each in group)
+        kept.extend(runner.sandboxes())
 
     warm(work)
     assert [each.tree.exists() for each in kept] == [False]
@@ -150,7 +149,7 @@ def run(a: int, b: int) -> dict:
     async def work(runner: WarmRunner) -> None:
         await runner.prepare("add-numbers")
         outcomes = [await runner.run("add-numbers", {"a": 1, "b": 2}) for _ in range(2)]
-        found = [{**each.result, "ids": 0} for each in outcomes]
+        found: list[dict[str, Any]] = [{**each.result, "ids": 0} for each in outcomes]
         assert found[0] == found[1]
         assert found[0]["confined"] == []
         assert found[0]["environ"]["HOME"] == "/app/data"

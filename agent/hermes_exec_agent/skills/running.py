@@ -11,7 +11,7 @@ import os
 import re
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import shown
@@ -60,6 +60,8 @@ class Outcome:
     """What was brought out, by its path in the skill's data folder."""
     left: tuple[str, ...] = ()
     """What was not, and why."""
+    reached: tuple[str, ...] = ()
+    """The hosts that it asked the proxy for, each with the answer's number: 200 is a connection, 403 a refusal."""
     counts: Counts = field(default_factory=Counts)
     quarantined: bool = False
     """Whether this run was one failure too many."""
@@ -151,7 +153,9 @@ async def finished(
     ended = await sandbox.run.wait()
     seconds = time.monotonic() - began
     taken, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
-    return _told(registry, sandbox.version, read_result(ended), ended, seconds, taken, left, model)
+    outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, taken, left, model)
+    asked = sandbox.proxy.passed if sandbox.proxy else ()
+    return replace(outcome, reached=tuple(f"{each.host}:{each.port} {each.status}" for each in asked))
 
 
 def _told(

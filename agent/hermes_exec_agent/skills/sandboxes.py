@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.record import Version
     from hermes_exec_agent.skills.registry import Registry
     from hermes_exec_backends.confined.run import Run
+    from hermes_exec_policies.egress import Egress
     from hermes_exec_policies.model import Policy
     from hermes_exec_policies.starting import Place
 
@@ -37,6 +38,8 @@ class Sandbox:
     packages: Path | None
     """Those that it needs, as they are seen inside."""
     run: Run
+    proxy: Egress | None = None
+    """Its way out, where it was granted hosts."""
 
 
 async def ready(
@@ -53,6 +56,7 @@ async def ready(
         PlaceUnavailable: no sandbox can be made; nothing of it ran.
     """
     from hermes_exec_policies.canaries.outside import amiss
+    from hermes_exec_policies.egress import egress, with_net
     from hermes_exec_policies.gate.launch import launch
     from hermes_exec_policies.starting import start
 
@@ -73,15 +77,19 @@ async def ready(
         environment=packages,
         place=place.kind,
     )
-    exposed = registry.home.exposes(bind.source for bind in call.confinement.binds)
+    confinement, proxy = call.confinement, None
+    if policy.network.access == "hosts":
+        proxy = await stack.enter_async_context(egress(policy.network.hosts))
+        confinement = with_net(confinement, proxy)
+    exposed = registry.home.exposes(bind.source for bind in confinement.binds)
     if exposed:
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
-    started = await start(place, call.confinement, call.argv, stdin=stdin, limits=call.limits)
+    started = await start(place, confinement, call.argv, stdin=stdin, limits=call.limits)
     run = await stack.enter_async_context(started)
-    if seen := amiss(policy, call.confinement, run.facts):
+    if seen := amiss(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
     _same_language(version, run.facts.pid)
-    return Sandbox(version, policy, tree, packages, run)
+    return Sandbox(version, policy, tree, packages, run, proxy)
 
 
 def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

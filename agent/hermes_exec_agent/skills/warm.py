@@ -74,12 +74,21 @@ class WarmRunner:
         """
         from hermes_exec_policies.gate.launch import request
 
-        asked = {"number": number, "files": files, "self_tested": self_tested}
-        version, policy = running.admitted(self.registry, name, arguments, **asked)
+        version, policy = running.admitted(
+            self.registry, name, arguments, number=number, files=files, self_tested=self_tested
+        )
         kept = self._take(version, policy)
         try:
             if kept is None:
-                return await running.run(self.registry, name, arguments, **asked, model=model)
+                return await running.run(
+                    self.registry,
+                    name,
+                    arguments,
+                    number=version.number,
+                    files=files,
+                    self_tested=self_tested,
+                    model=model,
+                )
             stdin = request(arguments)
             return await running.finished(self.registry, kept.sandbox, stdin=stdin, files=files, model=model)
         finally:
@@ -99,6 +108,14 @@ class WarmRunner:
         policy = checks.policy_of(self.registry, version)
         checks.unchanged(version)
         await self._made(version, policy)
+
+    def sandboxes(self) -> list[Sandbox]:
+        """Those that are ready now."""
+        return [kept.sandbox for group in self._kept.values() for kept in group]
+
+    async def filled(self) -> None:
+        """Wait until what was used so far is made up for."""
+        await asyncio.gather(*self._filling.values())
 
     async def close(self) -> None:
         """End every sandbox. Safe to call twice."""
