@@ -81,7 +81,7 @@ def main(control: int, spec: "dict[str, Any]") -> None:
     reap(control, child)
 
 
-def expire(number: int, frame: object) -> None:
+def expire(_number: int, _frame: object) -> None:
     """End, and with this process everything in the sandbox."""
     os._exit(137)
 
