@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.render.bubblewrap import Folder
 
 PLACE = BUBBLEWRAP
+LANDLOCKED = "HERMES_LANDLOCK"
 _UNBOUND = (1 << 40) - 1
 """What a folder in memory is given where the policy sets no bound: more than any machine has."""
 _USERS = 5000
@@ -88,6 +89,8 @@ def confined(
     proc = not local or not host.proc or "pid" not in wanted.namespaces
     there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
     filter_ = filter_of(policy)
+    rules = _landlock(policy, there if local else None) if host.landlock_abi else None
+    required = _required(policy, host)
     user = _user(policy, host, place)
     made = Confinement(
         binds=(*binds, *mapped),
@@ -96,20 +99,20 @@ def confined(
         masked=(*(wanted.masked if proc else ()), *(() if local else ("/sys",))),
         proc=proc,
         cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
-        env=_environment(policy),
+        env=_environment(policy, landlock=rules is not None and "landlock" in required),
         uid=user,
         gid=user,
         namespaces=frozenset({*wanted.namespaces} - {"user"} if place == DOCKER else {"user", *wanted.namespaces}),
         seccomp=bpf.program(filter_) if filter_ and place != DOCKER else b"",
         filter_document=oci.render(filter_, host.machine) if filter_ and place == DOCKER else "",
-        landlock=_landlock(policy, there if local else None) if host.landlock_abi else None,
+        landlock=rules,
         apparmor=profile_name(policy) if profile_name(policy) in host.profiles else "",
         rlimits=rlimits(
             policy,
             memory=not host.groups.memory and place != DOCKER,
             processes=host.root and user is not None and policy.user.unique,
         ),
-        required=_required(policy, host),
+        required=required,
     )
     limits = policy.limits
     return made, Limits(
@@ -195,10 +198,12 @@ def _landlock(policy: Policy, there: set[str] | None) -> Landlock | None:
     )
 
 
-def _environment(policy: Policy) -> tuple[tuple[str, str], ...]:
+def _environment(policy: Policy, *, landlock: bool) -> tuple[tuple[str, str], ...]:
+    """All variables. One says what the kernel tells nobody: that Landlock is applied, or nothing had started."""
+    told = {LANDLOCKED: "1"} if landlock else {}
     kept = {name: os.environ[name] for name in policy.environment.keep if name in os.environ}
     inherited = {} if policy.environment.cleared else dict(os.environ)
-    return tuple(sorted({**inherited, **kept, **policy.environment.set}.items()))
+    return tuple(sorted({**inherited, **kept, **policy.environment.set, **told}.items()))
 
 
 def _user(policy: Policy, host: Host, place: str) -> int | None:

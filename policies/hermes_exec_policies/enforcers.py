@@ -145,10 +145,7 @@ def _launched(policy: Policy, host: Host) -> Table:
             "files.hidden": [Means("a root folder of its own"), *modules],
             "files.run": [Means("mounts from which nothing is run (noexec)"), *modules],
             "files.devices": [Means("a /dev of its own"), *modules],
-            "files.masked": [
-                Means("no /proc at all" if host.proc else "mounts over what is not to be read"),
-                _apparmor(policy, host),
-            ],
+            "files.masked": [Means("mounts over what is not to be read"), _apparmor(policy, host)],
             "network.isolated": [_namespace(host, "network"), _filter(host), _landlock(host, 4)],
             "user.ordinary": [Means("an ordinary user")],
             "user.unique": [_unique(policy, host)],
@@ -166,6 +163,8 @@ def _launched(policy: Policy, host: Host) -> Table:
 
 def _bubblewrap(policy: Policy, host: Host) -> Table:
     table = _launched(policy, host)
+    if host.proc:
+        table["files.masked"] = [Means("no /proc at all"), _apparmor(policy, host)]
     # A namespace with nothing in it and the proxy hold this together; neither does alone.
     without = _namespace(host, "network")
     table["network.hosts"] = [without if without.lacking else Means(f"{without.mechanism}, and a proxy outside")]

@@ -55,6 +55,11 @@ class Doing:
         return done if isinstance(done, Envelope) else Envelope(ok=True, place=context.place, output=str(done))
 
 
+def shows(name: str, text: str, *, changes: bool = False) -> Doing:
+    """A tool that shows the same each time, whatever it is given."""
+    return Doing(name, lambda _, __: text, {"n": {"type": "integer"}, "action": {"type": "string"}}, changes=changes)
+
+
 async def _shell(arguments: dict[str, Any], context: Context) -> Envelope:
     result = await context.terminal.run(arguments["command"])
     return Envelope(ok=True, place=context.place, output=result.stdout_text, exit_code=result.exit_code)

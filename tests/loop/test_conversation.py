@@ -151,7 +151,10 @@ def test_a_lost_place_is_told_as_such_and_never_as_output(talk: Talk) -> None:
 
 
 def test_a_broken_tool_does_not_end_the_conversation(talk: Talk) -> None:
-    error = result_of(talk, ("terminal", {}), Doing("terminal", lambda *_: 1 // 0))["error"]
+    def broken(given: dict[str, Any], _: object) -> object:
+        return given["no such key"]
+
+    error = result_of(talk, ("terminal", {}), Doing("terminal", broken))["error"]
     assert error["type"] == "InternalError"
 
 
@@ -178,10 +181,10 @@ def test_calls_that_change_nothing_run_side_by_side(talk: Talk) -> None:
 
 def test_calls_that_change_something_run_one_after_another_in_their_order(talk: Talk) -> None:
     async def whole() -> str:
-        calls = [("terminal", {"command": "v="}), *(("terminal", {"command": f"v=$v{n}"}) for n in range(5))]
+        calls = [("terminal", {"command": "v="}), *(("terminal", {"command": f"v=${{v}}{n}"}) for n in range(5))]
         async with talk([ask(*calls, ("terminal", {"command": "echo $v"})), "ok"]) as conversation:
             await conversation.ask("go")
-            return json.loads(requests(conversation)[1].messages[-1].content)["output"]
+            return str(json.loads(requests(conversation)[1].messages[-1].content)["output"])
 
     assert asyncio.run(whole()) == "01234\n"
 

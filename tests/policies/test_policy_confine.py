@@ -54,7 +54,8 @@ def test_an_ordinary_user_stays_who_it_is(host: Host) -> None:
 def test_only_variables_of_the_policy_are_given(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("TERM", "dumb")
-    assert dict(confined(load(SKILL), host)[0].env) == load(SKILL).environment.set
+    assert dict(confined(load(SKILL), host)[0].env) == {**load(SKILL).environment.set, "HERMES_LANDLOCK": "1"}
+    assert "HERMES_LANDLOCK" not in dict(confined(load("open"), host)[0].env)
     assert dict(confined(load("workspace"), host)[0].env)["TERM"] == "dumb"
     assert "AWS_SECRET_ACCESS_KEY" not in dict(confined(load("workspace"), host)[0].env)
 

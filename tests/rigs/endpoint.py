@@ -39,8 +39,8 @@ class Streamed:
     reply: Reply
     cut: int | None = None
     """Bytes after which the connection ends."""
-    hang: int | None = None
-    """Bytes after which nothing comes until the client has left."""
+    hang: int | str | None = None
+    """Bytes, or words in the event, after which nothing comes until the client has left."""
     piece: int | None = None
     """Bytes of each of HTTP's chunks; one event each if left out."""
     usage: dict[str, Any] | None = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 7})
@@ -114,7 +114,7 @@ class ScriptedEndpoint:
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})
             number = len(self.requests) - 1
         self.asked.release()
-        if wrong := _wrong(body["messages"]):
+        if wrong := ill_formed(body["messages"]):
             self.complaints.append(wrong)
             return Status(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
         if number >= len(self._answers) and not self._forever:
@@ -150,6 +150,8 @@ class ScriptedEndpoint:
         events = list(_events(answer, model))
         whole = b"".join(events)
         stop = answer.cut if answer.cut is not None else answer.hang
+        if isinstance(stop, str):
+            stop = whole.index(b"\n\n", whole.index(stop.encode())) + 2
         if stop is not None or answer.piece:
             kept = whole[:stop]
             size = answer.piece or max(len(kept), 1)
@@ -209,7 +211,7 @@ def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str,
     return [first, *({"index": index, "function": {"arguments": each}} for each in arguments)]
 
 
-def _wrong(messages: list[dict[str, Any]]) -> str:
+def ill_formed(messages: list[dict[str, Any]]) -> str:
     """What the strictest of endpoints would say against a conversation; empty if it is well formed."""
     open_calls: list[str] = []
     before = ""

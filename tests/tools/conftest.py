@@ -70,8 +70,8 @@ class Agent:
     context: Context
     tools: Sequence[Tool]
 
-    async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
-        return await self.raw(name, json.dumps(arguments))
+    async def __call__(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        return await self.raw(tool, json.dumps(arguments))
 
     async def raw(self, name: str, arguments: str) -> dict[str, Any]:
         envelope = await perform(self.tools, ToolCall("1", name, arguments), self.context)
@@ -119,3 +119,12 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         case _:
             tree = apptainer.tree(tmp_path_factory.mktemp("tree"))
             return lambda: SingularityBackend(SingularityProfile(image=str(tree)))
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this machine runs; a dead one that nobody has looked at does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.tools import code
-from tests.tools.conftest import Agent, Somebody, agent_in
+from tests.tools.conftest import Agent, Somebody, agent_in, alive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -139,11 +139,3 @@ def test_a_cancelled_script_is_gone_when_the_call_returns(tmp_path: Path) -> Non
         return pid
 
     assert not alive(with_agent(cancelled))
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.events.log import new_id
 from hermes_exec_agent.loop.acting import Acting
+from hermes_exec_agent.loop.compaction import Compactor
 from hermes_exec_agent.loop.history import record_of
 from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
@@ -22,12 +23,13 @@ from hermes_exec_agent.models.tokens import total
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from hermes_exec import Terminal
     from hermes_exec_agent.events.event import Event
     from hermes_exec_agent.events.log import EventLog
     from hermes_exec_agent.loop.updates import Answer, Update
     from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models.named import Models
-    from hermes_exec_agent.models.protocol import Model
+    from hermes_exec_agent.models.protocol import Model, ToolSpec
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
@@ -55,7 +57,9 @@ class Conversation:
         self._specs = tuple(tool.spec for tool in tools)
         self._context = context
         self._recorder = Recorder(log, context.conversation)
+        context.record = self._recorder.note
         self._acting = Acting(tools, context, record=self._recorder.record, clean=self._clean)
+        self._compactor = Compactor()
         self._task: asyncio.Task[Answer] | None = None
         self._reason = ""
 
@@ -70,6 +74,11 @@ class Conversation:
         return self._context.place
 
     @property
+    def terminal(self) -> Terminal:
+        """The place itself."""
+        return self._context.terminal
+
+    @property
     def model(self) -> Model:
         """Who is asked."""
         return self._models.main
@@ -78,6 +87,11 @@ class Conversation:
     def models(self) -> Models:
         """All of them."""
         return self._models
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model can ask for."""
+        return self._specs
 
     @property
     def messages(self) -> list[Message]:
@@ -106,7 +120,7 @@ class Conversation:
             await self._recorder.record("started", self._started())
         elif self._recorder.history.open:
             await self._recorder.record("interrupted", {"by": "end"})
-        self.usage = total([_usage(event) for event in before if event.kind == "assistant"])
+        self.usage = total([_usage(event) for event in before if event.kind in ("assistant", "compacted")])
         return before
 
     def _started(self) -> dict[str, object]:
@@ -135,7 +149,16 @@ class Conversation:
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
         tell = listener or _nobody
-        turn = Turn(self.model, self._specs, self._acting, self._recorder, self.options, tell)
+        turn = Turn(
+            self.model,
+            self._specs,
+            self._acting,
+            self._recorder,
+            self.options,
+            tell,
+            auxiliary=self._models.auxiliary,
+            compactor=self._compactor,
+        )
         self._task = asyncio.create_task(turn.run(request))
         self._reason = ""
         try:

@@ -23,6 +23,12 @@ class Recorder:
         self._log = log
         self._last = 0
         self._lock = asyncio.Lock()
+        self._noted: list[tuple[Kind, dict[str, Any]]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._last
 
     async def load(self) -> list[Event]:
         """Read what was recorded before."""
@@ -39,17 +45,27 @@ class Recorder:
             HermesError: it could not be written; nothing was recorded.
         """
         async with self._lock:
-            loop = asyncio.get_running_loop()
-            writing = loop.run_in_executor(self._writer, self._append, kind, data, self._last)
-            cancelled = False
-            while not writing.done():
-                try:
-                    await asyncio.wait([writing])
-                except asyncio.CancelledError:
-                    cancelled = True
-            event = writing.result()
-            self._last = event.number
-            self.history.add(event)
+            noted, self._noted = self._noted, []
+            for each in noted:
+                await self._keep(*each)
+            return await self._keep(kind, data)
+
+    def note(self, kind: Kind, data: dict[str, Any]) -> None:
+        """Keep what happened inside of a call: it is written before the next event, which is the call's result."""
+        self._noted.append((kind, data))
+
+    async def _keep(self, kind: Kind, data: dict[str, Any]) -> Event:
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._writer, self._append, kind, data, self._last)
+        cancelled = False
+        while not writing.done():
+            try:
+                await asyncio.wait([writing])
+            except asyncio.CancelledError:
+                cancelled = True
+        event = writing.result()
+        self._last = event.number
+        self.history.add(event)
         if cancelled:
             raise asyncio.CancelledError
         return event

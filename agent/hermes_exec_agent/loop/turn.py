@@ -7,17 +7,19 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from hermes_exec_agent.errors import ModelError
+from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.loop.budget import Budget
 from hermes_exec_agent.loop.guardrails import Guard, Observed, Verdict
-from hermes_exec_agent.loop.updates import Answer, Replied, Text, Warned
+from hermes_exec_agent.loop.history import record_of
+from hermes_exec_agent.loop.updates import Answer, Compacted, Replied, Text, Warned
 from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import total
+from hermes_exec_agent.models.tokens import tokens_of_tools, total
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec_agent.loop.acting import Acted, Acting
+    from hermes_exec_agent.loop.compaction import Compactor
     from hermes_exec_agent.loop.options import Options
     from hermes_exec_agent.loop.recorder import Recorder
     from hermes_exec_agent.loop.updates import Outcome, Update
@@ -46,8 +48,14 @@ class Turn:
         recorder: Recorder,
         options: Options,
         tell: Callable[[Update], None],
+        *,
+        auxiliary: Model,
+        compactor: Compactor,
     ) -> None:
         self._model = model
+        self._auxiliary = auxiliary
+        self._compactor = compactor
+        self._beside = tokens_of_tools(tools)
         self._tools = tools
         self._acting = acting
         self._recorder = recorder
@@ -125,11 +133,11 @@ class Turn:
 
     async def _reply(self, *, last: bool = False) -> Reply:
         """Ask, record what is answered, and count it."""
+        await self._compact()
+        reply = await self._fitting()
         for _ in range(_EMPTY):
-            reply = await self._asked()
             if reply.message.content.strip() or reply.message.tool_calls:
                 break
-        else:
             reply = await self._asked()
         message = reply.message
         calls = () if last else self._own_ids(reply)
@@ -148,6 +156,43 @@ class Turn:
         self._tell(Replied(reply))
         return reply
 
+    async def _fitting(self) -> Reply:
+        """Ask; if the endpoint finds the conversation too long, make it shorter and ask once more."""
+        try:
+            return await self._asked()
+        except ContextTooLong as error:
+            self._compactor.window = error.window
+            if not await self._compact(force=True):
+                raise
+            return await self._asked()
+
+    async def _compact(self, *, force: bool = False) -> bool:
+        """Make the conversation shorter if it fills the window."""
+        history = self._recorder.history
+        found = await self._compactor.shorten(
+            history.messages,
+            request=history.request,
+            window=self._options.window or self._model.window,
+            beside=self._beside,
+            auxiliary=self._auxiliary,
+            force=force,
+        )
+        if found is None:
+            return False
+        told: dict[str, object] = {
+            "upto": self._recorder.last,
+            "messages": [record_of(message) for message in found.messages[1:]],
+            "how": found.how,
+            "before": found.before,
+            "after": found.after,
+        }
+        if found.usage is not None:
+            self.usages.append(found.usage)
+            told["usage"] = _record(found.usage)
+        await self._recorder.record("compacted", told)
+        self._tell(Compacted(found.before, found.after, found.how))
+        return True
+
     async def _asked(self) -> Reply:
         messages = self._recorder.history.messages
         stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens)
@@ -157,6 +202,7 @@ class Turn:
                 match item:
                     case Reply():
                         self.usages.append(item.usage)
+                        self._compactor.measure(messages, item.usage, self._beside)
                         return item
                     case Text():
                         self.said += item.text

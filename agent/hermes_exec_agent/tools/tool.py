@@ -9,6 +9,7 @@ from hermes_exec_agent.tools.approvals import Approvals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from hermes_exec import Terminal
     from hermes_exec_agent.events.event import Kind
@@ -51,6 +52,10 @@ class Context:
     """Shows the person one line."""
     record: Callable[[Kind, dict[str, Any]], None] = _drop
     """Appends to the log of events."""
+    request: str = ""
+    """What the person said last, in their own words: examples in it are cases that a skill has to hold."""
+    data: Path | None = None
+    """Where files come that a skill leaves; the environment's PERSISTENT_DIR, or ./data, if left out."""
     _workspace: Workspace | None = None
 
     @property

@@ -20,6 +20,7 @@ from hermes_exec_backends.bubblewrap.health import read_settings
 from hermes_exec_backends.confined.bounds import Bounds
 from hermes_exec_backends.confined.control import Control, empty_file, given, launcher, memory_file
 from hermes_exec_backends.confined.held import Piped, gone, streams
+from hermes_exec_backends.confined.observe import Watch, observing
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Confinement, Limits
 
@@ -41,6 +42,7 @@ async def start(
     *,
     stdin: bytes | None = b"",
     limits: Limits | None = None,
+    watch: Watch | None = None,
     python: str = "/usr/bin/python3",
     program: str = "bwrap",
 ) -> Run:
@@ -51,6 +53,7 @@ async def start(
         argv: the program by its absolute path inside, and its arguments.
         stdin: all that it can read from its standard input; None where that comes with ``go``.
         limits: what ends the sandbox as a whole.
+        watch: what is to be seen of it from outside; every call that its filter refuses is, then.
         python: the interpreter inside that confines it, Python 3.6 or later.
         program: bubblewrap.
 
@@ -59,13 +62,14 @@ async def start(
         Unsupported: something required cannot be applied here; nothing was started.
         PlaceUnavailable: the sandbox cannot be made; nothing was started.
     """
-    _check(confinement, argv)
+    _check(confinement, argv, watch)
     path = shutil.which(program)
     if path is None:
         raise PlaceUnavailable(f"bubblewrap: no {program} on the PATH", remedy="apt-get install bubblewrap")
+    observed = observing(confinement.seccomp, watch.calls) if watch else b""
     control = Control()
     files = [memory_file(data, "file") for _, data in confinement.files]
-    source = memory_file(given(confinement, argv, mounts=True), "launcher")
+    source = memory_file(given(confinement, argv, mounts=True, observed=observed), "launcher")
     later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
     now = -1 if stdin is None else _input(stdin)
     inherited = [*files, source, control.theirs.fileno()]
@@ -90,7 +94,11 @@ async def start(
             told = await _told(process, control)
             await asyncio.shield(bounding)
             held = Piped(process, control, tree.stat(control.pid)[1], later)
-            return await ready(held, told, confinement, limits, bounds)
+            run = await ready(held, told, confinement, limits, bounds)
+            if watch is not None:
+                listener, control.listener = control.listener, -1
+                run.observe(listener, confinement.seccomp, watch)
+            return run
     except BaseException as error:
         process.kill()  # with it, all that is inside
         await asyncio.shield(asyncio.gather(gone(process), bounding))
@@ -143,7 +151,9 @@ def _bound(bind: Bind) -> list[str]:
     return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
 
 
-def _check(confinement: Confinement, argv: Sequence[str]) -> None:
+def _check(confinement: Confinement, argv: Sequence[str], watch: Watch | None) -> None:
+    if watch is not None and not confinement.seccomp:
+        raise UsageError("a program without a filter of system calls cannot be seen")
     if not argv or not argv[0].startswith("/"):
         raise UsageError("the program in a sandbox is named by its absolute path inside")
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:

@@ -63,7 +63,7 @@ class _Copy:
 
     def folder(self, source: int, target: int, path: str, depth: int) -> None:
         if depth > _DEEPEST:
-            raise TransferError(f"collecting files: {path!r} is deeper than {_DEEPEST} folders")
+            raise TransferError(f"collecting files: {path[:100]!r}… is deeper than {_DEEPEST} folders")
         with os.scandir(source) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:

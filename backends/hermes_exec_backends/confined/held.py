@@ -94,6 +94,7 @@ class Piped:
 
     async def over(self) -> None:
         """See ``Held``."""
+        self._control.send(b"bye")  # process 1 ends, and takes all that is left along
         try:
             await gone(self._process)
             if self._open:

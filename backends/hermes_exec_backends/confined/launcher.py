@@ -24,6 +24,7 @@ from .mechanisms import (
     become_undumpable,
     confine,
     drop_privileges,
+    filter_and_tell,
     filter_calls,
     limit,
     mount_all,
@@ -71,7 +72,7 @@ def main(control: int, spec: "dict[str, Any]") -> None:
         return  # as any interpreter at the end of its program
     try:
         if spec["alarm"]:
-            _signal.signal(_signal.SIGALRM, expire)
+            _signal.signal(_signal.SIGALRM, end)
             _signal.alarm(spec["alarm"])
         become_undumpable()
         confine(spec, {})
@@ -79,11 +80,6 @@ def main(control: int, spec: "dict[str, Any]") -> None:
     except BaseException as error:
         give_up(control, error)
     reap(control, child)
-
-
-def expire(_number: int, _frame: object) -> None:
-    """End, and with this process everything in the sandbox."""
-    os._exit(137)
 
 
 def inline(spec: "dict[str, Any]") -> None:
@@ -120,10 +116,13 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> "C
         confine(spec, report)
         argv, env = spec["argv"], spec["env"]
         lines = ["{} {}".format(name, value) for name, value in sorted(report.items())]
-        if control == STREAMS and not os.access(argv[0], os.X_OK):  # later there is no way to tell
-            raise Failed("{}: there is no such program".format(os.fsdecode(argv[0])))
+        if control == STREAMS:
+            see_program(argv[0])
         tell(control, "\n".join(["applied", *lines]).encode())
-        tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
+        if spec["observed"]:
+            hand_over(control, spec["observed"])
+        else:
+            tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
         if os.read(0 if control == STREAMS else control, len(GO)) != GO:
             os._exit(125)
         if begin is None:
@@ -133,6 +132,29 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> "C
         return begin
     except BaseException as error:
         give_up(control, error)
+
+
+def hand_over(control: int, program: bytes) -> None:
+    """Load the filter, and give away the descriptor on which its questions are answered: nobody in here has it."""
+    import _socket  # before the filter, which may forbid what an import needs
+
+    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control)
+    listener = filter_and_tell(program)
+    given = listener.to_bytes(4, sys.byteorder)
+    channel.sendmsg([b"ready filtered"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)])
+    os.close(listener)
+    channel.detach()
+
+
+def end(_number: int, _frame: "Any") -> None:
+    """Be late: whoever watched is gone."""
+    os._exit(137)
+
+
+def see_program(path: bytes) -> None:
+    """See that there is a program to start, where there is no way to tell of it later."""
+    if not os.access(path, os.X_OK):
+        raise Failed("{}: there is no such program".format(os.fsdecode(path)))
 
 
 def prepared(spec: "dict[str, Any]") -> "Callable[[], None] | None":
@@ -190,5 +212,6 @@ def reap(control: int, child: int) -> None:
                 os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
             try:
                 os.write(control, "ended {}".format(status).encode())
+                os.read(control, 16)  # what is left is counted outside, and dies with this process
             finally:
                 os._exit(0)

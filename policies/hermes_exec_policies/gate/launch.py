@@ -14,7 +14,7 @@ from hermes_exec_policies.confine import PLACE, confined
 from hermes_exec_policies.host import this_host
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hermes_exec_backends.confined import Confinement, Limits
@@ -104,6 +104,18 @@ def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, envi
         Unsupported: a required rule cannot be enforced here.
     """
     words = ("-I", "-S", "-B", "-c", _program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
+    return _launched(policy, tree, module, words, b"", environment, testing)
+
+
+def launch_imports(
+    policy: Policy, tree: Path, module: str, names: Sequence[str], *, testing: Path, environment: Path | None = None
+) -> Launch:
+    """Everything to import modules by ``names`` in a new sandbox like those of its tests, and nothing of the skill.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced here.
+    """
+    words = ("-c", _program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
     return _launched(policy, tree, module, words, b"", environment, testing)
 
 
