@@ -86,6 +86,7 @@ async def _serve(wanted: _Wanted) -> int:
     from hermes_exec.observe.redact import Redactor
     from hermes_exec_agent.chat.person import Nobody
     from hermes_exec_agent.events import EventLog
+    from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.tools.approvals import Approvals
 
     try:
@@ -113,6 +114,7 @@ async def _serve(wanted: _Wanted) -> int:
             Nobody(),
             most=wanted.most,
             keep_s=wanted.keep_s,
+            memory=lambda: examine(os.environ.get(VARIABLE, "")),
             budget=wanted.budget,
         )
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec_agent.models import ask
+from hermes_exec_agent.models import say as say_so
 from tests.chat.conftest import do, events, say
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -69,6 +72,26 @@ def test_without_a_model_a_terminal_gets_the_same_screen(cli: Cli, chat: Callabl
     assert isinstance(here, Screen)
     here.see("OPENAI_API_KEY")
     assert here.end() == 2
+
+
+def test_a_real_model_is_asked_and_its_key_is_in_no_record(cli: Cli) -> None:
+    replies = [
+        ask(("terminal", {"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}), text="Wait."),
+        say_so("A reply."),
+    ]
+    with ScriptedEndpoint(replies) as endpoint:
+        cli.env |= {
+            "LLM_PROVIDER": "openai",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": endpoint.url,
+            "DEFAULT_MODEL": "one",
+        }
+        done = cli("chat", "-q", "hello", "--approve", "allow")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"Wait.\nA reply.\n"
+    assert not endpoint.complaints
+    assert KEY not in json.dumps(endpoint.requests)
+    assert KEY not in json.dumps(events(cli))
 
 
 def test_a_pipe_is_one_question(cli: Cli, script: Script) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_agent.errors import NoModel
 from hermes_exec_agent.models import ask, say
-from hermes_exec_agent.server import wire
+from hermes_exec_agent.server import app, wire
 from hermes_exec_agent.server.guard import host_of, is_loopback, same
 from tests.server.conftest import TOKEN, Serve, Served
 
@@ -70,6 +70,22 @@ def test_without_a_model_it_lives_but_is_not_ready(serve: Serve) -> None:
     status, told, answer = asked(served)
     assert (status, answer["x-should-retry"]) == (503, "false")
     assert "there is no key" in told["error"]["message"]
+
+
+def test_a_memory_that_fails_is_told_and_not_looked_at_for_each_request(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_FRESH_S", 3600.0)
+    asked_for: list[int] = []
+
+    async def memory() -> str:
+        asked_for.append(1)
+        return "memory: gone"
+
+    served = serve(say("Never."), memory=memory)
+    for _ in range(3):
+        assert request(served, "GET", "/ready")[:2] == (503, {"ready": False, "why": "memory: gone"})
+    assert len(asked_for) == 1
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::1"])

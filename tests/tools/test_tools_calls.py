@@ -103,7 +103,13 @@ def test_a_person_reads_one_line_of_what_is_to_be_done() -> None:
     person = Somebody()
     with_agent(lambda agent: agent("terminal", command="true\n\x1b[2Jrm -rf /"), person, mode="ask")
     assert person.asked == [("terminal", "true ?[2Jrm -rf /")]
-    assert len(safe("a" * 10_000)) == 400
+
+
+def test_nothing_is_hidden_from_a_person_behind_a_long_beginning() -> None:
+    shown = safe(f"echo {'a' * 10_000}; rm -rf /")
+    assert shown.startswith("echo aaa")
+    assert shown.endswith("; rm -rf /")
+    assert "characters are not shown" in shown
 
 
 def test_an_answer_is_recorded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -33,6 +34,13 @@ _log = logging.getLogger("hermes_exec.server")
 _BODY_S = 30.0
 """So long a client may take to send its request."""
 _LATER_S = "5"
+_FRESH_S = 5.0
+_AT_ONCE_S = 0.01
+"""To the library no time at all is one without an end."""
+
+
+async def _none() -> str:
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,8 @@ class Offer:
     """Conversations that are open at once, and so turns that run at once."""
     keep_s: float = 900.0
     """Seconds that a place stays open after its last turn."""
+    memory: Callable[[], Awaitable[str]] = _none
+    """Says what is amiss with the long-term memory; empty where nothing is."""
     budget: int | None = None
     """Replies of a model that one turn may take; the loop's own if None."""
 
@@ -66,6 +76,9 @@ class Server:
         self._metrics = Metrics()
         self._rooms = Rooms(self._open, most=offer.most, keep_s=offer.keep_s)
         self._guard = guard
+        self._looking = asyncio.Lock()
+        self._looked = -math.inf
+        self._amiss = ""
         self.app = web.Application(middlewares=[self._looked_at], client_max_size=wire.MAX_BODY)
         self.app.router.add_get("/health", self._health)
         self.app.router.add_get("/ready", self._ready)
@@ -98,8 +111,19 @@ class Server:
         return web.json_response({"status": "ok"})
 
     async def _ready(self, _: web.Request) -> web.Response:
-        why = "stopping" if self.stopping else "no model is set up" if self._offer.models is None else ""
+        if self.stopping or self._offer.models is None:
+            why = "stopping" if self.stopping else "no model is set up"
+        else:
+            why = await self._memory()
         return web.json_response({"ready": not why, "why": why}, status=503 if why else 200)
+
+    async def _memory(self) -> str:
+        """What is amiss with it, as of a few seconds ago: anybody may ask, and must not keep the database busy."""
+        async with self._looking:
+            if time.monotonic() - self._looked > _FRESH_S:
+                self._amiss = await self._offer.memory()
+                self._looked = time.monotonic()
+            return self._amiss
 
     async def _figures(self, _: web.Request) -> web.Response:
         self._metrics.open.set(len(self._rooms))
@@ -201,7 +225,7 @@ async def listen(server: Server, host: str, port: int, *, grace_s: float, listen
         access_log=None,
         handler_cancellation=True,  # whoever went away has no use for what would still be done
         auto_decompress=False,  # a small body must not become a large one
-        shutdown_timeout=grace_s,
+        shutdown_timeout=max(grace_s, _AT_ONCE_S),
         keepalive_timeout=75,
     )
     await runner.setup()

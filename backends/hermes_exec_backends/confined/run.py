@@ -82,6 +82,11 @@ class Run:
         set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
         return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
 
+    @property
+    def first(self) -> int:
+        """A descriptor that can be read from once the sandbox has ended."""
+        return self._first
+
     def keep(self, target: str) -> None:
         """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
         path = f"/proc/{self.facts.pid}/root{target}"
@@ -101,8 +106,8 @@ class Run:
         self.observer = Observer(listener, program, watch)
         self._watched = watch
 
-    def go(self) -> None:
-        """Let the program begin.
+    def go(self, stdin: bytes | None = None) -> None:
+        """Let the program begin; ``stdin`` is all that it can read, where the start left that open.
 
         Raises:
             UsageError: it has begun already.
@@ -113,7 +118,7 @@ class Run:
         if self.observer is not None:
             self.observer.begin()
         self._ended = asyncio.get_running_loop().create_task(self._watch())
-        self._held.begin(self._written)
+        self._held.begin(self._written, stdin)
 
     async def wait(self) -> Ended:
         """Wait until the program has ended, and with it everything in its sandbox.

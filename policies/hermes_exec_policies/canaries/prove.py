@@ -10,6 +10,7 @@ import asyncio
 import functools
 import secrets
 import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.canaries.planted import planted
 from hermes_exec_policies.confine import LANDLOCKED, confined
+from hermes_exec_policies.egress import egress, with_net
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
@@ -111,7 +113,10 @@ async def attempts(
         and (specification.proc or each.name not in NEED_PROC)
     ]
     sets = [[each for each in canaries if not each.alone], *([each] for each in canaries if each.alone)]
-    with planted() as outside:
+    async with AsyncExitStack() as stack:
+        outside = stack.enter_context(planted())
+        if policy.network.access == "hosts":
+            specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
         twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
         proofs = await asyncio.gather(*twins)
     return functools.reduce(Proof.joined, proofs)
