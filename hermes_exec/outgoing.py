@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 LOW = 1 << 20
 """Bytes that may be kept before a writer waits."""
@@ -21,7 +21,10 @@ _BATCH = 64
 
 
 class Outgoing:
-    """Bytes in their order, how many there are, and who waits until they are fewer. Use it on one event loop."""
+    """Bytes in their order, how many there are, and who waits until they are fewer.
+
+    Use it on one event loop, or, but for ``drained``, under a lock.
+    """
 
     def __init__(self) -> None:
         self.size = 0
@@ -70,3 +73,22 @@ class Outgoing:
         if self._fewer is not None and not self._fewer.done():
             self._fewer.set_result(None)
         self._fewer = None
+
+
+def cut(parts: Sequence[bytes | memoryview], size: int, most: int) -> Iterator[list[bytes | memoryview]]:
+    """The first ``size`` bytes of what is in parts, in pieces of at most ``most`` bytes, each of some parts."""
+    piece: list[bytes | memoryview] = []
+    room = min(most, size)
+    for part in parts:
+        rest = part
+        while rest and room:
+            taken = rest if len(rest) <= room else memoryview(rest)[:room]
+            rest = memoryview(rest)[len(taken) :]
+            piece.append(taken)
+            room -= len(taken)
+            size -= len(taken)
+            if not room:
+                yield piece
+                piece, room = [], min(most, size)
+    if piece:
+        yield piece

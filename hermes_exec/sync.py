@@ -146,6 +146,11 @@ class Terminal(Face):
         return self._core.target
 
     @property
+    def kind(self) -> str:
+        """What kind of place this is: ``local``, ``docker``, …; of a place inside of others, its own."""
+        return self._core.kind
+
+    @property
     def capabilities(self) -> Capabilities:
         """What holds here; docs/promises.md says what each name means."""
         return self._core.capabilities

@@ -61,6 +61,11 @@ class Terminal(Access):
         return self._context.target
 
     @property
+    def kind(self) -> str:
+        """What kind of place this is: ``local``, ``docker``, …; of a place inside of others, its own."""
+        return self._backend.type
+
+    @property
     def capabilities(self) -> Capabilities:
         """What holds here; docs/promises.md says what each name means."""
         return self._carrier.capabilities

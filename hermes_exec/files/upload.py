@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.files.info import TransferReport
 
-_PIECES = 8
+_PIECE = 4 * CHUNK
 _WHAT = "cannot upload to"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 RESUMABLE = filelent.WORTH
@@ -49,18 +49,17 @@ class Source:
         """True for a regular file."""
         return stat.S_ISREG(self.info.st_mode)
 
-    def read(self, *, verify: bool) -> list[bytes]:
-        """The next bytes of exactly as many as there were at the beginning, in pieces of a frame's size."""
-        pieces: list[bytes] = []
-        while self.left and len(pieces) < _PIECES:
-            data = os.read(self.fd, min(self.left, CHUNK))
-            if not data:
-                raise OSError(errno.ESTALE, "it became shorter while it was read")
-            self.left -= len(data)
-            if verify:
-                self.digest.update(data)
-            pieces.append(data)
-        return pieces
+    def read(self, *, verify: bool) -> bytes:
+        """The next bytes of exactly as many as there were at the beginning, nothing after the last."""
+        if not self.left:
+            return b""
+        data = os.read(self.fd, min(self.left, _PIECE))
+        if not data:
+            raise OSError(errno.ESTALE, "it became shorter while it was read")
+        self.left -= len(data)
+        if verify:
+            self.digest.update(data)
+        return data
 
     def skip_if_same(self, size: int, told: bytes) -> int:
         """Go on after the first ``size`` bytes if that is their hash, else from the start; gives where."""
@@ -153,11 +152,10 @@ async def _send_content(stream: Stream, hand: Hand, source: Source, meter: Meter
     size = source.info.st_size
     done = size - source.left
     ahead = hand.begin(source.read, verify=options.verify)
-    while (pieces := await ahead) and not stream.answered:
+    while (piece := await ahead) and not stream.answered:
         ahead = hand.begin(source.read, verify=options.verify)
-        for piece in pieces:
-            await stream.call.write(piece)
-            done += len(piece)
+        await stream.call.write(piece)
+        done += len(piece)
         meter.at(done, 0)
     if options.verify:
         await stream.call.write(source.digest.digest())

@@ -5,11 +5,13 @@ import fcntl
 import os
 import stat
 import struct
+import time
 
 from . import filelent
 from .filesafe import BUFFER, FOLDER, NEW, PERMISSIONS, Refused, make_folders, read_up_to, sha256, write_all
 from .filetree import DIGEST
 from .filewrite import TEMPORARY
+from .plumbing import enlarge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ OFFER = struct.Struct(">Q32s")
 """What is there of an upload that broke off: its bytes, and their SHA-256."""
 START = struct.Struct(">Q")
 """The sender's choice: from which byte on it sends."""
+_WORTH = 256 << 10
+_REST_S = 0.001
+"""To be woken for each small piece costs more than to write it, so more of them are let come."""
 
 
 class BrokeOff(Exception):
@@ -126,6 +131,7 @@ def _is_ours_alone(fd: int) -> bool:
 def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
     """Write exactly ``size`` bytes of what comes, and hash them."""
     room = memoryview(bytearray(min(size, BUFFER)))
+    patient = enlarge(fd_in)
     while size:
         count = os.readv(fd_in, [room[:size]])
         if not count:
@@ -134,6 +140,8 @@ def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
         if digest is not None:
             digest.update(room[:count])
         size -= count
+        if patient and count < _WORTH and size:
+            time.sleep(_REST_S)
 
 
 def write(arguments: "dict[str, Any]", path: bytes, fd_in: int) -> None:

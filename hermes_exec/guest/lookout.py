@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from .loop import Loop
 
 _IDLE_S = 0.02
-"""After this long without a command the state is written down."""
+"""After this long without a command, in any session, the state is written down."""
+_LATEST_S = 1.0
+"""After this long it is written down though other sessions are busy: to write costs more than a short command."""
 _SLOWEST_S = 1.0
 EXEC = b"exec"
 _RISKY = (EXEC, b"kill")
@@ -21,6 +23,9 @@ _WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
 
 class Lookout:
     """Calls ``look`` from time to time while a command runs or there is state to write down."""
+
+    _busy = 0.0
+    """When a command of any session ended."""
 
     def __init__(self, loop: "Loop", look: "Callable[[], bool]") -> None:
         self.dirty = False
@@ -31,7 +36,7 @@ class Lookout:
         self._waiting = 0
         self._ticking = False
         self._pause = _IDLE_S
-        self._last = now()
+        self._since = self._last = now()
 
     def due_before(self, text: bytes) -> bool:
         """Whether the state has to be written down before a command, which may end the shell without doing so."""
@@ -48,14 +53,19 @@ class Lookout:
 
     def command_ended(self) -> None:
         """There is state to write down once nothing else is to do."""
-        self.dirty = True
         self._pause = _IDLE_S
-        self._last = now()
+        self._last = Lookout._busy = now()
+        if not self.dirty:
+            self.dirty = True
+            self._since = self._last
 
     @property
     def idle_long_enough(self) -> bool:
         """Whether the state has to be written down now."""
-        return self.dirty and now() - self._last >= _IDLE_S
+        moment = now()
+        if not self.dirty or moment - self._last < _IDLE_S:
+            return False
+        return moment - Lookout._busy >= _IDLE_S or moment - self._since >= _LATEST_S
 
     def stuck(self, *, waits: bool) -> bool:
         """Whether the shell was waiting for a command at this look and the one before, though it owes a status."""

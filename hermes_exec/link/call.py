@@ -76,7 +76,7 @@ class Call:
         self._link = link
         self._consumed = [0, 0, 0]
         self._told = [0, 0, 0]
-        self._queue: deque[bytes] = deque()  # input that the guest has not taken, from offset _written on
+        self._queue: deque[bytes | memoryview] = deque()  # input that the guest has not taken, from offset _written on
         self._written = 0
         self._sent = 0
         self._ended = False
@@ -154,7 +154,7 @@ class Call:
                 await asyncio.shield(self._drained)  # which other writers may wait for too
             if self.answer.done():
                 return
-            piece = data if len(data) <= wire.CHUNK else bytes(view[start : start + wire.CHUNK])
+            piece = data if len(data) <= wire.CHUNK else view[start : start + wire.CHUNK]
             self._queue.append(piece)
             self._sent += len(piece)
             self._link.send(wire.HEADER.pack(len(piece), wire.DATA, wire.STDIN, self.number), piece)
@@ -185,7 +185,7 @@ class Call:
         at = self._written
         for piece in self._queue:
             if at + len(piece) > offset:
-                rest = piece[max(0, offset - at) :]
+                rest = bytes(piece[max(0, offset - at) :])
                 frames.append(wire.frame(wire.DATA, wire.STDIN, self.number, rest))
             at += len(piece)
         if self._ended:

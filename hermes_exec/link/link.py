@@ -138,7 +138,7 @@ class Link:
         """Send a part of the guest that the next request uses, unless it is there."""
         self._parts.need(part)
 
-    def send(self, *parts: bytes) -> None:
+    def send(self, *parts: bytes | memoryview) -> None:
         """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
         if self._channel is not None:
             self._channel.write(*parts)

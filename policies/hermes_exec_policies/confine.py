@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
@@ -83,10 +83,11 @@ def confined(
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
     own = taken | {folder.target for folder in folders}
     local = place == BUBBLEWRAP  # elsewhere the system is the image's, and so are its folders and links
-    no_proc = local and bool(host.proc)
     binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
     there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
-    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | (set[str]() if no_proc else {"/proc"})
+    # One that shares the processes of the place shares its /proc too, so no new one is needed.
+    proc = not local or not host.proc or "pid" not in wanted.namespaces
+    there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
     filter_ = filter_of(policy)
     rules = _landlock(policy, there if local else None) if host.landlock_abi else None
     required = _required(policy, host)
@@ -95,8 +96,8 @@ def confined(
         binds=(*binds, *mapped),
         links=tuple(links),
         tmpfs=tuple(folders),
-        masked=(() if no_proc else wanted.masked) if local else (*wanted.masked, "/sys"),
-        proc=not no_proc,
+        masked=(*(wanted.masked if proc else ()), *(() if local else ("/sys",))),
+        proc=proc,
         cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
         env=_environment(policy, landlock=rules is not None and "landlock" in required),
         uid=user,
@@ -189,7 +190,11 @@ def _landlock(policy: Policy, there: set[str] | None) -> Landlock | None:
         if there is None or path in there or any(each.startswith(path + "/") for each in there)
     ]
     return Landlock(
-        handled_fs=rules.handled_files, paths=tuple(paths), handled_net=rules.handled_network, scoped=rules.scoped
+        handled_fs=rules.handled_files,
+        paths=tuple(paths),
+        handled_net=rules.handled_network,
+        scoped=rules.scoped,
+        ports=tuple(PortRule(port=port, access=access) for port, access in rules.ports),
     )
 
 
@@ -209,27 +214,32 @@ def _user(policy: Policy, host: Host, place: str) -> int | None:
     if not (host.root and policy.user.ordinary):
         return host.uid if place == DOCKER and not host.root else None
     first = policy.user.first
-    taken = _running() | _named()
+    running = _running()
     offset = secrets.randbelow(_USERS)
     for step in range(_USERS):
         number = first + (offset + step) % _USERS
-        if number not in taken:
+        if number not in running and not _named(number):
             return number
     raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
 
 
 def _running() -> set[int]:
     found: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.add(entry.stat().st_uid)
-            except FileNotFoundError:
-                continue  # it ended while we looked
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                try:
+                    found.add(entry.stat().st_uid)
+                except FileNotFoundError:
+                    continue  # it ended while we looked
     return found
 
 
-def _named() -> set[int]:
+def _named(number: int) -> bool:
     import pwd
 
-    return {entry.pw_uid for entry in pwd.getpwall()}
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return False
+    return True

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.confined import Confinement, Limits
+    from hermes_exec_backends.confined.observe import Watch
     from hermes_exec_backends.confined.run import Run
 
 BUBBLEWRAP, DOCKER, SINGULARITY = "bubblewrap", "docker", "singularity"
@@ -68,28 +69,40 @@ def place_of(target: str, profiles: Mapping[str, Profile] | None = None) -> Plac
 
 
 async def start(
-    place: Place, confinement: Confinement, argv: Sequence[str], *, stdin: bytes = b"", limits: Limits | None = None
+    place: Place,
+    confinement: Confinement,
+    argv: Sequence[str],
+    *,
+    stdin: bytes | None = b"",
+    limits: Limits | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Make a sandbox there, and hold ``argv`` in it, ready to begin.
+
+    ``stdin`` of None comes with ``go``; ``watch`` is what is to be seen of it.
 
     Raises:
         UsageError: the specification or the program makes no sense there.
         Unsupported: something required cannot be applied there; nothing was started.
         PlaceUnavailable: the sandbox cannot be made; nothing was started.
     """
+    if watch is not None and place.kind != BUBBLEWRAP:
+        raise Unsupported(f"{place}: what a program is refused cannot be seen there", remedy="bubblewrap")
     if place.kind == DOCKER:
         from hermes_exec_backends.docker.start import start as start_docker
 
-        return await start_docker(confinement, argv, image=place.image, stdin=stdin, limits=limits, engine=place.engine)
+        return await start_docker(
+            confinement, argv, image=place.image, stdin=stdin or b"", limits=limits, engine=place.engine
+        )
     if place.kind == SINGULARITY:
         from hermes_exec_backends.singularity.start import start as start_singularity
 
         return await start_singularity(
-            confinement, argv, image=place.image, stdin=stdin, limits=limits, program=place.program
+            confinement, argv, image=place.image, stdin=stdin or b"", limits=limits, program=place.program
         )
     from hermes_exec_backends.bubblewrap.start import start as start_bubblewrap
 
-    return await start_bubblewrap(confinement, argv, stdin=stdin, limits=limits)
+    return await start_bubblewrap(confinement, argv, stdin=stdin, limits=limits, watch=watch)
 
 
 async def content(place: Place) -> str:

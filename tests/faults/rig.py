@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Channel, Exit, Receiver
-from hermes_exec.testing.place import link
+from hermes_exec.testing.place import link, until
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
@@ -38,6 +38,16 @@ def folders_of(terminal: Terminal) -> list[Path]:
     """Where a terminal's guest may have files."""
     name = Path(str(link(terminal).guest["folder"])).name
     return [Path(base) / name for base in (f"/run/user/{os.getuid()}", "/dev/shm", "/tmp", "/var/tmp")]
+
+
+async def written(terminal: Terminal, text: bytes) -> None:
+    """Wait until the state of a session that is there, whole, has ``text``."""
+
+    async def is_there() -> bool:
+        states = [path for folder in folders_of(terminal) for path in folder.glob("*/state")]
+        return any(text in path.read_bytes() for path in states)
+
+    await until(is_there, 30)
 
 
 def tree(pid: int) -> set[int]:

@@ -14,7 +14,7 @@ import pytest
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError
 from hermes_exec.result import ShellState
 from hermes_exec.testing.place import link, living, marker, until
-from tests.faults.rig import folders_of, gone, guest_pid, kill, parent, tree
+from tests.faults.rig import folders_of, gone, guest_pid, kill, parent, tree, written
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal
@@ -76,8 +76,9 @@ def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: Pla
     async def die() -> None:
         terminal = await place.shared()
         async with await terminal.session() as session:
-            pid = int((await session.run("kept=1; echo $$")).stdout)
-            await asyncio.sleep(0.1)  # it writes its state down when it is idle
+            mark = marker()
+            pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
+            await written(terminal, mark.encode())
             kill(pid)
             await gone({pid})
             result = await session.run("echo $kept")
@@ -91,8 +92,9 @@ def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: Place
     async def die() -> None:
         terminal = await place.shared()
         async with await terminal.session() as session, await terminal.session() as other:
-            pid = int((await session.run("kept=1; echo $$")).stdout)
-            await asyncio.sleep(0.1)
+            mark = marker()
+            pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
+            await written(terminal, mark.encode())
             stream = session.stream("echo in; sleep 60")
             assert (await anext(stream)).data == b"in\n"
             kill(pid)
@@ -102,6 +104,20 @@ def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: Place
             assert (await other.run("echo well")).stdout == b"well\n"
 
     place.run(die())
+
+
+def test_the_state_of_an_idle_shell_is_written_down_though_another_is_busy(place: Place) -> None:
+    async def keep_busy() -> None:
+        terminal = await place.shared()
+        async with await terminal.session() as session, await terminal.session() as other:
+            mark = marker()
+            await session.run(f"mark={mark}")
+            done = asyncio.ensure_future(written(terminal, mark.encode()))
+            while not done.done():
+                await other.run("true")
+            await done
+
+    place.run(keep_busy(), 30)
 
 
 def test_a_program_that_kills_its_parent_harms_no_other(place: Place) -> None:

@@ -15,7 +15,7 @@ import pytest
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
 from hermes_exec_policies.gate.packages.environments import Environments, Index, audit, digest_of
-from hermes_exec_policies.gate.packages.wanted import wanted
+from hermes_exec_policies.gate.packages.wanted import known_bad, wanted
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Refused, Report
 from tests.rigs.corpus import write_skill
@@ -65,9 +65,22 @@ def asked(tmp_path: Path, **files: str) -> tuple[list[str], set[str]]:
 
 def test_packages_are_named_in_three_places(tmp_path: Path) -> None:
     about = "---\nname: say-hello\ndescription: d\nmetadata:\n  needs-packages: numpy\n---\nx\n"
-    script = '# /// script\n# dependencies = ["pandas>=2"]\n# ///\ndef run() -> None: pass\n'
-    files = {"SKILL.md": about, "requirements.txt": "rich==15.0  # tables\n", "scripts/main.py": script}
-    assert asked(tmp_path, **files) == (["numpy", "rich==15.0", "pandas>=2"], set())
+    script = '# /// script\n# dependencies = ["pandas>=2"]\n# ///\nimport pandas\ndef run() -> None: pass\n'
+    listed = "rich==15.0  # tables\nattrs ; python_version >= '3.8'\npillow>=11,<13\n"
+    files = {"SKILL.md": about, "requirements.txt": listed, "scripts/main.py": script}
+    names = ["numpy", "rich==15.0", 'attrs; python_version >= "3.8"', "pillow<13,>=11", "pandas>=2"]
+    assert asked(tmp_path, **files) == (names, set())
+
+
+def test_packages_that_nothing_imports_are_refused(tmp_path: Path) -> None:
+    assert asked(tmp_path, **{"requirements.txt": "numpy\n"})[1] == {"dependencies.unused"}
+    script = "import json, main, numpy.linalg\ndef run() -> None: pass\n"
+    assert asked(tmp_path / "used", **{"requirements.txt": "numpy\n", "scripts/main.py": script})[1] == set()
+
+
+def test_what_was_chosen_is_compared_with_what_is_known() -> None:
+    lock = "pyyaml==5.3 \\\n    --hash=sha256:00\nnumpy==2.3.1 \\\n    --hash=sha256:00\n"
+    assert [each.code for each in known_bad(lock)] == ["dependencies.known-bad"]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +93,6 @@ def test_packages_are_named_in_three_places(tmp_path: Path) -> None:
         ("-e ./vendored", "dependencies.option"),
         ("--extra-index-url http://192.0.2.1/simple", "dependencies.option"),
         ("-r other.txt", "dependencies.option"),
-        ("numpy", "dependencies.pin"),
-        ("pandas>=1", "dependencies.pin"),
         ("os==1.0", "dependencies.standard"),
         ("reqeusts==1.0", "dependencies.look-alike"),
         ("pyyaml==5.3", "dependencies.known-bad"),
@@ -95,7 +106,7 @@ def test_anything_but_names_and_versions_is_refused(tmp_path: Path, line: str, c
 
 def test_inline_dependencies_go_through_the_same_rules(tmp_path: Path) -> None:
     script = '# /// script\n# dependencies = ["reqeusts"]\n# ///\ndef run() -> None: pass\n'
-    assert asked(tmp_path, **{"scripts/main.py": script})[1] == {"dependencies.look-alike"}
+    assert "dependencies.look-alike" in asked(tmp_path, **{"scripts/main.py": script})[1]
 
 
 @pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py", "x.pth"])
@@ -135,8 +146,8 @@ def test_a_skill_gets_its_packages_and_the_next_one_shares_them_offline(
         files = {"SKILL.md": about.format(name), "scripts/main.py": MAIN, "tests/test_main.py": TEST}
         reports.append(asyncio.run(check(write_skill(tmp_path / name, files), store=store)))
         assert reports[-1].accepted, reports[-1].findings
-        for each in index.glob("*.whl"):  # all that is needed is kept, but for the index to choose from
-            each.touch()
+        for each in index.glob("*.whl"):  # all that is needed is kept, what to choose included
+            each.unlink()
     assert reports[0].environment == reports[1].environment == digest_of(Path(reports[0].environment_folder))
     assert not marker.exists()
     names = {each.name for each in Path(reports[0].environment_folder).iterdir()}

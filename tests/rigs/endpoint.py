@@ -39,8 +39,8 @@ class Streamed:
     reply: Reply
     cut: int | None = None
     """Bytes after which the connection ends."""
-    hang: int | None = None
-    """Bytes after which nothing comes until the client has left."""
+    hang: int | str | None = None
+    """Bytes, or words in the event, after which nothing comes until the client has left."""
     piece: int | None = None
     """Bytes of each of HTTP's chunks; one event each if left out."""
     usage: dict[str, Any] | None = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 7})
@@ -65,7 +65,7 @@ Written = Answer | Callable[[dict[str, Any]], Answer]
 class ScriptedEndpoint:
     """Answers requests with ``answers``, one after another; the last one again and again if ``forever``."""
 
-    def __init__(self, answers: Iterable[Written], *, forever: bool = False) -> None:
+    def __init__(self, answers: Iterable[Written], *, forever: bool = False, host: str = "127.0.0.1") -> None:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
@@ -73,8 +73,11 @@ class ScriptedEndpoint:
         """Released by each request."""
         self.left = threading.Event()
         """Set when the client of a hanging answer has gone."""
+        self.hanging = threading.Event()
+        """Set when an answer hangs."""
         self._answers = list(answers)
         self._forever = forever
+        self._host = host
         self._lock = threading.Lock()
         rig = self
 
@@ -90,13 +93,13 @@ class ScriptedEndpoint:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"http://{self._host}:{self._server.server_address[1]}/v1"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -113,7 +116,7 @@ class ScriptedEndpoint:
             self.headers.append({name.lower(): value for name, value in handler.headers.items()})
             number = len(self.requests) - 1
         self.asked.release()
-        if wrong := _wrong(body["messages"]):
+        if wrong := ill_formed(body["messages"]):
             self.complaints.append(wrong)
             return Status(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
         if number >= len(self._answers) and not self._forever:
@@ -149,12 +152,15 @@ class ScriptedEndpoint:
         events = list(_events(answer, model))
         whole = b"".join(events)
         stop = answer.cut if answer.cut is not None else answer.hang
+        if isinstance(stop, str):
+            stop = whole.index(b"\n\n", whole.index(stop.encode())) + 2
         if stop is not None or answer.piece:
             kept = whole[:stop]
             size = answer.piece or max(len(kept), 1)
             events = [kept[start : start + size] for start in range(0, len(kept), size)]
         self._send(handler, events, end=stop is None)
         if answer.hang is not None:
+            self.hanging.set()
             with contextlib.suppress(ConnectionError):
                 while handler.connection.recv(4096):
                     pass
@@ -208,7 +214,7 @@ def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str,
     return [first, *({"index": index, "function": {"arguments": each}} for each in arguments)]
 
 
-def _wrong(messages: list[dict[str, Any]]) -> str:
+def ill_formed(messages: list[dict[str, Any]]) -> str:
     """What the strictest of endpoints would say against a conversation; empty if it is well formed."""
     open_calls: list[str] = []
     before = ""

@@ -63,6 +63,18 @@ def debian_with_bubblewrap() -> Path:
     return _debian_with("bubblewrap", "bubblewrap")
 
 
+def made_of_packages(image: str, more: Sequence[str], content: bytes, fill: Callable[[Path], None]) -> Path:
+    """A small Debian with ``more`` packages, into whose tree ``fill`` puts the rest, which ``content`` names."""
+    with _locked(f"{image}-plan"):
+        names = _planned(image, more)
+
+    def both(root: Path, work: Path) -> None:
+        _debian(root, work, more)
+        fill(root)
+
+    return _made(image, names + content, both)
+
+
 def _debian_with(image: str, *more: str) -> Path:
     with _locked(f"{image}-plan"):
         names = _planned(image, more)

@@ -7,6 +7,7 @@ prints as JSON what came of it.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  what is imported late may be out of that user's reach
 import dataclasses
 import json
 import os
@@ -19,6 +20,10 @@ from hermes_exec.errors import ConfigError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
 from hermes_exec_backends.confined.control import given
+from hermes_exec_backends.confined.observe import Watch
+from hermes_exec_policies.load import load
+from hermes_exec_policies.render.bpf import program
+from hermes_exec_policies.render.filter import filter_of
 
 PYTHON = "/usr/bin/python3"
 SYSTEM: dict[str, Any] = {
@@ -69,13 +74,26 @@ def specification(**fields: Any) -> Confinement:
     return Confinement(**{**SYSTEM, **fields})
 
 
+def refusing() -> bytes:
+    """The filter of skills that are checked."""
+    found = filter_of(load("skill-validate"))
+    assert found is not None
+    return program(found)
+
+
 async def run_text(
-    confinement: Confinement, text: str, *, stdin: bytes = b"", limits: Limits | None = None, into: Path | None = None
+    confinement: Confinement,
+    text: str,
+    *,
+    stdin: bytes = b"",
+    limits: Limits | None = None,
+    into: Path | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Run a Python text in a sandbox; gives what was seen."""
     words = [PYTHON, "-I", "-c", text]
     bounded = limits or Limits(wall_s=50)
-    async with await start(confinement, words, stdin=stdin, limits=bounded) as run:
+    async with await start(confinement, words, stdin=stdin, limits=bounded, watch=watch) as run:
         run.go()
         ended = await run.wait()
         seen: dict[str, Any] = {
@@ -86,6 +104,8 @@ async def run_text(
             "facts": dataclasses.asdict(run.facts),
             "report": dataclasses.asdict(run.report),
             "enforcers": dict(run.enforcers),
+            "acts": [dataclasses.asdict(each) for each in ended.acts],
+            "left": ended.left,
         }
         if into is not None:
             seen["collected"] = dataclasses.asdict(run.collect("/app/data", into, max_bytes=1 << 20))
@@ -111,12 +131,17 @@ def _main() -> None:
     given(specification(), [PYTHON], mounts=True)  # what it reads from disk may be out of that user's reach
     text = sys.stdin.read()
     into = Path(options.pop("into")) if "into" in options else None
+    calls = options.pop("watched", None)
+    watch = None if calls is None else Watch(frozenset(calls), lambda _: True)
+    confinement = specification(seccomp=refusing()) if watch else specification()
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
     print(
         json.dumps(
-            asyncio.run(run_text(specification(), text, into=into, limits=Limits(**options) if options else None))
+            asyncio.run(
+                run_text(confinement, text, into=into, limits=Limits(**options) if options else None, watch=watch)
+            )
         )
     )
 

@@ -45,10 +45,10 @@ def tree_in(folder: Path, files: Mapping[str, str] | None = None) -> Tree:
     return copy_tree(source, folder / "copy")
 
 
-def report_of(tree: Tree, name: str = "add-numbers", **fields: Any) -> Report:
+def report_of(tree: Tree, name: str = "add-numbers", *, level: Level = Level.PERSON, **fields: Any) -> Report:
     """What the gate says of a skill that passed."""
     evidence = Evidence(
-        level=Level.PERSON,
+        level=level,
         cases=2,
         tests=1,
         mutants=3,
@@ -74,10 +74,16 @@ def report_of(tree: Tree, name: str = "add-numbers", **fields: Any) -> Report:
 
 
 def registered(
-    home: Home, folder: Path, name: str = "add-numbers", author: Author = PERSON, files: Mapping[str, str] | None = None
+    home: Home,
+    folder: Path,
+    name: str = "add-numbers",
+    author: Author = PERSON,
+    files: Mapping[str, str] | None = None,
+    *,
+    level: Level = Level.PERSON,
 ) -> Version:
     """A version of a small skill, registered as if it had passed the gate."""
     folder.mkdir(parents=True, exist_ok=True)
     tree = tree_in(folder, files)
-    report = report_of(tree, name)
+    report = report_of(tree, name, level=level)
     return Registry(home).register(tree, report, load("skill-run"), author=author, kernel=platform.release())

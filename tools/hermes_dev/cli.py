@@ -38,6 +38,9 @@ PYTHON=/path/to/python chooses the Python, in an environment of its own (.venv-3
 WORKERS = ("-n", "4", "--dist", "loadfile")
 """For the whole suite: its tests wait more than they compute, and those of one file share what they open."""
 
+IMAGE_EXTRAS = ("agent", "bubblewrap", "chat", "memory", "server", "skills", "ssh")
+"""What of our extras is in the image of deploy/."""
+
 
 def main(words: Sequence[str]) -> int:
     """Run one command and return the exit code."""
@@ -144,11 +147,17 @@ def shell(arguments: list[str]) -> int:
 
 
 def lock(arguments: list[str]) -> int:
-    """Write dev.lock anew: exact versions with hashes, good for every Python that we support."""
+    """Write dev.lock anew: exact versions with hashes, good for every Python that we support; then the image's."""
     ensure()
     compile_ = [program("uv"), "pip", "compile", "--quiet", "--universal", "--python-version=3.11"]
-    compile_ += ["--generate-hashes", "--upgrade", "--custom-compile-command=./dev lock"]
-    return replace([*compile_, "--group=dev", "pyproject.toml", "--output-file=dev.lock", *arguments])
+    compile_ += ["--generate-hashes", "--custom-compile-command=./dev lock"]
+    code = call([*compile_, "--upgrade", "--group=dev", "pyproject.toml", "--output-file=dev.lock", *arguments])
+    if code:
+        return code
+    extras = [f"--extra={name}" for name in IMAGE_EXTRAS]
+    return call(
+        [*compile_, *extras, "--constraints=dev.lock", "pyproject.toml", "--output-file=deploy/requirements.txt"]
+    )
 
 
 def pytest(*arguments: str) -> list[str]:

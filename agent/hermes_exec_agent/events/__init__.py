@@ -1,1 +1,29 @@
 """The one append-only record of conversations; resuming, listing, searching and exporting are views of it."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_exec_agent.events.event import Event, Kind
+    from hermes_exec_agent.events.log import Conflict, EventLog, new_id
+    from hermes_exec_agent.events.views import Found, Summary
+
+_HOME = {
+    "Conflict": "log",
+    "Event": "event",
+    "EventLog": "log",
+    "Found": "views",
+    "Kind": "event",
+    "Summary": "views",
+    "new_id": "log",
+}
+
+__all__ = ["Conflict", "Event", "EventLog", "Found", "Kind", "Summary", "new_id"]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -130,10 +130,13 @@ class Endpoint:
 
     async def _attempt(self, request: dict[str, Any], assembly: Assembly, give_up: float) -> AsyncGenerator[str]:
         """The texts of one attempt's pieces. The bound covers waiting for them, not what is done with them."""
-        if self._client is None:
-            self._client = await asyncio.to_thread(self._connect)
+        client = self._client
+        if client is None:
+            client = await asyncio.to_thread(self._connect)
+            # Another request may have been faster; one client keeps the connections.
+            client = self._client = self._client or client
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
-        create = cast("Any", self._client.chat.completions.create)
+        create = cast("Any", client.chat.completions.create)
         async with asyncio.timeout_at(bound):
             chunks: AsyncStream[ChatCompletionChunk] = await create(**request)
         try:

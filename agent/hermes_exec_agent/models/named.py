@@ -26,12 +26,13 @@ class Models:
         *,
         secrets: Iterable[Secret] = (),
     ) -> None:
-        """Without an ``auxiliary`` the main model summarises too. ``secrets`` are the keys."""
+        """Without an ``auxiliary`` the main model summarises too."""
         self.main = main
         self.auxiliary = auxiliary or main
         self._named: dict[str, Model] = {**(named or {})}
-        self._secrets = tuple(secrets)
-        self.redactor = Redactor(self._secrets)
+        self.secrets = tuple(secrets)
+        """The keys."""
+        self.redactor = Redactor(self.secrets)
         """Takes the keys out of text."""
 
     @property
@@ -61,7 +62,7 @@ class Models:
         Raises:
             ConfigError: there is none of that name.
         """
-        return Models(self.get(name), self.auxiliary, {**self._named, "main": self.main}, secrets=self._secrets)
+        return Models(self.get(name), self.auxiliary, {**self._named, "main": self.main}, secrets=self.secrets)
 
     async def close(self) -> None:
         """Give all connections back."""

@@ -28,8 +28,6 @@ async def complete(
     Raises:
         ModelError: there was none.
     """
-    from typing import cast
-
     stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
     # Closed here and now, so that a cancelled caller leaves no request running.
     async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:

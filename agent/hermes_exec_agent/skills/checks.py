@@ -39,11 +39,12 @@ def fit(version: Version, arguments: Mapping[str, Any]) -> None:
 
 
 def policy_of(registry: Registry, version: Version) -> Policy:
-    """The policy that a version was proven with, which has to be what its name means now.
+    """The policy that a version was proven with, with what it was granted; it has to be what its name means now.
 
     Raises:
         Refused: that policy says something else now; the version is kept back until it is proven anew.
     """
+    from hermes_exec_policies.egress import granted
     from hermes_exec_policies.load import load
 
     name = str(version.policy["name"])
@@ -57,7 +58,7 @@ def policy_of(registry: Registry, version: Version) -> Policy:
             f"{version.name} {version.number}: it was proven with a policy {name} that says something else now",
             remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
         )
-    return policy
+    return granted(policy, version.grants.get("hosts", ()))
 
 
 def unchanged(version: Version) -> None:

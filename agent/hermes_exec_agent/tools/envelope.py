@@ -35,13 +35,16 @@ class Envelope:
     duration_s: float = 0.0
     session_id: str = ""
     """Of a process that goes on."""
+    note: str = ""
+    """What is to be known besides, in our words; it is no output."""
     error: Failure | None = None
 
     def text(self) -> str:
         """As the model reads it: JSON without what is empty."""
         told: dict[str, Any] = {"ok": self.ok, "backend": self.place}
-        for name in ("output", "exit_code", "truncated", "output_ref", "cwd", "session_id"):
-            if (value := getattr(self, name)) not in ("", None, False):
+        for name in ("output", "exit_code", "truncated", "output_ref", "cwd", "session_id", "note"):
+            value = getattr(self, name)
+            if value is not None and value is not False and value != "":
                 told[name] = value
         if self.duration_s:
             told["duration_s"] = round(self.duration_s, 3)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_exec_agent.tools.approvals import Approvals
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from hermes_exec import Terminal
+    from hermes_exec_agent.events.event import Kind
     from hermes_exec_agent.models.protocol import ToolSpec
     from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.tools.workspace import Workspace
 
 
 class Person(Protocol):
@@ -25,6 +30,10 @@ class Person(Protocol):
         ...
 
 
+def _drop(*_: Any) -> None:
+    """Whoever wants to be told says so."""
+
+
 @dataclass(slots=True)
 class Context:
     """What a conversation gives to each of its tools."""
@@ -36,6 +45,32 @@ class Context:
     person: Person
     conversation: str
     """The id of the conversation in the event log."""
+    model: str = ""
+    """The name of the model; shells are told it, and skills are signed with it."""
+    approvals: Approvals = field(default_factory=Approvals)
+    tell: Callable[[str], None] = _drop
+    """Shows the person one line."""
+    record: Callable[[Kind, dict[str, Any]], None] = _drop
+    """Appends to the log of events."""
+    request: str = ""
+    """What the person said last, in their own words: examples in it are cases that a skill has to hold."""
+    data: Path | None = None
+    """Where files come that a skill leaves; the environment's PERSISTENT_DIR, or ./data, if left out."""
+    _workspace: Workspace | None = None
+
+    @property
+    def workspace(self) -> Workspace:
+        """The shell of this conversation in its place, made when it is first needed."""
+        from hermes_exec_agent.tools.workspace import Workspace
+
+        if self._workspace is None:
+            self._workspace = Workspace(self.terminal, self.place, self.model)
+        return self._workspace
+
+    async def close(self) -> None:
+        """End the shell of this conversation and remove what tools kept; the terminal stays. Safe to call twice."""
+        if self._workspace is not None:
+            await self._workspace.close()
 
 
 class Tool(Protocol):
@@ -52,7 +87,7 @@ class Tool(Protocol):
         ...
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
-        """Do it. ``arguments`` were checked against the schema. A cancelled call leaves nothing running.
+        """Do it, if it may be done. A cancelled call leaves nothing running.
 
         A `HermesError` of the place becomes an envelope with a `Failure`; it is never shown as a command's output.
         """

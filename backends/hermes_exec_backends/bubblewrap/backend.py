@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 from hermes_exec import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
-from hermes_exec_backends.bubblewrap.options import options, options_under, prefix
-from hermes_exec_backends.bubblewrap.outside import Outside, look
+from hermes_exec_backends.bubblewrap.options import options, options_under, prefix, trial_under
+from hermes_exec_backends.bubblewrap.outside import TRIAL, Outside, look
 from hermes_exec_backends.confined import PathRule
 from hermes_exec_backends.confined.control import inline
 
@@ -101,7 +101,8 @@ class BubblewrapBackend(Wrapper):
         if self._profile.policy:
             self._confinement = self._under_policy(self._profile.policy)
             self._user = self._confinement.uid
-        self._outside = await look(self.outer, self._profile.program or PROGRAM, self._user)
+        trial = trial_under(self._confinement) if self._confinement else TRIAL
+        self._outside = await look(self.outer, self._profile.program or PROGRAM, self._user, trial)
 
     def _under_policy(self, policy: str) -> Confinement:
         if not self._is_here:

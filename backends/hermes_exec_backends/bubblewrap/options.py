@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Unsupported
+from hermes_exec_backends.bubblewrap.outside import TRIAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,7 +80,8 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
     if confinement.files:
         raise Unsupported("bubblewrap: a policy that makes files of its own is not for terminals")
     words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
-    words += ["--disable-userns", *ALWAYS]
+    # Without processes of its own it has no settings of the kernel of its own to say so in; the filter says so.
+    words += [*(["--disable-userns"] if own_processes(confinement) else []), *ALWAYS]
     if "uts" in confinement.namespaces:
         words += ["--hostname", confinement.hostname]
     for bind in confinement.binds:
@@ -87,7 +89,7 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
     for path, link in confinement.links:
         words += ["--symlink", link, path]
     if confinement.proc:
-        words += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+        words += proc(confinement)
     if confinement.dev:
         words += ["--dev", "/dev"]
     for path in confinement.masked:
@@ -99,6 +101,26 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
         words += ["--perms", f"{folder.mode:04o}", "--size", str(folder.size), "--tmpfs", folder.target]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", confinement.cwd]
     return [*words, *_variables(dict(confinement.env), env)]
+
+
+def trial_under(confinement: Confinement) -> tuple[str, ...]:
+    """A sandbox in which nothing is done, of namespaces like these."""
+    if own_processes(confinement):
+        return TRIAL
+    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
+    return (*words, *ALWAYS, "--ro-bind", "/", "/", *proc(confinement), "--dev", "/dev", "/bin/sh", "-c", ":")
+
+
+def own_processes(confinement: Confinement) -> bool:
+    """Whether it has a table of processes of its own."""
+    return "pid" in confinement.namespaces
+
+
+def proc(confinement: Confinement) -> list[str]:
+    """A /proc of its own processes, or that of the place, where it shares those."""
+    if own_processes(confinement):
+        return ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
+    return ["--ro-bind", "/proc", "/proc"]
 
 
 def _variables(values: Mapping[str, str], given: Mapping[str, str]) -> list[str]:

@@ -57,24 +57,24 @@ class Outside:
     """The names of the variables that a process has there."""
 
 
-_here: dict[tuple[str, int | None], Outside] = {}
+_here: dict[tuple[str, int | None, tuple[str, ...]], Outside] = {}
 
 
-async def look(outer: Backend, program: str, user: int | None) -> Outside:
-    """Look around at the place outside.
+async def look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...] = TRIAL) -> Outside:
+    """Look around at the place outside; ``trial`` are the words of a sandbox that has to start there.
 
     Raises:
         PlaceUnavailable: there is no bwrap, or it may not make a sandbox; says why and what mends it.
     """
     if outer.type != "local":
-        return await _look(outer, program, user)
-    if (program, user) not in _here:
-        _here[program, user] = await _look(outer, program, user)
-    return _here[program, user]
+        return await _look(outer, program, user, trial)
+    if (program, user, trial) not in _here:
+        _here[program, user, trial] = await _look(outer, program, user, trial)
+    return _here[program, user, trial]
 
 
-async def _look(outer: Backend, program: str, user: int | None) -> Outside:
-    argv = ["/bin/sh", "-c", _LOOK, "sh", program, "" if user is None else str(user), *TRIAL]
+async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...]) -> Outside:
+    argv = ["/bin/sh", "-c", _LOOK, "sh", program, "" if user is None else str(user), *trial]
     reply = await ask(outer, argv)
     text, found, environ = reply.stdout.partition(b"hx environ\n")
     told: dict[str, list[str]] = {}

@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import struct
+import sys
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from hermes_exec_backends.confined.spec import Confinement
 
 LONGEST = 64 << 10
+FLAGS = "-ISBc"
+"""Of the launcher's interpreter. A program with them, for the same one, is a text that it runs in place."""
 _GRACE_S = 60
 """How much longer than its limit a sandbox lives whose watcher has died."""
 _CREDENTIALS = struct.Struct("3i")
+_DESCRIPTOR = 4
 _ROOM = "hermes_exec_backends.confined"
 _MODULES = ("mechanisms", "launcher")
 """In the order of their imports; the last one has ``main`` and ``inline``."""
@@ -57,19 +61,26 @@ _INLINE = (
 
 def memory_file(data: bytes, name: str) -> int:
     """A descriptor of a file in memory that nobody can change any more, at its beginning."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = empty_file(name)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, 0, os.SEEK_SET)
-        fcntl.fcntl(
-            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        )
+        fill(fd, data)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def empty_file(name: str) -> int:
+    """A descriptor of a file in memory that is to be filled."""
+    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def fill(fd: int, data: bytes) -> None:
+    """Fill an empty file in memory, whose place for reading stays the beginning; nobody can change it any more."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(fd, data[written:], written)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 
 async def readable(fd: int) -> None:
@@ -85,7 +96,7 @@ async def readable(fd: int) -> None:
 
 def launcher(python: str, given: int, control: int) -> list[str]:
     """The argv that starts the launcher; both descriptors are inherited."""
-    return [python, "-ISc", _STUB, str(given), str(control)]
+    return [python, FLAGS, _STUB, str(given), str(control)]
 
 
 def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
@@ -99,7 +110,7 @@ def streamed(python: str, size: int, mark: str) -> list[str]:
 
     ``mark`` does nothing, and tells the process from others.
     """
-    return [python, "-ISc", _STREAMED, str(size), mark]
+    return [python, FLAGS, _STREAMED, str(size), mark]
 
 
 def given(
@@ -109,14 +120,17 @@ def given(
     mounts: bool,
     nested: Sequence[str] | None = None,
     wall_s: float | None = None,
+    observed: bytes = b"",
 ) -> bytes:
     """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others.
 
     With ``nested`` it makes these namespaces first, and what it then finds mounted becomes read-only. With ``wall_s``
-    it ends by itself some time after these seconds, for places that do not end with us.
+    it ends by itself some time after these seconds, for places that do not end with us. ``observed`` is the program's
+    filter in the form that asks us; see ``observe``.
     """
     plain = _plain(confinement, argv, mounts=mounts)
     plain["nested"] = None if nested is None else list(nested)
+    plain["observed"] = observed
     plain["alarm"] = 0 if wall_s is None else math.ceil(wall_s) + _GRACE_S
     # Version 2 of the format is read by every Python since 2.5.
     return marshal.dumps((*_program(_MODULES if nested is None else _NESTING), plain), 2)
@@ -140,6 +154,7 @@ def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: boo
     rules = confinement.landlock
     return {
         "argv": list(map(os.fsencode, argv)),
+        "in_place": list(argv[1:2]) == [FLAGS],
         "env": {os.fsencode(name): os.fsencode(value) for name, value in confinement.env},
         "cwd": os.fsencode(confinement.cwd),
         "tmpfs": [
@@ -181,6 +196,8 @@ class Control:
         self.theirs = theirs
         self.pid = 0
         """The process that sent the last message, by its number here."""
+        self.listener = -1
+        """The descriptor that came with a message; whoever takes it over sets this to -1."""
 
     async def receive(self) -> bytes:
         """The next message; empty when nobody is there any more.
@@ -197,13 +214,22 @@ class Control:
                 return b""
 
     def _take(self) -> bytes:
-        data, ancillary, flags, _ = self._ours.recvmsg(LONGEST, socket.CMSG_SPACE(_CREDENTIALS.size))
+        room = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_DESCRIPTOR)
+        data, ancillary, flags, _ = self._ours.recvmsg(LONGEST, room, socket.MSG_CMSG_CLOEXEC)
+        for level, kind, value in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._keep(int.from_bytes(value[:_DESCRIPTOR], sys.byteorder))
         if flags & socket.MSG_TRUNC:
             raise ProtocolError("a sandbox sent a message that is longer than any of the launcher's")
         for level, kind, value in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and data:
                 self.pid = _CREDENTIALS.unpack(value)[0]
         return data
+
+    def _keep(self, descriptor: int) -> None:
+        if self.listener >= 0:
+            os.close(self.listener)
+        self.listener = descriptor
 
     def send(self, data: bytes) -> None:
         """Send a short message; one that nobody takes is lost."""
@@ -213,6 +239,9 @@ class Control:
             return
 
     def close(self) -> None:
-        """Close both ends, as far as they are open."""
+        """Close both ends, as far as they are open, and a descriptor that nobody took over."""
+        if self.listener >= 0:
+            os.close(self.listener)
+            self.listener = -1
         self._ours.close()
         self.theirs.close()

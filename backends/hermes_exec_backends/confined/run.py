@@ -20,6 +20,7 @@ from hermes_exec_backends.confined.bounds import LOOK_S, Bounds
 from hermes_exec_backends.confined.collect import Collected, collect
 from hermes_exec_backends.confined.facts import read
 from hermes_exec_backends.confined.held import STDERR, STDOUT
+from hermes_exec_backends.confined.observe import Observer, Watch, remaining
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec_backends.confined.held import Held
+    from hermes_exec_backends.confined.observe import Act
     from hermes_exec_backends.confined.report import Report
     from hermes_exec_backends.confined.spec import Limits
 
@@ -44,6 +46,12 @@ class Ended:
     stdout: bytes
     stderr: bytes
     duration_s: float
+    acts: tuple[Act, ...] = ()
+    """What it asked the kernel for, as far as that was watched and notable."""
+    left: tuple[str, ...] = ()
+    """Programs that were still running when it had ended, where that was watched; they are ended by now."""
+    hit: str = ""
+    """A limit that the kernel enforced on it or on what it started, however it ended: ``memory``, ``processes``."""
 
 
 class Run:
@@ -60,6 +68,9 @@ class Run:
         self._limit = ""
         self._began = 0.0
         self._ended: asyncio.Task[Ended] | None = None
+        self._watched: Watch | None = None
+        self.observer: Observer | None = None
+        """Who answers for what is watched; None where nothing is."""
         self._bounds.hold(held.first, held.pid)
         seen = read(held.pid)
         # A kernel tells the label of the next exec to that process alone, so this is what our launcher read back.
@@ -73,6 +84,11 @@ class Run:
         set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
         return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
 
+    @property
+    def first(self) -> int:
+        """A descriptor that can be read from once the sandbox has ended."""
+        return self._first
+
     def keep(self, target: str) -> None:
         """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
         path = f"/proc/{self.facts.pid}/root{target}"
@@ -81,8 +97,19 @@ class Run:
         except OSError as error:
             raise PlaceUnavailable(f"the folder {target} of a sandbox cannot be opened: {error.strerror}") from error
 
-    def go(self) -> None:
-        """Let the program begin.
+    def observe(self, listener: int, program: bytes, watch: Watch) -> None:
+        """See what the program does, from ``go`` on; takes over ``listener``, and ``program`` is its filter.
+
+        Raises:
+            PlaceUnavailable: the launcher did not hand over what is needed for that.
+        """
+        if listener < 0:
+            raise PlaceUnavailable("what a sandbox does cannot be seen from outside")
+        self.observer = Observer(listener, program, watch)
+        self._watched = watch
+
+    def go(self, stdin: bytes | None = None) -> None:
+        """Let the program begin; ``stdin`` is all that it can read, where the start left that open.
 
         Raises:
             UsageError: it has begun already.
@@ -90,8 +117,10 @@ class Run:
         if self._ended is not None:
             raise UsageError("this program has begun already")
         self._began = time.monotonic()
+        if self.observer is not None:
+            self.observer.begin()
         self._ended = asyncio.get_running_loop().create_task(self._watch())
-        self._held.begin(self._written)
+        self._held.begin(self._written, stdin)
 
     async def wait(self) -> Ended:
         """Wait until the program has ended, and with it everything in its sandbox.
@@ -133,6 +162,8 @@ class Run:
                 await asyncio.shield(self._ended)
         await self._held.let_go()
         self._bounds.remove()
+        if self.observer is not None:
+            self.observer.close()
         for fd in (*self._folders.values(), self._first):
             os.close(fd)
         self._folders.clear()
@@ -149,20 +180,30 @@ class Run:
         await self.close()
 
     async def _watch(self) -> Ended:
+        left: tuple[str, ...] = ()
         watching = asyncio.get_running_loop().create_task(self._guard())
         try:
             status, refusal = await self._held.told()
             duration_s = time.monotonic() - self._began
             if refusal:
                 self.kill()
+            elif self._watched is not None:
+                left = await remaining(self._held.first, self._watched.linger_s)
             await self._held.over()
         finally:
             watching.cancel()
+            if self.observer is not None:
+                self.observer.close()
         if refusal and not self._limit:
             raise PlaceUnavailable(f"the program could not be started in its sandbox: {refusal}")
+        if self.observer is not None and self.observer.failure:
+            raise PlaceUnavailable(f"what the program did could not be seen: {self.observer.failure}")
         stdout, stderr = map(bytes, self._outputs.values())
         exit = self._exit(status)
-        return Ended(exit, self._limit or (self._bounds.hit() if exit.code != 0 else ""), stdout, stderr, duration_s)
+        hit = self._bounds.hit()
+        limit = self._limit or (hit if exit.code != 0 else "")
+        acts = tuple(self.observer.acts) if self.observer is not None else ()
+        return Ended(exit, limit, stdout, stderr, duration_s, acts, left, hit)
 
     def _exit(self, status: int | None) -> Exit:
         if status is not None:

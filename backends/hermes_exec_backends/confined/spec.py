@@ -135,7 +135,8 @@ class Confinement:
     masked: tuple[str, ...] = ()
     """Paths that, where they exist, are covered by something empty."""
     proc: bool = True
-    """Whether there is a /proc, of the sandbox's own processes. Its settings of the kernel are read-only."""
+    """Whether there is a /proc, of its own processes, or that of the place where it shares those of the place. Its
+    settings of the kernel are read-only."""
     dev: bool = True
     """Whether there is a /dev with null, zero, full, random and urandom."""
     hostname: str = "sandbox"

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Channel, Exit
+from hermes_exec.outgoing import Outgoing, cut
 from hermes_exec_backends.ssh.feed import Room, Stream
 from hermes_exec_backends.ssh.packets import Packets
 from hermes_exec_backends.ssh.requests import close
+from hermes_exec_backends.ssh.wire import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,12 +29,14 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.wire import Wire
 
 _TAKE = 1 << 24
-_LOW = 1 << 20
-_MESSAGE = (32 << 10) - 64
-"""What paramiko puts into one packet for OpenSSH's server; a byte more would make two of it."""
+_MESSAGE = 32 << 10
+"""What OpenSSH's server takes in one packet."""
 _FIRST_MESSAGE = 4 << 10
 _FIRST = 64 << 10
 """A packet is of use there when all of it has come, and a new connection carries 14 KB in its first round trip."""
+_WORTH = 256 << 10
+_REST_S = 0.001
+"""A host tells of room in small pieces; to send as small ones costs everybody on the way more than a short wait."""
 _REKEY_S = 0.01
 """How soon to look again while keys are exchanged, when nothing may be sent."""
 
@@ -49,8 +52,8 @@ class SshChannel(Channel):
         self._chan: paramiko.Channel
         self._told = False
         self._waits_for_room = False
-        self._queue: deque[bytes | memoryview] = deque()
-        self._unsent = 0
+        self._rests = False
+        self._outgoing = Outgoing()
         self._sent = 0
         self._turn = False
         self._held_up = False
@@ -58,7 +61,6 @@ class SshChannel(Channel):
         self._eof = False
         self._paused = False
         self._over = False
-        self._drained: asyncio.Future[None] | None = None
 
     def attach(self, transport: Transport, chan: paramiko.Channel) -> None:
         """Be told of everything that happens to ``chan``; on any thread, before anything can."""
@@ -91,6 +93,18 @@ class SshChannel(Channel):
         """The host takes so many more bytes. On the loop."""
         with self._chan.lock:
             self._chan.out_window_size += size
+        if self._waits_for_room:
+            if self._chan.out_window_size >= _WORTH:
+                self._use_room()
+            elif not self._rests:
+                self._rests = True
+                self._loop.call_later(_REST_S, self._rested)
+
+    def _rested(self) -> None:
+        self._rests = False
+        self._use_room()
+
+    def _use_room(self) -> None:
         if self._waits_for_room:
             self._waits_for_room = False
             self._flush()
@@ -135,9 +149,7 @@ class SshChannel(Channel):
         self._over = True
         if isinstance(self._transport.packetizer, Packets):
             self._transport.packetizer.drop(self._number)
-        self._queue.clear()
-        self._unsent = 0
-        self._wake()
+        self._outgoing.clear()
         self._ended(self)
         self._receiver.closed(exit)
 
@@ -148,9 +160,8 @@ class SshChannel(Channel):
         """
         if self._over or self._eof:
             return
-        self._queue.extend(parts)
-        self._unsent += sum(map(len, parts))
-        if self._held_up or (self._turn and self._unsent < _MESSAGE):
+        self._outgoing.add(parts)
+        if self._held_up or (self._turn and self._outgoing.size < _MESSAGE):
             return
         if not self._turn:
             self._turn = True
@@ -162,74 +173,68 @@ class SshChannel(Channel):
         self._flush_waiting()
 
     def _flush_waiting(self) -> None:
-        if self._queue and not self._held_up:
+        if self._outgoing.size and not self._held_up:
             self._flush()
 
     def _flush(self) -> None:
-        packets = self._transport.packetizer
-        if isinstance(packets, Packets) and self._unsent > _MESSAGE:
-            with packets.together():
-                self._send()
-        else:
-            self._send()
-
-    def _send(self) -> None:
+        if self._over:
+            return
         self._held_up = False
-        while self._queue and not self._over:
-            if not self._may_send:
-                self._held_up = True
-                self._loop.call_later(_REKEY_S, self._flush)
-                return
-            if self._wire.full:
-                self._held_up = True
-                self._wire.on_room(self._flush)
-                return
-            data = self._message()
-            try:
-                self._waits_for_room = True
-                done = self._chan.send(data)
-            except TimeoutError:  # the host's window is full; paramiko tells when that changes
-                self._queue.appendleft(data)
-                self._held_up = True
-                break
-            except (OSError, EOFError):
-                done = 0
-            self._waits_for_room = False
-            if not done:  # it is closed; the end is told by what comes
-                self._queue.clear()
-                self._unsent = 0
-                break
-            self._unsent -= done
-            self._sent += done
-            if done < len(data):
-                self._queue.appendleft(memoryview(data)[done:])
-        if self._unsent <= _LOW:
-            self._wake()
-        if self._eof and not self._queue:
+        try:
+            while self._outgoing.size and not self._held_up:
+                self._outgoing.flush(self._send)
+        except (OSError, EOFError):  # it is closed; the end is told by what comes
+            self._outgoing.clear()
+        if self._eof and not self._outgoing.size:
             self._send_eof()
 
-    def _message(self) -> bytes:
-        """The next bytes to send, as many as go into a packet: of many small parts, or a piece of a large one."""
-        room = _MESSAGE if self._sent >= _FIRST else _FIRST_MESSAGE
-        parts: list[bytes | memoryview] = []
-        while room and self._queue:
-            part = self._queue.popleft()
-            if len(part) > room:
-                self._queue.appendleft(memoryview(part)[room:])
-                part = memoryview(part)[:room]
-            parts.append(part)
-            room -= len(part)
-        return b"".join(parts)
+    def _send(self, parts: list[bytes | memoryview]) -> int:
+        """Send of some parts what the host and the network take now; gives how many bytes.
 
-    def _wake(self) -> None:
-        if self._drained is not None and not self._drained.done():
-            self._drained.set_result(None)
-        self._drained = None
+        Raises OSError or EOFError when they take no more at all.
+        """
+        if not self._may_send:
+            self._held_up = True
+            self._loop.call_later(_REKEY_S, self._flush)
+            return 0
+        if self._wire.full:
+            self._held_up = True
+            self._wire.on_room(self._flush)
+            return 0
+        self._waits_for_room = True  # before looking: paramiko's thread tells of room
+        done = self._pass_on(parts)
+        self._waits_for_room = self._held_up = not done
+        self._sent += done
+        return done
+
+    def _pass_on(self, parts: list[bytes | memoryview]) -> int:
+        room, most = (_MESSAGE, FULL) if self._sent >= _FIRST else (_FIRST_MESSAGE, _FIRST - self._sent)
+        packets = self._transport.packetizer
+        if isinstance(packets, Packets) and packets.seals:
+            size = self._room_for(parts, most)
+            packets.send_data(self._chan.remote_chanid, cut(parts, size, min(room, self._chan.out_max_packet_size)))
+            return size
+        try:
+            done = self._chan.send(b"".join(next(cut(parts, room, room))))
+        except TimeoutError:  # the host's window is full
+            return 0
+        if not done:
+            raise EOFError
+        return done
+
+    def _room_for(self, parts: list[bytes | memoryview], most: int) -> int:
+        """Take as much of the host's window as there is use for."""
+        with self._chan.lock:
+            if self._chan.closed or self._chan.eof_sent:
+                raise EOFError
+            size = min(sum(map(len, parts)), self._chan.out_window_size, most)
+            self._chan.out_window_size -= size
+        return size
 
     def write_eof(self) -> None:
         """Close standard input after what is queued."""
         self._eof = True
-        if not self._queue:
+        if not self._outgoing.size:
             self._send_eof()
 
     def _send_eof(self) -> None:
@@ -242,13 +247,11 @@ class SshChannel(Channel):
     @property
     def unsent(self) -> int:
         """Bytes that the host has not taken."""
-        return self._unsent
+        return self._outgoing.size
 
     async def drained(self) -> None:
         """Return when at most 1 MiB is queued, or the channel closed."""
-        if self._unsent > _LOW:
-            self._drained = self._drained or self._loop.create_future()
-            await asyncio.shield(self._drained)
+        await self._outgoing.drained()
 
     def pause(self) -> None:
         """Stop taking; the window of the channel then holds the host."""

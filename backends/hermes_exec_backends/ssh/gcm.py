@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +40,16 @@ class Key:
         self.used += size
         return number
 
-    def seal(self, payload: bytes) -> bytes:
-        """A whole packet, to be sent after those that were sealed before it."""
-        padding = _BLOCK - (len(payload) + 1) % _BLOCK
+    def seal(self, *payload: bytes | memoryview) -> tuple[bytes, bytes]:
+        """A whole packet of some parts, to be sent after those that were sealed before it.
+
+        The padding needs no chance here: what it is sealed with never comes again, as in RFC 4344's modes.
+        """
+        padding = _BLOCK - (sum(map(len, payload)) + 1) % _BLOCK
         padding += _BLOCK if padding < 4 else 0  # RFC 4253, 6: at least four bytes
-        plain = b"".join((bytes((padding,)), payload, os.urandom(padding)))
-        size = _LENGTH.pack(len(plain))
-        return size + self._encrypt(self._number(len(plain)), plain, size)
+        plain = b"".join((bytes((padding,)), *payload, bytes(padding)))
+        length = _LENGTH.pack(len(plain))
+        return length, self._encrypt(self._number(len(plain)), plain, length)
 
     def open(self, packet: memoryview) -> bytes:
         """What is in a whole packet: the number of bytes of padding, the payload, the padding.

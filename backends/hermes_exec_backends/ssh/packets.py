@@ -8,7 +8,6 @@ channels of ours; everything else goes on to paramiko's thread, in its order. Th
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import threading
 from queue import Empty, SimpleQueue
@@ -24,7 +23,7 @@ from hermes_exec_backends.ssh.requests import channel_asked_for
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Iterable
 
     from hermes_exec_backends.ssh.feed import Stream
     from hermes_exec_backends.ssh.wire import Wire
@@ -32,12 +31,13 @@ if TYPE_CHECKING:
 _DATA = struct.Struct(">BBII")
 """Of a packet that brings data or room: padding, kind, channel, size; with errors a code comes before the size."""
 _EXTENDED = struct.Struct(">BBIII")
+_HEAD = struct.Struct(">BII")
+"""Of a packet that brings data, as it is before it is sealed: kind, channel, size."""
 _LAST_OF_TRANSPORT = 49
 """Kinds of packets up to here may be sent while keys are exchanged (RFC 4253, 7.1)."""
 _STDERR = 1
 _OF_CHANNELS = {common.MSG_CHANNEL_DATA, common.MSG_CHANNEL_WINDOW_ADJUST, common.MSG_CHANNEL_EXTENDED_DATA}
-_TOGETHER = 4
-"""Large packets of one write."""
+_UNSEALED = "the keys changed to a kind of cipher that is not sealed here"
 _MAX_AHEAD = 4096
 """Packets that may wait for paramiko's thread."""
 _WAKE_S = 0.5
@@ -55,7 +55,6 @@ class Packets(Packetizer):
         super().__init__(sock)
         self._wire = cast("Wire", sock)
         self._sending = threading.Lock()
-        self._together: list[bytes] | None = None
         self._out: Key | None = None
         self._in: Key | None = None
         self._waiting: list[bytes] | None = None
@@ -78,6 +77,11 @@ class Packets(Packetizer):
     def opens(self) -> bool:
         """Whether the cipher is one of those that are opened here."""
         return self._in is not None
+
+    @property
+    def seals(self) -> bool:
+        """Whether data may be given to ``send_data``."""
+        return self._out is not None
 
     def adopt(self, transport: Any, *, hasty: bool) -> None:
         """Never let anybody wait for new keys: the loop, which waits for nothing, is needed to get them.
@@ -137,30 +141,26 @@ class Packets(Packetizer):
 
     def _seal(self, key: Key | None, payload: bytes) -> None:
         if key is None:
-            raise EOFError("the keys changed to a kind of cipher that is not sealed here")
-        sealed = key.seal(payload)
-        if self._together is None:
-            self.write_all(sealed)
-            return
-        self._together.append(sealed)
-        if len(self._together) >= _TOGETHER:
-            self._write_together([])
+            raise EOFError(_UNSEALED)
+        self._wire.write(key.seal(payload))
 
-    def _write_together(self, rest: list[bytes] | None) -> None:
-        sealed, self._together = self._together, rest
-        if sealed:
-            self.write_all(b"".join(sealed))
-
-    @contextlib.contextmanager
-    def together(self) -> Generator[None]:
-        """Write packets that are sent meanwhile a few at a time: each write wakes the host."""
+    def send_data(self, channel: int, pieces: Iterable[list[bytes | memoryview]]) -> None:
+        """Send pieces of a channel's data, each as a packet, in one write; raises EOFError or OSError, as others do."""
         with self._sending:
-            self._together = []
-        try:
-            yield
-        finally:
-            with self._sending, contextlib.suppress(EOFError, OSError):  # a break is told by what comes, or does not
-                self._write_together(None)
+            key = self._out
+            if key is None:
+                raise EOFError(_UNSEALED)
+            sealed: list[bytes] = []
+            for parts in pieces:
+                head = _HEAD.pack(common.MSG_CHANNEL_DATA, channel, sum(map(len, parts)))
+                if self._waiting is None:
+                    sealed += key.seal(head, *parts)
+                else:
+                    self._waiting.append(b"".join((head, *parts)))
+            if sealed:
+                self._wire.write(sealed)
+            if key.used >= self.REKEY_BYTES and not self.need_rekey():
+                self._want_keys()
 
     def _expect(self, kind: int, payload: bytes) -> bool:
         """Before there is a login, and before an answer can come; False: it must not be sent."""

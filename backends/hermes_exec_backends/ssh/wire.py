@@ -13,12 +13,13 @@ import select
 import socket
 import sys
 import threading
-from collections import deque
 from typing import TYPE_CHECKING
+
+from hermes_exec.outgoing import Outgoing
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 FULL = 512 << 10
 """Queued bytes at which channels stop handing in more."""
@@ -38,8 +39,7 @@ class Wire:
         self._poll.register(sock, select.POLLIN)
         self._read = memoryview(b"")
         self._lock = threading.Lock()
-        self._queue: deque[memoryview] = deque()
-        self._unsent = 0
+        self._outgoing = Outgoing()
         self._closed = False
         self._waiting: list[Callable[[], None]] = []
         self._reader: Callable[[bytes | None], None] | None = None
@@ -48,7 +48,7 @@ class Wire:
     @property
     def full(self) -> bool:
         """Whether enough is queued for now."""
-        return self._unsent > FULL
+        return self._outgoing.size > FULL
 
     def on_room(self, call: Callable[[], None]) -> None:
         """Call back once, on the loop, when there is room again. Call it on the loop."""
@@ -104,19 +104,28 @@ class Wire:
 
     def send(self, data: bytes) -> int:
         """Take all of ``data``, on any thread; raises OSError once the connection is broken."""
+        self.write([data])
+        return len(data)
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Take all of what is in parts, like ``send``."""
         with self._lock:
             if self._closed:
                 raise BrokenPipeError
-            done = 0
-            if not self._queue:
-                with contextlib.suppress(BlockingIOError):
-                    done = self._sock.send(data)
-            if done < len(data):
-                if not self._queue:
+            waits = self._outgoing.size > 0
+            self._outgoing.add(parts)
+            try:
+                if not waits and not self._push():
                     self._loop.call_soon_threadsafe(self._write_on)
-                self._queue.append(memoryview(data)[done:])
-                self._unsent += len(data) - done
-        return len(data)
+            except OSError:
+                self._break()
+                raise
+
+    def _push(self) -> bool:
+        try:
+            return self._outgoing.flush(self._sock.sendmsg)
+        except BlockingIOError:
+            return False
 
     def _write_on(self) -> None:
         with self._lock:
@@ -126,27 +135,20 @@ class Wire:
     def _flush(self) -> None:
         with self._lock:
             try:
-                while self._queue and not self._closed:
-                    done = self._sock.send(self._queue[0])
-                    self._unsent -= done
-                    rest = self._queue.popleft()[done:]
-                    if rest:
-                        self._queue.appendleft(rest)
-            except BlockingIOError:
-                pass
+                done = self._closed or self._push()
             except OSError:
                 self._break()
-            if not self._queue or self._closed:
+                done = True
+            if done:
                 self._loop.remove_writer(self._sock)
-        if self._unsent <= _LOW or self._closed:
+        if self._outgoing.size <= _LOW:
             waiting, self._waiting = self._waiting, []
             for call in waiting:
                 call()
 
     def _break(self) -> None:
         self._closed = True
-        self._queue.clear()
-        self._unsent = 0
+        self._outgoing.clear()
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # which also wakes the thread that reads
 

@@ -68,7 +68,14 @@ def digest(specification: Confinement) -> str:
 
 
 def key(
-    policy: Policy, specification: Confinement, limits: Limits, host: Host, place: str = "", image: str = ""
+    policy: Policy,
+    specification: Confinement,
+    limits: Limits,
+    host: Host,
+    place: str = "",
+    image: str = "",
+    *,
+    watched: bool = False,
 ) -> str:
     """What a proof rests on: another value of any of it is another proof."""
     parts = {
@@ -79,6 +86,7 @@ def key(
         "specification": digest(specification),
         "user": specification.uid is not None,
         "limits": asdict(limits),
+        "watched": watched,
         "suite": hashlib.sha256(program.text().encode()).hexdigest(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -10,10 +10,12 @@ import asyncio
 import functools
 import secrets
 import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hermes_exec_backends.confined import Limits
+from hermes_exec_backends.confined.observe import NUMBERS, Act, Watch
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.evidence import Evidence, digest, key, remember, remembered
 from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, Canary, canaries_of
@@ -21,6 +23,7 @@ from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.canaries.planted import planted
 from hermes_exec_policies.confine import LANDLOCKED, confined
+from hermes_exec_policies.egress import egress, with_net
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
@@ -47,20 +50,33 @@ _ENDED_BY = {
 """The limit that ends a twin, where nothing in it is refused before that."""
 
 
-async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False) -> Evidence:
-    """Show that a policy holds in a place of this machine; ``again`` makes the attempts though they are remembered.
+def _nothing(_: Act) -> bool:
+    return False
+
+
+_WATCH = Watch(frozenset(NUMBERS["x86_64"]), _nothing, linger_s=0)
+
+
+async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, watched: bool = False) -> Evidence:
+    """Show that a policy holds in a place of this machine.
+
+    Args:
+        policy: what has to hold.
+        place: where.
+        again: make the attempts though they are remembered.
+        watched: make them in sandboxes whose calls are answered from outside, as a skill's are while it is checked.
 
     Raises:
         Unsupported: a rule does not hold, or the attempts prove nothing; names the rules. No sandbox may be used.
         PlaceUnavailable: no sandbox can be made.
     """
-    evidence = await evidence_of(place, policy, again=again)
+    evidence = await evidence_of(place, policy, again=again, watched=watched)
     if not evidence.holds:
         raise evidence.refusal()
     return evidence
 
 
-async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False) -> Evidence:
+async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False, watched: bool = False) -> Evidence:
     """The same, whatever comes of it.
 
     Raises:
@@ -71,11 +87,11 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
     where = place_of(place) if isinstance(place, str) else place
     host = this_host()
     specification, limits = confined(policy, host, place=where.kind)
-    name = key(policy, specification, limits, host, str(where), await content(where))
+    name = key(policy, specification, limits, host, str(where), await content(where), watched=watched)
     if not again and (found := remembered(name)) is not None:
         return found
     began = time.monotonic()
-    proof = await attempts(policy, specification, host, where)
+    proof = await attempts(policy, specification, host, where, _WATCH if watched else None)
     seconds = time.monotonic() - began
     evidence = Evidence(policy.name, policy.digest, str(where), digest(specification), host.facts(), proof, seconds)
     if evidence.holds:
@@ -83,7 +99,9 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
     return evidence
 
 
-async def attempts(policy: Policy, specification: Confinement, host: Host, place: Place = LOCAL) -> Proof:
+async def attempts(
+    policy: Policy, specification: Confinement, host: Host, place: Place = LOCAL, watch: Watch | None = None
+) -> Proof:
     """Make every attempt that the policy forbids and that something here is to stop, in twins of ``specification``."""
     known = replace(host, versions={"docker engine": "", **host.versions})  # the one that answered, if it is one
     enforced = {verdict.rule for verdict in explain(policy, place.kind, known) if verdict.held_by}
@@ -95,8 +113,11 @@ async def attempts(policy: Policy, specification: Confinement, host: Host, place
         and (specification.proc or each.name not in NEED_PROC)
     ]
     sets = [[each for each in canaries if not each.alone], *([each] for each in canaries if each.alone)]
-    with planted() as outside:
-        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place) for each in sets]
+    async with AsyncExitStack() as stack:
+        outside = stack.enter_context(planted())
+        if policy.network.access == "hosts":
+            specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
+        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
         proofs = await asyncio.gather(*twins)
     return functools.reduce(Proof.joined, proofs)
 
@@ -122,13 +143,14 @@ async def _twin(
     outside: Mapping[str, object],
     limits: Limits,
     place: Place,
+    watch: Watch | None,
 ) -> Proof:
     """Make some attempts in one sandbox that is specified like the real one, and judge what it reported."""
     nonce = secrets.token_hex(8)
     names = [*CONTROLS, *(each.name for each in canaries)]
     configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
     words = program.argv(_PYTHON, configuration)
-    async with await start(place, specification, words, limits=limits) as run:
+    async with await start(place, specification, words, limits=limits, watch=watch) as run:
         seen = amiss(policy, specification, run.facts)
         run.go()
         ended = await run.wait()

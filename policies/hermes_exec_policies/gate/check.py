@@ -23,7 +23,7 @@ from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.needs import Grants
 from hermes_exec_policies.gate.packages.environments import Environments, reachable
 from hermes_exec_policies.gate.packages.unpack import unpack_wheels
-from hermes_exec_policies.gate.packages.wanted import wanted
+from hermes_exec_policies.gate.packages.wanted import known_bad, wanted
 from hermes_exec_policies.gate.suites import Candidate, run_suites
 from hermes_exec_policies.gate.testing import PIP, tools
 from hermes_exec_policies.gate.tree import Tree, copy_tree
@@ -126,9 +126,10 @@ class _Judged:
                 return None
             python = interpreter(PYTHON)
             lock = await store.lock(asked, version())
+            self._refuse(known_bad(lock))
             kept = store.kept(lock, python)
             if kept is None:
-                await prove(self._policy)
+                await prove(self._policy, watched=True)
                 (wheels := work / "wheels").mkdir(mode=0o755)
                 (unpacked := work / "unpacked").mkdir(mode=0o711)
                 await store.fetch(lock, version(), wheels)
@@ -140,7 +141,7 @@ class _Judged:
     async def try_out(self, work: Path, environment: Path | None) -> None:
         tree, manifest = self._known()
         with self.stage(verdict.PROOF):
-            proof = await prove(self._policy)
+            proof = await prove(self._policy, watched=True)
         candidate = Candidate(tree, manifest, self._policy, tools(work), environment)
         with self.stage(verdict.SUITES):
             seen = await run_suites(candidate, self._cases, work)

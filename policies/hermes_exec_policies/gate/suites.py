@@ -8,14 +8,17 @@ whoever called it from outside and knows what to expect.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import shutil
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate import trial
+from hermes_exec_policies.gate import acts, trial
 from hermes_exec_policies.gate.cases import Case, own_cases, same
-from hermes_exec_policies.gate.launch import Called, launch, launch_tests, read_result
+from hermes_exec_policies.gate.imported import imported
+from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_tests, read_result
 from hermes_exec_policies.gate.mutants import Mutant, mutants
 from hermes_exec_policies.gate.verdict import Finding, advice, functional
 
@@ -51,6 +54,8 @@ class Candidate:
     testing: Path
     environment: Path | None = None
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(trial.TURNS))
+    usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
+    """Of its modules, once that was looked at."""
 
     async def call(self, arguments: dict[str, Any] | list[Any]) -> tuple[Called, trial.Trial]:
         """Call it once from outside."""
@@ -61,17 +66,39 @@ class Candidate:
             ),
             self.turns,
         )  # fmt: skip
-        return read_result(seen.ended), seen
+        return read_result(seen.ended), await self._judged(seen)
 
     async def test(self, root: Path | None = None) -> trial.Trial:
         """Run its own tests, with the files in ``root`` instead of its own."""
-        return await trial.run(
+        seen = await trial.run(
             launch_tests(
                 self.policy, root or self.tree.root, self.manifest.module, testing=self.testing,
                 environment=self.environment,
             ),
             self.turns,
         )  # fmt: skip
+        return await self._judged(seen)
+
+    async def _judged(self, seen: trial.Trial) -> trial.Trial:
+        """The same, with what it did that no skill has a reason to do."""
+        if not seen.ended.acts:
+            return seen
+        if not self.usual:
+            self.usual.append(await self._usual())
+        found = acts.findings(seen.ended.acts, self.usual[0], hosts=bool(self.manifest.needs.hosts))
+        return dataclasses.replace(seen, hygiene=(*seen.hygiene, *found))
+
+    async def _usual(self) -> Counter[Finding]:
+        """What the modules that it imports do by themselves."""
+        texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
+        alone = await trial.run(
+            launch_imports(
+                self.policy, self.tree.root, self.manifest.module, imported(texts), testing=self.testing,
+                environment=self.environment,
+            ),
+            self.turns,
+        )  # fmt: skip
+        return acts.most(alone.ended.acts)
 
 
 async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) -> Seen:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import TransferError
 from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_policies.gate.acts import WATCH
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.launch import Launch
 
 DATA = "/app/data"
+_SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
 _WALL_S = 60.0
 _OUTPUT = 4 << 20
 _FILES = 4096
@@ -74,16 +76,18 @@ async def run(launch: Launch, turns: asyncio.Semaphore) -> Trial:
     """
     wall = min(launch.limits.wall_s or _WALL_S, _WALL_S)
     limits = dataclasses.replace(launch.limits, wall_s=wall, output=min(launch.limits.output or _OUTPUT, _OUTPUT))
-    async with turns, await start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits) as held:
+    starting = start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits, watch=WATCH)
+    async with turns, await starting as held:
         held.go()
         ended = await held.wait()
         with tempfile.TemporaryDirectory(prefix="hermes-gate-") as folder:
-            into = Path(folder) / "data"
             try:
-                taken = held.collect(DATA, into, max_bytes=256 << 20, max_files=_FILES)
+                data = held.collect(DATA, Path(folder) / "data", max_bytes=256 << 20, max_files=_FILES)
+                shared = held.collect(_SHARED, Path(folder) / "shared", max_bytes=256 << 20, max_files=_FILES)
             except TransferError as error:
                 return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
-            return Trial(ended, tuple(_hygiene(into, taken.left)))
+            found = [*_hygiene(Path(folder) / "data", data.left), *_left(ended, Path(folder) / "shared", shared.left)]
+            return Trial(ended, tuple(found))
 
 
 def denials(text: str) -> list[Finding]:
@@ -95,6 +99,15 @@ def denials(text: str) -> list[Finding]:
         functional("suites.denied-write", f"Sandbox Jailbreak: {path} cannot be used; a skill writes to {DATA} alone")
         for path in outside[:3]
     ]
+
+
+def _left(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]:
+    """What outlived it; its sandbox takes all of that along, but where it is used there may be more in a sandbox."""
+    found = [functional("suites.processes", f"it left a process running: {each}") for each in ended.left[:3]]
+    if ended.hit:
+        found.append(functional("suites.limit", f"it asked for more than it may have: {ended.hit}"))
+    names = sorted(str(each.relative_to(shared)) for each in shared.rglob("*") if each.is_file()) + odd
+    return found + [functional("suites.files", f"it left shared memory behind: {each}") for each in names[:3]]
 
 
 def _hygiene(data: Path, left: list[str]) -> list[Finding]:

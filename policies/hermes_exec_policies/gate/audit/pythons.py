@@ -10,6 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from hermes_exec_policies.gate.audit import shapes
 from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _FRAMES = frozenset(
 )  # fmt: skip
 _HARNESS = re.compile(
     r"^(_pytest|pytest|unittest|pluggy|coverage|hypothesis)\b|PYTEST_CURRENT_TEST|/proc/(self|1|\d+)/(cgroup|mountinfo|mem|environ|maps)|/\.dockerenv|HERMES_(GATE|SANDBOX)"
+    r"|\b(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp)\b|/proc/(self|\d+)/attr/|^LD_(PRELOAD|AUDIT)\b"
 )
 _PLACES = re.compile(
     r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|/var/run/docker|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
@@ -44,11 +46,7 @@ _PLACES = re.compile(
     r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube/config)"
 )
 _MINING = re.compile(r"stratum\+(tcp|ssl)://|\bxmrig\b|\bminerd\b|coinhive|/dev/tcp/", re.IGNORECASE)
-_NOW = frozenset(
-    {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"),
-     ("date", "today"), ("?", "now"), ("?", "today"), ("?", "utcnow")}
-)  # fmt: skip
-_LONG_AGO = 1_000_000_000
+_GATHERS = frozenset({"repr", "str", "print", "dumps", "sorted", "pformat", "pprint"})
 
 
 def findings(path: str, text: str, *, network: bool) -> list[Finding]:
@@ -68,9 +66,11 @@ class _Look:
         self._tests = tests
         self._network = network
         self._docs: set[int] = set()
+        self._harmless = False
 
     def all(self, tree: ast.Module) -> Iterator[Finding]:
-        self._docs = {id(text) for each in ast.walk(tree) for text in _description(each)}
+        self._docs = {id(text) for each in ast.walk(tree) for text in shapes.description(each)}
+        self._harmless = shapes.is_harmless(tree)
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
@@ -79,7 +79,10 @@ class _Look:
         match node:
             case ast.Import(names=names):
                 for each in names:
-                    yield from self._imported(each.name, node.lineno)
+                    if each.name != "socket" or each.asname or not self._harmless:
+                        yield from self._imported(each.name, node.lineno)
+            case ast.ImportFrom(module="socket", names=names) if {each.name for each in names} <= shapes.HARMLESS:
+                pass
             case ast.ImportFrom(module=module, names=names):
                 for name in (module or "", *(f"{module or ''}.{each.name}" for each in names)):
                     yield from self._imported(name, node.lineno)
@@ -99,8 +102,18 @@ class _Look:
                 yield self._hit("introspection", f"it reaches into the interpreter: {name}", line)
             case ast.Name(id=name, ctx=ast.Load(), lineno=line) if name in {"eval", "exec"}:
                 yield self._hit("dynamic-code", f"it runs text as code: {name}", line)
-            case ast.Compare(left=left, comparators=[right], lineno=line) if _is_now(left) != _is_now(right):
-                if _is_fixed(right if _is_now(left) else left):
+            case ast.For(iter=whole) | ast.comprehension(iter=whole) if shapes.is_environment(whole):
+                yield self._mend(
+                    "environment", "it goes through all variables: read those that you need by name", whole
+                )
+            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"))) if shapes.tries(
+                node, name
+            ):
+                yield self._hit("descriptors", "it tries descriptors that it did not open", node.lineno)
+            case ast.Compare(left=left, comparators=[right], lineno=line) if shapes.is_now(left) != shapes.is_now(
+                right
+            ):
+                if shapes.is_fixed(right if shapes.is_now(left) else left):
                     yield self._hit("time", "it does something else before or after a fixed date", line)
             case ast.Constant(value=str(value), lineno=line) if id(node) not in self._docs:
                 yield from self._text(value, line)
@@ -109,6 +122,9 @@ class _Look:
 
     def _hit(self, code: str, why: str, line: int) -> Finding:
         return security(f"audit.{code}", why, self._path, line)
+
+    def _mend(self, code: str, why: str, node: ast.expr) -> Finding:
+        return functional(f"audit.{code}", why, self._path, node.lineno)
 
     def _imported(self, name: str, line: int) -> Iterator[Finding]:
         first = name.partition(".")[0]
@@ -130,7 +146,7 @@ class _Look:
             yield self._hit("harness", f"it looks at what runs it: {name}", line)
 
     def _called(self, node: ast.Call) -> Iterator[Finding]:
-        owner, name = _callee(node.func)
+        owner, name = shapes.callee(node.func)
         if (
             (name in {"eval", "exec", "execfile"} and not owner)
             or name in _RUNS_TEXT - {"compile", "eval", "exec"}
@@ -145,6 +161,8 @@ class _Look:
             yield from self._attribute(name, node)
         elif name == "register" and owner == "atexit":
             yield self._hit("exit", "it runs something after it has ended", node.lineno)
+        elif name in _GATHERS and node.args and shapes.is_environment(node.args[0]):
+            yield self._mend("environment", "it gathers all variables: read those that you need by name", node)
         elif name == "globals" and not owner:
             yield self._hit("introspection", "it reaches into the interpreter: globals()", node.lineno)
         elif owner in {"os", "subprocess"}:
@@ -155,8 +173,8 @@ class _Look:
                     yield self._hit("place", f"it opens what is not a skill's: {each.value}", node.lineno)
 
     def _kills_itself(self, node: ast.Call) -> bool:
-        return _callee(node.func)[1] == "abort" or any(
-            isinstance(each, ast.Call) and _callee(each.func)[1] in {"getpid", "getppid", "getpgrp"}
+        return shapes.callee(node.func)[1] == "abort" or any(
+            isinstance(each, ast.Call) and shapes.callee(each.func)[1] in {"getpid", "getppid", "getpgrp"}
             for argument in node.args
             for each in ast.walk(argument)
         )
@@ -176,7 +194,7 @@ class _Look:
     def _started(self, owner: str, name: str, node: ast.Call) -> Iterator[Finding]:
         if owner == "os" and name in {"system", "popen"}:
             yield advice("audit.shell", f"a shell is started: os.{name}", self._path, node.lineno)
-        if any(word.arg == "shell" and not _is_false(word.value) for word in node.keywords):
+        if any(word.arg == "shell" and not shapes.is_false(word.value) for word in node.keywords):
             yield advice("audit.shell", "a shell is started", self._path, node.lineno)
         words = " ".join(
             each.value for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)
@@ -203,45 +221,3 @@ class _Look:
             yield self._hit("harness", f"it asks where it runs: {found.group()}", line)
         if found := _MINING.search(value):
             yield self._hit("mining", f"it names what no skill needs: {found.group()}", line)
-
-
-def _callee(node: ast.expr) -> tuple[str, str]:
-    match node:
-        case ast.Name(id=name):
-            return "", name
-        case ast.Attribute(value=ast.Name(id=owner), attr=name):
-            return owner, name
-        case ast.Attribute(attr=name):
-            return "?", name
-        case _:
-            return "?", ""
-
-
-def _description(node: ast.AST) -> list[ast.expr]:
-    """The text that a module, a class or a function begins with."""
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
-        first = node.body[0]
-        return [first.value] if isinstance(first, ast.Expr) else []
-    return []
-
-
-def _is_now(node: ast.expr) -> bool:
-    """Whether it asks what time it is."""
-    return any(isinstance(each, ast.Call) and _callee(each.func) in _NOW for each in ast.walk(node))
-
-
-def _is_fixed(node: ast.expr) -> bool:
-    """Whether it is a moment that stands in the text: a large number, or a date of numbers or of words."""
-    match node:
-        case ast.Constant(value=int() | float() as value):
-            return value > _LONG_AGO
-        case ast.Constant(value=str()):
-            return True
-        case ast.Call(args=[*arguments]):
-            return bool(arguments) and all(isinstance(each, ast.Constant) for each in arguments)
-        case _:
-            return False
-
-
-def _is_false(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and not node.value

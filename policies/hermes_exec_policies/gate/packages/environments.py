@@ -57,11 +57,18 @@ class Environments:
     async def lock(self, wanted: Sequence[Requirement], version: str) -> str:
         """Exact versions and hashes of wheels for what is wanted and what that needs, for a Python ``version``.
 
+        The index is asked once for the same words; afterwards the same versions come without it.
+
         Raises:
             Refused: there is no such set of wheels.
             PlaceUnavailable: uv is not here.
         """
-        lines = "".join(f"{each}\n" for each in sorted(map(str, wanted)))
+        lines = "".join(f"{each}\n" for each in sorted(set(map(str, wanted))))
+        key = hashlib.sha256(f"{version}\n{self.index.folder or ''}\n{lines}".encode()).hexdigest()
+        chosen = self.root / f"{key}.lock"
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            if (found := chosen.read_text("utf-8")).endswith("\n"):
+                return found
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "wanted.in").write_text(lines)
             words = ["pip", "compile", "wanted.in", "--generate-hashes", "--only-binary", ":all:", "--no-config"]
@@ -69,7 +76,12 @@ class Environments:
             done = await _run(_uv(), *words, "--python-version", version, *self.index.options(), cwd=folder)
         if done[0]:
             raise Refused(functional("dependencies.resolve", f"its packages cannot be had together: {done[2]}"))
-        return "\n".join(line for line in done[1].splitlines() if line and not line.startswith("#")) + "\n"
+        lock = "\n".join(line for line in done[1].splitlines() if line and not line.startswith("#")) + "\n"
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        half = chosen.with_suffix(f".{os.getpid()}")
+        half.write_text(lock)
+        half.replace(chosen)
+        return lock
 
     def kept(self, lock: str, interpreter: str) -> Path | None:
         """The folder of what this lock describes, if it was made before."""

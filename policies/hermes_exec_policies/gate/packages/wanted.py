@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec_policies.gate.imported import imported
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -28,33 +29,46 @@ def wanted(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Find
     """The packages that are asked for in SKILL.md, in requirements.txt and in scripts, and what is wrong with them."""
     found: dict[str, Requirement] = {}
     wrong: list[Finding] = []
-    for path, line, exact in _lines(tree, manifest, wrong):
+    for path, line in _lines(tree, manifest, wrong):
         requirement = _read(line, path, wrong)
         if requirement is None:
             continue
-        if exact and not _is_exact(requirement):
-            wrong.append(
-                functional(
-                    "dependencies.pin", f"{requirement.name} needs one exact version here, as in name==1.2", path
-                )
-            )
         wrong += _known(requirement, path)
         found[str(requirement)] = requirement
+    if found and not _foreign(tree):
+        said = f"it asks for packages ({', '.join(sorted(found))[:200]}) and imports none"
+        wrong.append(functional("dependencies.unused", said))
     if len(found) > _MOST:
         wrong.append(functional("dependencies.many", f"there are more than {_MOST} packages"))
     return list(found.values()), wrong
 
 
-def _lines(tree: Tree, manifest: Manifest, wrong: list[Finding]) -> list[tuple[str, str, bool]]:
-    """Where each line stands, the line, and whether it must name one version."""
-    lines = [("SKILL.md", each, False) for each in manifest.needs.packages]
+def _foreign(tree: Tree) -> list[str]:
+    """The modules that it imports and that are neither Python's nor its own."""
+    texts = {each.path: tree.read(each.path).decode() for each in tree.files if each.path.endswith(".py")}
+    names = {name.partition(".")[0] for name in imported(texts)}
+    return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest"})
+
+
+def known_bad(lock: str) -> list[Finding]:
+    """What is wrong with exact versions that were chosen, ``name==version …`` a line, whoever asked for them."""
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    pins = [Requirement(line.partition(" ")[0]) for line in lock.splitlines() if "==" in line.partition(" ")[0]]
+    return [found for pin in pins if (found := _harmful(pin, str(canonicalize_name(pin.name)), ""))]
+
+
+def _lines(tree: Tree, manifest: Manifest, wrong: list[Finding]) -> list[tuple[str, str]]:
+    """Each line, and where it stands."""
+    lines = [("SKILL.md", each) for each in manifest.needs.packages]
     for file in tree.files:
         if file.path == "requirements.txt":
             text = tree.read(file.path).decode()
             stripped = [re.sub(r"(^|\s)#.*", "", line).strip() for line in text.replace("\\\n", " ").splitlines()]
-            lines += [(file.path, line, True) for line in stripped if line]
+            lines += [(file.path, line) for line in stripped if line]
         elif file.path.startswith("scripts/") and file.path.endswith(".py"):
-            lines += [(file.path, each, False) for each in _inline(tree.read(file.path).decode(), file.path, wrong)]
+            lines += [(file.path, each) for each in _inline(tree.read(file.path).decode(), file.path, wrong)]
     return lines
 
 
@@ -91,13 +105,8 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
         return None
 
 
-def _is_exact(requirement: Requirement) -> bool:
-    return any(each.operator in {"==", "==="} and not each.version.endswith("*") for each in requirement.specifier)
-
-
 def _known(requirement: Requirement, path: str) -> list[Finding]:
     """What is known of a name, or of one that it could be mistaken for."""
-    from packaging.specifiers import SpecifierSet
     from packaging.utils import canonicalize_name
 
     name = str(canonicalize_name(requirement.name))
@@ -105,17 +114,24 @@ def _known(requirement: Requirement, path: str) -> list[Finding]:
         return [
             functional("dependencies.standard", f"{name} is part of Python; no package of that name is needed", path)
         ]
-    known = _table()
-    bad: dict[str, str] = known["bad"]
-    if name in bad:
-        refused = SpecifierSet(bad[name])
-        exact = [each.version for each in requirement.specifier if each.operator == "=="]
-        if not bad[name] or any(refused.contains(version.rstrip(".*")) for version in exact):
-            return [security("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)]
-    popular: list[str] = known["popular"]
+    if harmful := _harmful(requirement, name, path):
+        return [harmful]
+    popular: list[str] = _table()["popular"]
     if name not in popular and (near := difflib.get_close_matches(name, popular, 1, _LIKE)):
         return [functional("dependencies.look-alike", f"{name} looks like {near[0]} and is another one", path)]
     return []
+
+
+def _harmful(requirement: Requirement, name: str, path: str) -> Finding | None:
+    from packaging.specifiers import SpecifierSet
+
+    bad: dict[str, str] = _table()["bad"]
+    if name not in bad:
+        return None
+    exact = [each.version.rstrip(".*") for each in requirement.specifier if each.operator in {"==", "==="}]
+    if bad[name] and not any(SpecifierSet(bad[name]).contains(version) for version in exact):
+        return None
+    return security("dependencies.known-bad", f"{requirement} is known to be harmful or broken open", path)
 
 
 @cache

@@ -1,0 +1,53 @@
+"""What the compiler says to models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DRAFTING = """\
+You write one skill: a Python function that takes JSON values by name and returns what JSON can say. It is judged by \
+tests that you do not see. Reply with one JSON object and nothing else:
+description: what it does and when to use it, in one or two plain sentences.
+instructions: Markdown for whoever uses it: what it takes, what it gives, which files it leaves.
+script: a whole Python module that defines {module}(...), with a docstring and with types for every argument and for \
+the result. It raises an exception for wrong input.
+tests: a module for pytest that begins with "import {module}" and compares what {module}.{module}(...) returns with \
+plain values. Its tests must fail when the function is broken.
+packages: names of packages from PyPI that the script imports; [] if the standard library does.
+It runs without a network, as another user, in a new sandbox each time. It may write below /app/data alone, and finds \
+nothing there. It starts no processes that stay, reads no variables, and looks at nothing that runs its tests."""
+
+CASES = """\
+You make cases that tell a right program from a wrong one. You see what somebody wants and how the function is \
+called, never its code. Reply with one JSON object, with five cases at most: \
+{"cases": [{"arguments": {"name": value}, "result": value}]}
+Only cases whose result follows from the request without any doubt; an empty list where there is none, as where the \
+result depends on files, on time, on chance or on wording."""
+
+
+def wish(task: str, request: str) -> str:
+    """What a draft is to do."""
+    person = f"\n\nThe person said:\n{request}" if request and request.strip() != task.strip() else ""
+    return f"The task:\n{task}{person}"
+
+
+def mend(reasons: Sequence[str]) -> str:
+    """Why a draft was not accepted."""
+    listed = "\n".join(f"- {each}" for each in reasons)
+    return f"It was not accepted:\n{listed}\nReply with the whole object again, mended."
+
+
+def better(script: str, tests: str, what: str) -> str:
+    """What a skill is to be changed from, and why."""
+    return (
+        f"There is this skill already.\n\nscript:\n{script}\n\ntests:\n{tests}\n\nIn use it failed:\n{what}\n\n"
+        "Find out why. Mend it, add a test that fails without the change, and keep every other behaviour."
+    )
+
+
+def asked_for(task: str, request: str, signature: str) -> str:
+    """What cases are to be made for."""
+    return f"{wish(task, request)}\n\nThe function:\n{signature}"

@@ -1,0 +1,67 @@
+"""The loop: observe, act, look at the outcome, do better; until there is an answer."""
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_exec_agent.loop.budget import Budget
+    from hermes_exec_agent.loop.conversation import Conversation
+    from hermes_exec_agent.loop.guardrails import Guardrails
+    from hermes_exec_agent.loop.opening import open_conversation
+    from hermes_exec_agent.loop.options import Options
+    from hermes_exec_agent.loop.updates import (
+        Answer,
+        CallEnded,
+        CallStarted,
+        Compacted,
+        Ended,
+        Replied,
+        Retried,
+        Text,
+        Update,
+        Warned,
+    )
+
+_HOME = {
+    "Answer": "updates",
+    "Budget": "budget",
+    "CallEnded": "updates",
+    "CallStarted": "updates",
+    "Compacted": "updates",
+    "Conversation": "conversation",
+    "Ended": "updates",
+    "Guardrails": "guardrails",
+    "Options": "options",
+    "Replied": "updates",
+    "Retried": "updates",
+    "Text": "updates",
+    "Update": "updates",
+    "Warned": "updates",
+    "open_conversation": "opening",
+}
+
+__all__ = [
+    "Answer",
+    "Budget",
+    "CallEnded",
+    "CallStarted",
+    "Compacted",
+    "Conversation",
+    "Ended",
+    "Guardrails",
+    "Options",
+    "Replied",
+    "Retried",
+    "Text",
+    "Update",
+    "Warned",
+    "open_conversation",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,141 @@
+"""Do what a model asked for: find the tool, check the arguments, run it, and bring every failure into one form."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.loop.updates import CallEnded, CallStarted
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from hermes_exec_agent.events.event import Kind
+    from hermes_exec_agent.loop.updates import Update
+    from hermes_exec_agent.messages import ToolCall
+    from hermes_exec_agent.tools.tool import Context, Tool
+
+_log = logging.getLogger("hermes_exec.agent")
+_SIDE_BY_SIDE = 8
+"""Calls that run at once."""
+_COMPLAINTS = 3
+"""Problems of one call's arguments that are told."""
+_CUT = (
+    "the reply was cut at its limit, so that this call may not be whole; nothing of it ran. Ask again, for less at once"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """A call and what came of it."""
+
+    call: ToolCall
+    envelope: Envelope
+    changes: bool
+
+
+class Acting:
+    """Runs the calls of one conversation."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        context: Context,
+        *,
+        record: Callable[[Kind, dict[str, Any]], Awaitable[object]],
+        clean: Callable[[str], str],
+    ) -> None:
+        """``record`` keeps an event; ``clean`` takes keys out of what a tool shows."""
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._context = context
+        self._record = record
+        self._clean = clean
+        self._validators: dict[str, Any] = {}
+        self._cut = ""
+
+    async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
+        """Run the calls in their order; neighbours that change nothing run side by side.
+
+        ``cut``: the reply was not whole, so that its last call is not run.
+        When this ends, however it ends, none of them runs any more.
+        """
+        self._cut = calls[-1].id if cut else ""
+        done: list[Acted] = []
+        for together, group in groupby(calls, lambda call: not self._changes(call)):
+            if together:
+                done += await self._side_by_side(list(group), tell)
+            else:
+                done += [await self._one(call, tell) for call in group]
+        return done
+
+    def _changes(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool.changes if tool else False
+
+    async def _side_by_side(self, calls: Sequence[ToolCall], tell: Callable[[Update], None]) -> list[Acted]:
+        room = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def one(call: ToolCall) -> Acted:
+            async with room:
+                return await self._one(call, tell)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(call)) for call in calls]
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _one(self, call: ToolCall, tell: Callable[[Update], None]) -> Acted:
+        await self._record("call", {"id": call.id, "name": call.name})
+        tell(CallStarted(call))
+        started = time.monotonic()
+        envelope = await self._call(call)
+        duration_s = time.monotonic() - started
+        content = self._clean(envelope.text())
+        await self._record(
+            "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
+        )
+        tell(CallEnded(call, envelope, duration_s))
+        return Acted(call, envelope, self._changes(call))
+
+    async def _call(self, call: ToolCall) -> Envelope:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            known = ", ".join(sorted(self._tools)) or "none"
+            return self._failed("UnknownTool", f"there is no tool {call.name!r}. There are: {known}")
+        if call.id == self._cut:
+            return self._failed("CutReply", _CUT)
+        try:
+            given = json.loads(call.arguments)
+        except (ValueError, RecursionError) as error:
+            return self._failed("MalformedArguments", f"the arguments are no JSON ({error}). Send one JSON object")
+        if problems := self._problems(tool, given):
+            return self._failed("WrongArguments", f"{call.name}: {'; '.join(problems)}")
+        try:
+            return await tool.call(cast("dict[str, Any]", given), self._context)
+        except HermesError as error:
+            return self._failed(type(error).__name__, f"{error} ({error.state})")
+        except Exception as error:  # noqa: BLE001  a tool's fault is its own, and the conversation goes on
+            _log.exception("a tool failed", extra={"tool": call.name})
+            return self._failed("InternalError", f"{call.name} broke: {type(error).__name__}: {error}")
+
+    def _problems(self, tool: Tool, given: object) -> list[str]:
+        """What is wrong with the arguments, by the tool's schema."""
+        name = tool.spec.name
+        if name not in self._validators:
+            from jsonschema import Draft202012Validator
+
+            self._validators[name] = Draft202012Validator(tool.spec.parameters)
+        found = sorted(self._validators[name].iter_errors(given), key=lambda each: str(each.json_path))
+        return [f"{each.json_path.removeprefix('$.')}: {each.message[:200]}" for each in found[:_COMPLAINTS]]
+
+    def _failed(self, kind: str, message: str) -> Envelope:
+        return Envelope(ok=False, place=self._context.place, error=Failure(kind, message))

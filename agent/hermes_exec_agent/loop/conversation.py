@@ -1,0 +1,253 @@
+"""One conversation: requests, each answered in as many steps as it takes, everything recorded as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.events.log import new_id
+from hermes_exec_agent.loop.acting import Acting
+from hermes_exec_agent.loop.compaction import Compactor
+from hermes_exec_agent.loop.history import record_of
+from hermes_exec_agent.loop.options import Options
+from hermes_exec_agent.loop.prompt import system_prompt
+from hermes_exec_agent.loop.recorder import Recorder
+from hermes_exec_agent.loop.turn import Turn
+from hermes_exec_agent.loop.updates import Ended
+from hermes_exec_agent.models.protocol import Usage
+from hermes_exec_agent.models.tokens import total
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from hermes_exec import Terminal
+    from hermes_exec_agent.events.event import Event
+    from hermes_exec_agent.events.log import EventLog
+    from hermes_exec_agent.loop.updates import Answer, Update
+    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.models.protocol import Model, ToolSpec
+    from hermes_exec_agent.tools.tool import Context, Tool
+
+_log = logging.getLogger("hermes_exec.agent")
+
+
+class Conversation:
+    """Requests and answers over one terminal. Belongs to the event loop it was begun on; one turn at a time."""
+
+    def __init__(
+        self,
+        *,
+        models: Models,
+        tools: Sequence[Tool],
+        context: Context,
+        log: EventLog,
+        options: Options | None = None,
+    ) -> None:
+        """``context.conversation`` is the id of one to go on with; a new one is made, and set there, if it is empty."""
+        if not context.conversation:
+            context.conversation = new_id()
+        self.options = options or Options()
+        self.usage = Usage()
+        """Of all turns, with those before a resumption."""
+        self._models = models
+        self._specs = tuple(tool.spec for tool in tools)
+        self._context = context
+        self._recorder = Recorder(log, context.conversation)
+        context.record = self._recorder.note
+        self._acting = Acting(tools, context, record=self._recorder.record, clean=self._clean)
+        self._compactor = Compactor()
+        self._task: asyncio.Task[Answer] | None = None
+        self._reason = ""
+
+    @property
+    def id(self) -> str:
+        """Its id in the log."""
+        return self._context.conversation
+
+    @property
+    def place(self) -> str:
+        """The target, as the person wrote it."""
+        return self._context.place
+
+    @property
+    def terminal(self) -> Terminal:
+        """The place itself."""
+        return self._context.terminal
+
+    @property
+    def model(self) -> Model:
+        """Who is asked."""
+        return self._models.main
+
+    @property
+    def models(self) -> Models:
+        """All of them."""
+        return self._models
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model can ask for."""
+        return self._specs
+
+    @property
+    def messages(self) -> list[Message]:
+        """The conversation as the model reads it."""
+        return self._recorder.history.messages
+
+    def set_model(self, name: str) -> None:
+        """Ask another model from the next turn on.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        self._models = self._models.with_main(name)
+
+    async def begin(self) -> list[Event]:
+        """Begin, or go on where the log has the conversation; gives what was recorded before.
+
+        A turn that a kill cut short is ended in the record: what was running then has an unknown outcome, and the
+        model is told so.
+
+        Raises:
+            HermesError: the log cannot be read or written.
+        """
+        before = await self._recorder.load()
+        if not before:
+            await self._recorder.record("started", self._started())
+        elif self._recorder.history.open:
+            await self._recorder.record("interrupted", {"by": "end"})
+        self.usage = total([_usage(event) for event in before if event.kind in ("assistant", "compacted")])
+        return before
+
+    def _started(self) -> dict[str, object]:
+        told: dict[str, object] = {
+            "target": self.place,
+            "model": self.model.name,
+            "scripted": self.model.scripted,
+            "parent": self.options.parent,
+            "version": _version(),
+            "system": system_prompt(self.place, self.options.instructions),
+        }
+        if self.options.history:
+            told["history"] = [record_of(message) for message in self.options.history]
+        return told
+
+    async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
+        """Answer ``request``. ``listener`` is told of everything as it happens; it must not block.
+
+        A cancelled caller, `interrupt` and the time limit leave nothing running, and the record says so.
+
+        Raises:
+            ModelError: no model gave a reply; what was done until then stays done, and is recorded.
+            UsageError: another turn goes on.
+            HermesError: the log cannot be written, or another program went on with this conversation.
+        """
+        if self._task is not None:
+            raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
+        tell = listener or _nobody
+        self._context.request, self._context.model = request, self.model.name
+        turn = Turn(
+            self.model,
+            self._specs,
+            self._acting,
+            self._recorder,
+            self.options,
+            tell,
+            auxiliary=self._models.auxiliary,
+            compactor=self._compactor,
+        )
+        self._task = asyncio.create_task(turn.run(request))
+        self._reason = ""
+        try:
+            await asyncio.wait([self._task], timeout=self.options.time_limit_s)
+            if not self._task.done():
+                self.interrupt("the time limit")
+            answer = await self._result(self._task, turn)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await _settled(self._task)
+            await self._interrupted(turn, "cancelled")
+            raise
+        finally:
+            self._task = None
+            self.usage = total([self.usage, *turn.usages])
+        tell(Ended(answer))
+        return answer
+
+    async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
+        if await _settled(task):
+            raise asyncio.CancelledError
+        if not task.cancelled():
+            return task.result()
+        limited = self._reason == "the time limit"
+        await self._interrupted(turn, self._reason)
+        return turn.answer(turn.said, "stopped" if limited else "interrupted")
+
+    async def _interrupted(self, turn: Turn, by: str) -> None:
+        if self._recorder.history.open:
+            await self._recorder.record("interrupted", {"by": by, "content": turn.said})
+
+    def interrupt(self, by: str = "the person") -> None:
+        """End the running turn, if there is one: what runs is stopped, and `ask` gives what was said so far."""
+        if self._task is not None and not self._task.done():
+            self._reason = by
+            self._task.cancel()
+
+    async def turn(self, request: str) -> AsyncGenerator[Update]:
+        """The same as `ask`, as an iterator whose last item is `Ended`. To cancel or close it is to interrupt."""
+        updates: asyncio.Queue[Update | None] = asyncio.Queue()
+        asking = asyncio.create_task(self.ask(request, updates.put_nowait))
+        asking.add_done_callback(lambda _: updates.put_nowait(None))
+        try:
+            while (update := await updates.get()) is not None:
+                yield update
+            await asking
+        finally:
+            asking.cancel()
+            cancelled = await _settled(asking)
+            if not asking.cancelled():
+                asking.exception()  # it is raised above, or nobody is there any more to hear of it
+        if cancelled:
+            raise asyncio.CancelledError
+
+    def _clean(self, text: str) -> str:
+        return self._models.redactor.text(text)
+
+
+async def _settled(task: asyncio.Task[Answer]) -> bool:
+    """Wait until it has ended, for until then something may run; gives whether we were cancelled meanwhile."""
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            cancelled = True
+            task.cancel()
+    return cancelled
+
+
+def _usage(event: Event) -> Usage:
+    told: dict[str, Any] = event.data.get("usage") or {}
+    cost = told.get("cost")
+    return Usage(
+        prompt=int(told.get("prompt", 0)),
+        cached=int(told.get("cached", 0)),
+        completion=int(told.get("completion", 0)),
+        cost=None if cost is None else float(cost),
+        estimated=bool(told.get("estimated")),
+    )
+
+
+def _version() -> str:
+    try:
+        return version("hermes-exec")
+    except PackageNotFoundError:
+        return ""
+
+
+def _nobody(update: Update) -> None:
+    """Nobody listens."""

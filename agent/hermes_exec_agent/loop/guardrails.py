@@ -1,0 +1,125 @@
+"""Notice when a model goes in circles.
+
+Three signs are counted in a turn: the same call failing the same way, one tool failing again and again, and the same
+call giving the same result. Each first earns a warning, which the model reads, and at last a stop where nobody watches.
+A change that is new gives hope: it lets the counts of identical calls begin anew, so that to mend a file and run the
+tests again is no circle, while to write the same file and run the same tests is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.tools.envelope import Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Occurrences until a warning and until a stop; 0 is never."""
+
+    warn: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrails:
+    """When to warn and when to stop."""
+
+    identical_failures: Threshold = Threshold(2, 5)
+    """Of one call with the same arguments."""
+    tool_failures: Threshold = Threshold(3, 8)
+    """Of one tool in a row, whatever its arguments."""
+    same_results: Threshold = Threshold(2, 5)
+    """Of one call that changes nothing, giving the same again."""
+    same_effects: Threshold = Threshold(3, 6)
+    """Of one call that may change something, giving the same again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A call and what came of it."""
+
+    name: str
+    arguments: str
+    envelope: Envelope
+    changes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to do."""
+
+    reason: str = ""
+    content: str = ""
+    """For the model; empty if there is nothing to say."""
+    stop: bool = False
+
+
+class Guard:
+    """Watches one turn."""
+
+    def __init__(self, guardrails: Guardrails, *, stops: bool, patient: frozenset[str]) -> None:
+        """``stops``: whether it may end the turn. ``patient``: tools that may give the same for ever."""
+        self._rails = guardrails
+        self._stops = stops
+        self._patient = patient
+        self._same: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._done: set[str] = set()
+
+    def observe(self, seen: Observed) -> Verdict:
+        """Count a call."""
+        asked = _digest(seen.name, _canonical(seen.arguments))
+        failed = not seen.envelope.ok or seen.envelope.exit_code not in (None, 0)
+        verdicts: list[Verdict] = []
+        if failed:
+            self._failed[seen.name] += 1
+            verdicts.append(self._judge(
+                "tool_failures", self._rails.tool_failures, self._failed[seen.name],
+                f"{seen.name} failed {{}} times in a row. Read what it said, and try another way.",
+            ))  # fmt: skip
+        else:
+            self._failed[seen.name] = 0
+            if seen.changes and asked not in self._done and seen.name not in self._patient:
+                self._same.clear()
+            self._done.add(asked)
+        if seen.name not in self._patient:
+            verdicts.append(self._again(seen, asked, failed=failed))
+        return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=Verdict())
+
+    def _again(self, seen: Observed, asked: str, *, failed: bool) -> Verdict:
+        # How long it took differs each time, and says nothing.
+        key = _digest(asked, replace(seen.envelope, duration_s=0.0, output_ref="").text())
+        self._same[key] += 1
+        if failed:
+            text = f"The same call of {seen.name} failed in the same way {{}} times. To repeat it changes nothing."
+            return self._judge("identical_failures", self._rails.identical_failures, self._same[key], text)
+        text = f"The same call of {seen.name} gave the same result {{}} times. Use it, or do something else."
+        if seen.changes:
+            return self._judge("same_effects", self._rails.same_effects, self._same[key], text)
+        return self._judge("same_results", self._rails.same_results, self._same[key], text)
+
+    def _judge(self, reason: str, threshold: Threshold, count: int, text: str) -> Verdict:
+        if self._stops and threshold.stop and count >= threshold.stop:
+            return Verdict(reason, text.format(count), stop=True)
+        if threshold.warn and count >= threshold.warn:
+            return Verdict(reason, text.format(count))
+        return Verdict()
+
+
+def _canonical(arguments: str) -> str:
+    """Arguments without the differences that mean nothing."""
+    try:
+        found: Any = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return json.dumps(found, sort_keys=True)
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

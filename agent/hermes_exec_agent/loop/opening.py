@@ -1,0 +1,73 @@
+"""Open a place and hold a conversation over it; everything is closed at the end."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import hermes_exec
+from hermes_exec_agent.loop.conversation import Conversation
+from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.tools.toolset import core_tools
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from hermes_exec_agent.events.log import EventLog
+    from hermes_exec_agent.loop.options import Options
+    from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.tools.approvals import Approvals
+    from hermes_exec_agent.tools.tool import Person, Tool
+
+
+@asynccontextmanager
+async def open_conversation(  # noqa: PLR0913  each is a choice of its own
+    target: str | None,
+    *,
+    models: Models,
+    person: Person,
+    log: EventLog,
+    tools: Sequence[Tool] | Callable[[Context], Sequence[Tool]] | None = None,
+    resume: str = "",
+    options: Options | None = None,
+    cwd: str | None = None,
+    approvals: Approvals | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> AsyncGenerator[Conversation]:
+    """Open ``target`` and begin a conversation there, or go on with the one whose id begins with ``resume``.
+
+    There is one terminal, and no other is opened in its stead: if the place is lost, calls fail and say so.
+    ``models`` and ``log`` stay open.
+
+    Args:
+        target: the place; the configured default if None.
+        models: who thinks.
+        person: whom it works for.
+        log: where everything is recorded.
+        tools: what the model can ask for; the core set if left out.
+        resume: the beginning of a conversation's id.
+        options: how it is held.
+        cwd: the folder to start in, in the place.
+        approvals: what tools may do without being asked.
+        tell: shows the person a line of a tool's own.
+
+    Raises:
+        PlaceError, ConfigError: the place could not be opened; nothing was recorded.
+        UsageError: there is no such conversation.
+    """
+    chosen = log.find(resume) if resume else ""
+    async with await hermes_exec.open(target, cwd=cwd) as terminal:
+        context = Context(terminal, target or terminal.target, person, chosen, model=models.main.name)
+        if approvals is not None:
+            context.approvals = approvals
+        if tell is not None:
+            context.tell = tell
+        if tools is None:
+            tools = core_tools(models=models, log=log)
+        made = tools(context) if callable(tools) else tools
+        conversation = Conversation(models=models, tools=made, context=context, log=log, options=options)
+        await conversation.begin()
+        try:
+            yield conversation
+        finally:
+            await context.close()

@@ -1,0 +1,74 @@
+"""What happens is recorded before the conversation goes on, and what is recorded is what the model reads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_agent.loop.history import History
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.events.event import Event, Kind
+    from hermes_exec_agent.events.log import EventLog
+
+
+class Recorder:
+    """The events of one conversation, in the log and as its history."""
+
+    def __init__(self, log: EventLog, conversation: str) -> None:
+        self.conversation = conversation
+        self.history = History()
+        self._log = log
+        self._last = 0
+        self._lock = asyncio.Lock()
+        self._noted: list[tuple[Kind, dict[str, Any]]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._last
+
+    async def load(self) -> list[Event]:
+        """Read what was recorded before."""
+        events = await asyncio.get_running_loop().run_in_executor(
+            self._log.executor, self._log.events, self.conversation
+        )
+        self.history = History(events)
+        self._last = events[-1].number if events else 0
+        return events
+
+    async def record(self, kind: Kind, data: dict[str, Any]) -> Event:
+        """Keep an event. One whose recording is cancelled is kept nevertheless, and then the cancellation goes on.
+
+        Raises:
+            Conflict: another program went on with this conversation.
+            HermesError: it could not be written; nothing was recorded.
+        """
+        async with self._lock:
+            events = [*self._noted, (kind, data)]
+            self._noted = []
+            return await self._keep(events)
+
+    def note(self, kind: Kind, data: dict[str, Any]) -> None:
+        """Keep something together with the next event that is recorded, right before it."""
+        self._noted.append((kind, data))
+
+    async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._log.executor, self._append, events, self._last)
+        cancelled = False
+        while not writing.done():
+            try:
+                await asyncio.wait([writing])
+            except asyncio.CancelledError:
+                cancelled = True
+        kept = writing.result()
+        for event in kept:
+            self.history.add(event)
+        self._last = kept[-1].number
+        if cancelled:
+            raise asyncio.CancelledError
+        return kept[-1]
+
+    def _append(self, events: list[tuple[Kind, dict[str, Any]]], after: int) -> list[Event]:
+        return self._log.append_all(self.conversation, events, after=after)

@@ -1,0 +1,62 @@
+"""The database of long-term memory: PostgreSQL with the extension pgvector, named by a URL that is a secret.
+
+Nobody but this process talks to it: no skill and no shell of an agent is given the URL, and no message of ours has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+VARIABLE = "MEMORY_DB_URL"
+EXTENSION = "vector"
+_PATIENCE_S = 5.0
+
+
+async def examine(url: str) -> str:
+    """Why memory cannot be used, in one line; empty where it can, or where none is configured.
+
+    Takes 5 s at most, changes nothing, and never raises but ``CancelledError``.
+    """
+    return await _bounded(_examined(url)) if url else ""
+
+
+async def prepare(url: str) -> str:
+    """Have the extension in the database, and say as ``examine`` does why it cannot be had; safe to call again."""
+    return await _bounded(_examined(url, create=True)) if url else ""
+
+
+async def _bounded(look: Coroutine[None, None, str]) -> str:
+    try:
+        return await asyncio.wait_for(look, _PATIENCE_S)
+    except TimeoutError:
+        return f"memory: the database does not answer within {_PATIENCE_S:g} s"
+
+
+async def _examined(url: str, *, create: bool = False) -> str:
+    try:
+        import psycopg
+    except ImportError:
+        return "memory: no client of PostgreSQL is installed. Try: pip install 'hermes-exec[memory]'"
+    try:
+        connection = await psycopg.AsyncConnection[tuple[str]].connect(url, autocommit=True)
+    except psycopg.Error as error:
+        # Its words may quote the URL; its kind and the server's own code do not.
+        return f"memory: the database cannot be reached ({_kind(error)}). Try: look at {VARIABLE} and at the server"
+    try:
+        async with connection, connection.cursor() as cursor:
+            if create:
+                await cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            await cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (EXTENSION,))
+            found = await cursor.fetchone()
+    except psycopg.Error as error:
+        return f"memory: the database cannot be asked ({_kind(error)})"
+    return "" if found else f"memory: the database lacks {EXTENSION}. Try: CREATE EXTENSION {EXTENSION}"
+
+
+def _kind(error: Exception) -> str:
+    code = getattr(error, "sqlstate", None)
+    return f"{type(error).__name__} {code}" if code else type(error).__name__

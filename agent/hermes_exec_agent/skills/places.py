@@ -1,0 +1,23 @@
+"""Where a skill runs: the place that a target means, if a sandbox can be made anew and looked at there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.starting import Place
+
+
+def place_of(target: str | None) -> Place:
+    """The place that a target or a profile means; on this machine, by bubblewrap, where there is none.
+
+    Raises:
+        ConfigError: there is no such place.
+        Unsupported: nothing there can hold the policy of a skill; says why.
+    """
+    from hermes_exec.config.load import load_settings
+    from hermes_exec_policies import starting
+
+    if target is None:
+        return starting.LOCAL
+    return starting.place_of(target, load_settings().profiles)

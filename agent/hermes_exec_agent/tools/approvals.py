@@ -1,0 +1,71 @@
+"""What an agent may do without being asked: the same in every place, because no place has a say in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from hermes_exec.errors import ConfigError, HermesError
+from hermes_exec_agent.tools.envelope import Failure
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.tools.tool import Context
+
+Mode = Literal["ask", "allow", "deny"]
+MODES: tuple[Mode, ...] = ("ask", "allow", "deny")
+_LONGEST = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """``mode`` holds for every tool that can change something, unless ``tools`` says otherwise for one by its name."""
+
+    mode: Mode = "ask"
+    tools: Mapping[str, Mode] = field(default_factory=dict[str, Mode])
+
+    def __post_init__(self) -> None:
+        for mode in (self.mode, *self.tools.values()):
+            if mode not in MODES:
+                raise ConfigError(f"approvals: {mode!r}", remedy=f"one of {', '.join(MODES)}")
+
+    def of(self, tool: str) -> Mode:
+        """How it is with a tool."""
+        return self.tools.get(tool, self.mode)
+
+
+async def refusal(tool: str, summary: str, context: Context) -> Failure | None:
+    """Why a call may not be made, or None. Where nobody is there to be asked, the answer is no."""
+    mode = context.approvals.of(tool)
+    if mode == "allow":
+        return None
+    line = safe(summary)
+    if mode == "deny":
+        answer, why = "denied by the settings", f"{tool} is not allowed in this conversation; do without it"
+    else:
+        answer, why = await _asked(tool, line, context)
+    context.record("approval", {"tool": tool, "summary": line, "answer": answer})
+    return Failure("denied", why) if why else None
+
+
+async def _asked(tool: str, line: str, context: Context) -> tuple[str, str]:
+    """The answer for the log, and the reason of a no."""
+    try:
+        if await context.person.approve(tool, line):
+            return "approved", ""
+    except HermesError as error:
+        return "nobody there", f"{tool} needs somebody's approval, and nobody is there: {error}"
+    return "denied", "the person said no. Do not try the same in another way; ask what they want instead"
+
+
+def safe(text: str) -> str:
+    """One line of bounded length that moves no cursor: what is quoted comes from a model.
+
+    Of a longer one the end is shown too, and how much is missing: nothing can be hidden behind a long beginning.
+    """
+    flat = " ".join(text.split())
+    clean = "".join(each if each.isprintable() else "?" for each in flat)
+    if len(clean) <= _LONGEST:
+        return clean
+    half = _LONGEST // 2
+    return f"{clean[:half]} [... {len(clean) - 2 * half} characters are not shown ...] {clean[-half:]}"

@@ -1,0 +1,138 @@
+"""Run a script in the place that calls tools from within: one turn of the model, many calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from hermes_exec_agent.messages import ToolCall
+from hermes_exec_agent.tools.asking import Asked, BaseTool
+from hermes_exec_agent.tools.calling import perform
+from hermes_exec_agent.tools.python import words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hermes_exec.result import Result
+    from hermes_exec.stream import Stream
+    from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.tools.tool import Context, Tool
+
+MOST_CALLS = 200
+"""Calls of tools from one script."""
+_LONGEST_LINE = 8 << 20
+_KEPT = 4 << 20
+_HALF = _KEPT // 2
+
+
+class Code(Asked):
+    """Run a Python script in the place that calls tools, for many calls with logic between them.
+
+    tools.read_file(path="a") returns the result as a dict, or raises tools.ToolFailed. Print what you want to see.
+    """
+
+    code: str = Field(min_length=1)
+    timeout: int = Field(300, ge=1, le=3600, description="Seconds")
+
+
+class ExecuteCode(BaseTool[Code]):
+    """Runs scripts in the place."""
+
+    name = "execute_code"
+    takes = Code
+
+    def __init__(self, tools: Callable[[], Sequence[Tool]]) -> None:
+        super().__init__()
+        self._tools = tools
+        """Those that a script may call."""
+
+    def summary(self, asked: Code) -> str:
+        """The script."""
+        return asked.code
+
+    async def run(self, asked: Code, context: Context) -> Envelope:
+        """Run it, and answer its calls. When it ends, or is cancelled, nothing of it goes on."""
+        workspace = context.workspace
+        folder = await workspace.cwd()
+        stream = context.terminal.stream(
+            words(context.terminal, "code", "-u"), interactive=True, timeout=asked.timeout, cwd=folder,
+            env=workspace.env,
+        )  # fmt: skip
+        talk = _Talk(self._tools(), context)
+        async with stream:
+            result = await talk.hold(stream, asked.code)
+        text, reference = await workspace.shortened(talk.printed)
+        made = await workspace.envelope(result, folder)
+        note = f"{talk.calls} calls of tools" if talk.calls else ""
+        return dataclasses.replace(
+            made,
+            output=text,
+            output_ref=reference,
+            truncated=bool(reference),
+            note="; ".join(filter(None, [made.note, note])),
+        )
+
+
+class _Talk:
+    """The calls of one script. What it writes is untrusted, and is treated as what a model writes."""
+
+    def __init__(self, tools: Sequence[Tool], context: Context) -> None:
+        self.calls = 0
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._context = context
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._line = bytearray()
+
+    @property
+    def printed(self) -> str:
+        """What it printed, without its middle where that is long."""
+        return (self._head + self._tail).decode("utf-8", "replace")
+
+    async def hold(self, stream: Stream, code: str) -> Result:
+        """Send the script and answer until it ends."""
+        taken = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
+        await stream.write(json.dumps({"code": code, "tools": taken}) + "\n")
+        async for event in stream:
+            if event.kind == "stderr":
+                self._print(event.data)
+            elif event.kind == "stdout":
+                await self._take(event.data, stream)
+            elif event.result is not None:
+                return event.result
+        return await stream.result()
+
+    def _print(self, data: bytes) -> None:
+        room = max(0, _HALF - len(self._head))
+        self._head += data[:room]
+        self._tail += data[room:]
+        del self._tail[: max(0, len(self._tail) - _HALF)]
+
+    async def _take(self, data: bytes, stream: Stream) -> None:
+        self._line += data
+        while (end := self._line.find(b"\n")) >= 0:
+            line = bytes(self._line[:end])
+            del self._line[: end + 1]
+            answer = await self._answer(line)
+            await stream.write(json.dumps(answer) + "\n")
+        if len(self._line) > _LONGEST_LINE:
+            self._line.clear()  # no call of ours is as long
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            told: Any = json.loads(line)
+            call = ToolCall(f"code-{self.calls}", str(told["tool"]), json.dumps(told["arguments"]))
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return _no("this is no call of a tool")
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            return _no(f"a script calls tools {MOST_CALLS} times at most")
+        answer: dict[str, Any] = json.loads((await perform(self._tools.values(), call, self._context)).text())
+        return answer
+
+
+def _no(why: str) -> dict[str, Any]:
+    return {"ok": False, "error": {"type": "arguments", "message": why, "retryable": False}}

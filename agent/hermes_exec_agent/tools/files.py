@@ -1,0 +1,192 @@
+"""Files of the place: read, write, change."""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from hermes_exec.errors import TransferError, UsageError
+from hermes_exec_agent.tools import v4a
+from hermes_exec_agent.tools.asking import Asked, BaseTool
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.tools.tool import Context
+
+_PIECE = 1 << 20
+_LARGEST = 16 << 20
+"""Bytes of a file that is changed as a whole."""
+_SEARCHED = 256 << 20
+"""Bytes of a file in which lines are counted."""
+_LONGEST_LINE = 2000
+_MOST_SHOWN = 60_000
+
+
+class Reading(Asked):
+    """Read a text file of the place; each line comes after its number and a bar."""
+
+    path: str = Field(min_length=1)
+    offset: int = Field(1, ge=1, description="First line")
+    limit: int = Field(500, ge=1, le=2000, description="Lines")
+
+
+class ReadFile(BaseTool[Reading]):
+    """Reads files."""
+
+    name = "read_file"
+    changes = False
+    takes = Reading
+
+    async def run(self, asked: Reading, context: Context) -> Envelope:
+        """Read the lines that were asked for, whatever the size of the file."""
+        path = await context.workspace.path(asked.path)
+        last = asked.offset + asked.limit - 1
+        text = await _lines(path, last, context)
+        if text is None:
+            said = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
+            return Envelope(ok=False, place=context.place, error=Failure("binary", said))
+        lines = text.split("\n")
+        if lines[-1] == "":  # what comes after the last line break is no line
+            lines.pop()
+        whole = len(lines) <= last
+        shown: list[str] = []
+        room = _MOST_SHOWN
+        for number, each in enumerate(lines[asked.offset - 1 : last], asked.offset):
+            cut = each if len(each) <= _LONGEST_LINE else f"{each[:_LONGEST_LINE]}[... {len(each)} characters]"
+            room -= len(cut)
+            if room < 0:
+                whole = False
+                break
+            shown.append(f"{number}|{cut}")
+        note = "" if whole else f"there is more: offset {asked.offset + len(shown)}"
+        if not shown and asked.offset > 1:
+            note = f"it has {len(lines)} lines"
+        return Envelope(ok=True, place=context.place, output="\n".join(shown), truncated=not whole, note=note)
+
+
+async def _lines(path: str, last: int, context: Context) -> str | None:
+    """The text up to the line after the last one that is wanted; None where it is none."""
+    if not context.terminal.capabilities.file_transfer:
+        whole = await context.terminal.read(path)
+        return None if b"\0" in whole[:8192] else whole.decode("utf-8", "replace")
+    data = bytearray()
+    while piece := await context.terminal.files.read(path, len(data), _PIECE):
+        if not data and b"\0" in piece[:8192]:
+            return None
+        data += piece
+        if len(piece) < _PIECE or data.count(b"\n") > last:
+            break
+        if len(data) >= _SEARCHED:
+            raise UsageError(f"line {last} is too far into {path}", remedy="the tool terminal with sed -n")
+    return data.decode("utf-8", "replace")
+
+
+class Writing(Asked):
+    """Give a file of the place a new content; folders above it are made."""
+
+    path: str = Field(min_length=1)
+    content: str
+
+
+class WriteFile(BaseTool[Writing]):
+    """Writes files."""
+
+    name = "write_file"
+    takes = Writing
+
+    def summary(self, asked: Writing) -> str:
+        """Where, and how much."""
+        return f"write {asked.path} ({len(asked.content)} characters): {asked.content}"
+
+    async def run(self, asked: Writing, context: Context) -> Envelope:
+        """Write it at once: whoever reads it sees the old or the new one."""
+        path = await context.workspace.path(asked.path)
+        data = asked.content.encode("utf-8", "surrogatepass")
+        await _write(path, data, context)
+        return Envelope(ok=True, place=context.place, output=f"wrote {len(data)} bytes to {path}")
+
+
+async def _write(path: str, data: bytes, context: Context) -> None:
+    if context.terminal.capabilities.file_transfer:
+        await context.terminal.files.write(path, data, parents=True)
+        return
+    await context.terminal.run(["mkdir", "-p", "--", posixpath.dirname(path)], timeout=60)
+    await context.terminal.write(path, data)
+
+
+class Patching(Asked):
+    """Change files. replace: old_string, which occurs once, becomes new_string. patch: V4A text, many files at once."""
+
+    mode: Literal["replace", "patch"]
+    path: str = Field("", description="For replace")
+    old_string: str = ""
+    new_string: str = ""
+    replace_all: bool = False
+    patch: str = Field("", description="*** Begin Patch / *** Update File: / @@ / *** End Patch")
+
+
+class Patch(BaseTool[Patching]):
+    """Changes files."""
+
+    name = "patch"
+    takes = Patching
+
+    def summary(self, asked: Patching) -> str:
+        """Which files, and what goes."""
+        if asked.mode == "replace":
+            return f"in {asked.path}: {asked.old_string!r} becomes {asked.new_string!r}"
+        return asked.patch
+
+    async def run(self, asked: Patching, context: Context) -> Envelope:
+        """Work out every file's new content first, then write: a patch that does not fit changes nothing."""
+        if asked.mode == "replace":
+            if not asked.path:
+                raise UsageError("replace needs a path")
+            replace = v4a.Replace(asked.path, asked.old_string, asked.new_string, everywhere=asked.replace_all)
+            operations: list[v4a.Operation] = [replace]
+        else:
+            operations = v4a.parse(asked.patch)
+        plan: list[tuple[str, v4a.Change]] = []
+        for operation in operations:
+            path = await context.workspace.path(operation.path)
+            plan.append((path, operation.change(await _current(path, context))))
+        done: list[str] = []
+        try:
+            for path, change in plan:
+                done.append(await _apply(path, change, context))
+        except TransferError as error:
+            error.state = f"done before that: {', '.join(done) or 'nothing'}"
+            raise
+        return Envelope(ok=True, place=context.place, output="\n".join(done))
+
+
+async def _current(path: str, context: Context) -> str | None:
+    """What is in a file; None where there is none."""
+    try:
+        data = await context.terminal.read(path)
+    except TransferError as error:
+        if error.errno == errno.ENOENT:
+            return None
+        raise
+    if len(data) > _LARGEST:
+        raise UsageError(f"{path} has more than {_LARGEST >> 20} MiB", remedy="the tool terminal with sed")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no UTF-8 text, and would be damaged", remedy="the tool terminal") from error
+
+
+async def _apply(path: str, change: v4a.Change, context: Context) -> str:
+    if change.text is None:
+        await context.terminal.run(["rm", "--", path], timeout=60, check=True)
+        return f"deleted {path}"
+    if change.moved:
+        target = await context.workspace.path(change.moved)
+        await _write(target, change.text.encode(), context)
+        await context.terminal.run(["rm", "--", path], timeout=60, check=True)
+        return f"moved {path} to {target}"
+    await _write(path, change.text.encode(), context)
+    return f"changed {path} ({change.summary})"

@@ -1,0 +1,48 @@
+"""Hand a task to a conversation of its own, over the same terminal and in a shell of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_exec_agent.events.log import EventLog
+    from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.tools.tool import Context
+    from hermes_exec_policies.gate.cases import Case
+
+BUDGET = 50
+"""Replies of the model that a task was handed to; the conversation that handed it on loses none for them."""
+_NOT_HANDED_ON = frozenset({"delegate_task", "clarify"})
+"""Whoever a task was handed to hands nothing on, and asks nobody."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HandOn:
+    """Holds the other conversation."""
+
+    models: Models
+    log: EventLog
+    names: Sequence[str]
+    """Of the tools of the conversation that hands on."""
+    cases: Sequence[Case]
+
+    async def __call__(self, request: str, context: Context) -> tuple[bool, str]:
+        """Whether it came to an answer, and its last word. Cancelled, it ends, and so does what it ran."""
+        from hermes_exec_agent.loop import Conversation, Options
+        from hermes_exec_agent.tools.toolset import core_tools
+
+        own = dataclasses.replace(context, conversation="", request="", _workspace=None)
+        names = [name for name in self.names if name not in _NOT_HANDED_ON]
+        tools = core_tools(models=self.models, log=self.log, names=names, cases=self.cases)
+        options = Options(budget=BUDGET, unattended=True, parent=context.conversation)
+        try:
+            other = Conversation(models=self.models, tools=tools(own), context=own, log=self.log, options=options)
+            await other.begin()
+            answer = await other.ask(request)
+        finally:
+            await asyncio.shield(own.close())
+        return answer.outcome == "answered", answer.text

@@ -1,0 +1,116 @@
+"""What an agent does besides work: keep a list, ask, and hand on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from hermes_exec.errors import Unsupported
+from hermes_exec_agent.tools.asking import Asked, BaseTool, failed
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from hermes_exec_agent.tools.tool import Context
+
+HERE = "agent"
+"""Where those run that touch no place."""
+_MARKS = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
+
+
+class Item(BaseModel):
+    """One thing to do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    content: str
+    status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
+
+
+class Items(Asked):
+    """Keep a list of what is to be done: send all of it anew each time, or nothing to read it."""
+
+    todos: list[Item] = Field([], max_length=50)
+
+
+class Todo(BaseTool[Items]):
+    """Keeps the list of one conversation."""
+
+    name = "todo"
+    changes = False
+    takes = Items
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._items: list[Item] = []
+
+    async def run(self, asked: Items, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
+        """Keep the new list, if there is one, and show it."""
+        if asked.todos:
+            self._items = asked.todos
+        lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
+        return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
+
+
+class Question(Asked):
+    """Ask the person when you cannot go on without an answer."""
+
+    question: str = Field(min_length=1)
+    choices: list[str] = Field([], max_length=8)
+
+
+class Clarify(BaseTool[Question]):
+    """Asks the person."""
+
+    name = "clarify"
+    takes = Question
+
+    def asks(self, asked: Question) -> bool:  # noqa: ARG002  to ask is not to do
+        """Whether a question needs an approval: it does not."""
+        return False
+
+    async def run(self, asked: Question, context: Context) -> Envelope:
+        """Ask, and wait."""
+        try:
+            answer = await context.person.clarify(asked.question, asked.choices)
+        except Unsupported:
+            why = "nobody is there to be asked. Take the most careful choice, and say at the end what you assumed"
+            return failed(HERE, Failure("nobody", why))
+        return Envelope(ok=True, place=HERE, output=answer)
+
+
+class Handing(Asked):
+    """Let another agent do a task of its own with the same tools in the same place; you get only what it says last."""
+
+    goal: str = Field(min_length=1)
+    context: str = Field("", description="All that it has to know; it sees nothing else")
+
+
+class Delegate(BaseTool[Handing]):
+    """Hands a task to a conversation of its own, with a budget of its own."""
+
+    name = "delegate_task"
+    takes = Handing
+
+    def __init__(self, ask: Callable[[str, Context], Awaitable[tuple[bool, str]]]) -> None:
+        super().__init__()
+        self._ask = ask
+        """Holds the other conversation; gives whether it came to an answer, and its last word."""
+
+    def summary(self, asked: Handing) -> str:
+        """The goal."""
+        return asked.goal
+
+    def asks(self, asked: Handing) -> bool:  # noqa: ARG002  what the other one does is asked for there
+        """Whether handing on needs an approval: each call of the other agent does."""
+        return False
+
+    async def run(self, asked: Handing, context: Context) -> Envelope:
+        """Wait for the other agent; cancelled, it ends too."""
+        request = f"{asked.goal}\n\n{asked.context}".strip()
+        ok, said = await self._ask(request, context)
+        text, reference = await context.workspace.shortened(said)
+        error = None if ok else Failure("unfinished", "it came to no answer; output is its last word")
+        return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error)

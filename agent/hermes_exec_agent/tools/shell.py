@@ -1,0 +1,152 @@
+"""Commands and background processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.tools.asking import Asked, BaseTool
+from hermes_exec_agent.tools.envelope import Envelope
+from hermes_exec_agent.tools.workspace import KEPT
+
+if TYPE_CHECKING:
+    from hermes_exec.job import Job
+    from hermes_exec.jobstatus import JobStatus
+    from hermes_exec_agent.tools.tool import Context
+
+_LONGEST_S = 600
+
+
+class Command(Asked):
+    """Run shell text in the place. Folder, variables and functions persist between calls."""
+
+    command: str = Field(min_length=1)
+    timeout: int = Field(180, ge=1, le=_LONGEST_S, description="Seconds")
+    workdir: str = Field("", description="Run in this folder; then nothing persists")
+    background: bool = Field(False, description="Return at once with a session_id for the tool process")
+
+
+class Terminal(BaseTool[Command]):
+    """Runs commands, in the conversation's own shell or in the background."""
+
+    name = "terminal"
+    takes = Command
+
+    def summary(self, asked: Command) -> str:
+        """The command."""
+        where = f" (in {asked.workdir})" if asked.workdir else ""
+        return f"{asked.command}{where}{' in the background' if asked.background else ''}"
+
+    async def run(self, asked: Command, context: Context) -> Envelope:
+        """Run it to its end, or start it."""
+        workspace = context.workspace
+        if not asked.background:
+            return await workspace.run(asked.command, timeout=asked.timeout, workdir=asked.workdir)
+        folder = await workspace.path(asked.workdir or ".")
+        start = context.terminal.start(asked.command, cwd=folder, env=workspace.env, stdin=True)
+        starting = asyncio.ensure_future(start)
+        try:
+            job = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await (await starting).kill()  # whoever cancelled would not know its id
+            raise
+        return Envelope(
+            ok=True, place=context.place, cwd=folder, session_id=job.id, output="started", note="see the tool process"
+        )
+
+
+class Processes(Asked):
+    """Look after background processes. poll: what is new; log: lines of all output; submit: data and a newline."""
+
+    action: Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
+    session_id: str = Field("", description="All but list")
+    data: str = Field("", description="For write, submit")
+    timeout: int = Field(60, ge=1, le=_LONGEST_S, description="For wait, seconds")
+    offset: int = Field(0, ge=0, description="For log, lines to skip")
+    limit: int = Field(200, ge=1, le=2000)
+
+
+class Process(BaseTool[Processes]):
+    """Looks after what runs in the background."""
+
+    name = "process"
+    takes = Processes
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read: dict[str, int] = {}
+        """How much of each one's output was polled."""
+
+    def asks(self, asked: Processes) -> bool:
+        """Whether it does more than to look."""
+        return asked.action in {"kill", "write", "submit", "close"}
+
+    def summary(self, asked: Processes) -> str:
+        """What is done to which."""
+        return f"{asked.action} {asked.session_id} {asked.data}".rstrip()
+
+    async def run(self, asked: Processes, context: Context) -> Envelope:
+        """Do the action."""
+        if asked.action == "list":
+            told = "\n".join(line(each) for each in await context.terminal.jobs())
+            return Envelope(ok=True, place=context.place, output=told or "none")
+        if not asked.session_id:
+            raise UsageError(f"{asked.action} needs a session_id", remedy="action list gives them")
+        job = await context.terminal.job(asked.session_id)
+        match asked.action:
+            case "poll":
+                return await self._news(job, context)
+            case "log":
+                return await self._log(job, asked, context)
+            case "wait":
+                try:
+                    await job.wait(asked.timeout, max_output=0)
+                except TimeoutError:
+                    return await self._news(job, context)
+            case "kill":
+                await job.kill(max_output=0)
+            case "close":
+                await job.close_stdin()
+            case _:
+                await job.write(asked.data + ("\n" if asked.action == "submit" else ""))
+        return await self._news(job, context)
+
+    async def _news(self, job: Job, context: Context) -> Envelope:
+        status = await job.status()
+        data = bytearray()
+        async for event in job.logs(self._read.get(job.id, 0)):
+            data += event.data
+            if len(data) >= KEPT:
+                break
+        self._read[job.id] = self._read.get(job.id, 0) + len(data)
+        return await _told(status, data.decode("utf-8", "replace"), context)
+
+    async def _log(self, job: Job, asked: Processes, context: Context) -> Envelope:
+        status = await job.status()
+        data = bytearray()
+        async for event in job.logs():
+            data += event.data
+            if data.count(b"\n") >= asked.offset + asked.limit or len(data) >= 16 * KEPT:
+                break
+        lines = data.decode("utf-8", "replace").splitlines()[asked.offset : asked.offset + asked.limit]
+        return await _told(status, "\n".join(lines), context)
+
+
+async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
+    shown, reference = await context.workspace.shortened(text)
+    ended = status.result
+    return Envelope(
+        ok=ended is None or ended.ok, place=context.place, output=shown, output_ref=reference,
+        truncated=bool(reference), session_id=status.id, exit_code=ended.exit_code if ended else None,
+        note=" ".join(filter(None, (str(status.state), ended.reason if ended else "", status.note))),
+        duration_s=status.duration_s,
+    )  # fmt: skip
+
+
+def line(status: JobStatus) -> str:
+    """A process as a list shows it."""
+    how = f"{status.state}, {status.result.reason}" if status.result else str(status.state)
+    return f"{status.id} {how} {status.duration_s:.0f} s: {' '.join(status.command.split())[:100]}"

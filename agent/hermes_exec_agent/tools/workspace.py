@@ -1,0 +1,126 @@
+"""One conversation's shell in its place, and how its results become envelopes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import posixpath
+import secrets
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+
+if TYPE_CHECKING:
+    from hermes_exec import Terminal
+    from hermes_exec.result import Result
+    from hermes_exec.session import Session
+
+AGENT = "HERMES_EXEC_AGENT"
+"""Set in the shells of an agent to its model: what is registered from there is the agent's, not a person's."""
+SHOWN = 20_000
+"""Characters of output that a model reads; the rest is kept in the place."""
+KEPT = 4 << 20
+"""Bytes of each output that are kept."""
+_HEAD = 0.4
+_ASKED_S = 30.0
+
+
+class Workspace:
+    """A live shell of its own, so that conversations that share a terminal do not change each other's folder."""
+
+    def __init__(self, terminal: Terminal, place: str, model: str = "") -> None:
+        self.terminal = terminal
+        self.place = place
+        self.env = {AGENT: model or "unknown"}
+        self._session: Session | None = None
+        self._cwd = ""
+        self._home = ""
+        self._kept = ""
+        self._turn = asyncio.Lock()
+
+    async def session(self) -> Session:
+        """The shell."""
+        async with self._turn:
+            if self._session is None:
+                session = await self.terminal.session(env=self.env)
+                home = await session.run('printf %s "$HOME"', timeout=_ASKED_S)
+                self._home = home.stdout_text or "/"
+                self._session = session
+                await self._ask_folder(session)
+            return self._session
+
+    async def run(self, command: str, *, timeout: float, workdir: str = "") -> Envelope:
+        """Run a command in the shell; with ``workdir`` in a subshell there."""
+        session = await self.session()
+        folder = await self.path(workdir) if workdir else None
+        result = await session.run(command, timeout=timeout, cwd=folder, merge_stderr=True, max_output=KEPT)
+        if folder is None:
+            await self._ask_folder(session)
+        return await self.envelope(result, folder or self._cwd)
+
+    async def cwd(self) -> str:
+        """The shell's folder."""
+        await self.session()
+        return self._cwd
+
+    async def path(self, path: str) -> str:
+        """A path as seen from the shell's folder, made absolute."""
+        await self.session()
+        if path == "~" or path.startswith("~/"):
+            path = self._home + path[1:]
+        return posixpath.normpath(posixpath.join(self._cwd or "/", path))
+
+    async def envelope(self, result: Result, cwd: str) -> Envelope:
+        """A command's result, shortened for a model."""
+        text, reference = await self.shortened(result.stdout_text)
+        error = None
+        if result.timed_out:
+            remedy = "give it a longer timeout, or run it in the background"
+            error = Failure("timeout", f"{result.reason}; what it started was ended, too. Try: {remedy}")
+        elif result.exit_code is None:
+            error = Failure("limit" if result.limit else "signal", result.reason)
+        return Envelope(
+            ok=result.ok, place=self.place, output=text, exit_code=None if error else result.exit_code,
+            truncated=bool(reference) or bool(result.truncated), output_ref=reference, cwd=cwd,
+            duration_s=result.duration_s, note=result.note, error=error,
+        )  # fmt: skip
+
+    async def shortened(self, text: str) -> tuple[str, str]:
+        """A text of which the middle may be missing, and the file in the place that has all of it."""
+        if len(text) <= SHOWN:
+            return text, ""
+        reference = await self.keep(text.encode("utf-8", "replace"))
+        head = int(SHOWN * _HEAD)
+        missing = len(text) - SHOWN
+        where = f"; all of it is in {reference}" if reference else " and could not be kept"
+        return f"{text[:head]}\n[... {missing} characters are left out{where} ...]\n{text[head - SHOWN :]}", reference
+
+    async def keep(self, data: bytes) -> str:
+        """Write bytes to a new private file in the place; gives its path, or nothing where that cannot be done."""
+        try:
+            if not self._kept:
+                made = await self.terminal.run(["mktemp", "-d", "/tmp/hermes-agent.XXXXXXXX"], timeout=_ASKED_S)  # noqa: S108  made by mktemp
+                self._kept = made.stdout_text.rstrip("\n") if made.ok else ""
+            if not self._kept:
+                return ""
+            path = f"{self._kept}/{secrets.token_hex(4)}.txt"
+            await self.terminal.write(path, data)
+        except HermesError:
+            return ""  # the command itself is not concerned
+        return path
+
+    async def close(self) -> None:
+        """End the shell, and remove what was kept."""
+        with contextlib.suppress(HermesError):
+            if self._kept:
+                await self.terminal.run(["rm", "-rf", "--", self._kept], timeout=_ASKED_S)
+                self._kept = ""
+            if self._session is not None:
+                await self._session.close()
+
+    async def _ask_folder(self, session: Session) -> None:
+        """Ask the shell where it is; where it cannot say, it is where it was."""
+        told = await session.run("command pwd", timeout=_ASKED_S)
+        if told.ok and told.stdout:
+            self._cwd = told.stdout_text.removesuffix("\n")

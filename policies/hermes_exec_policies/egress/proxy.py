@@ -1,0 +1,158 @@
+"""A proxy at a unix socket that is the only thing of a network that a sandbox sees.
+
+It runs outside, speaks CONNECT and nothing else, and looks names up itself, once: the addresses that it checked are
+those that it connects to, so that a name cannot mean one thing when it is checked and another one afterwards. What
+passes through it is not looked at; it is a matter of the program and of the host that was named.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from hermes_exec_policies.egress.names import Named, named, public
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+SOCKET = "egress.sock"
+_HEAD = 8192
+_HEAD_S = 15.0
+_CONNECT_S = 30.0
+_MANY = 64
+"""Connections at once."""
+_REMEMBERED = 1000
+_PIECE = 1 << 16
+_REQUEST = re.compile(
+    rb"CONNECT ([a-zA-Z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):([0-9]{1,5}) HTTP/1\.[01]\r\n", re.ASCII
+)
+_REASONS = {200: "Connected", 400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 502: "Bad Gateway",
+            503: "Service Unavailable"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """One request, for the log of a run."""
+
+    host: str
+    port: int
+    status: int
+    """200 where it was connected, 403 where it was refused; the numbers of HTTP."""
+
+
+async def _looked_up(host: str, port: int) -> Sequence[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return [str(address[4][0]) for address in found]
+
+
+class Egress:
+    """The proxy of one sandbox, from ``async with`` to its end."""
+
+    def __init__(
+        self,
+        hosts: Iterable[str],
+        folder: Path,
+        *,
+        look_up: Callable[[str, int], Awaitable[Sequence[str]]] = _looked_up,
+    ) -> None:
+        """``folder`` is an empty one of ours, seen in the sandbox; ``look_up`` gives a name's addresses."""
+        self.path = folder / SOCKET
+        self.passed: list[Passed] = []
+        """What was asked for, in its order; only so much is remembered."""
+        self._named = named(hosts)
+        self._look_up = look_up
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(self._arrived, self.path, limit=_HEAD)
+        self.path.chmod(0o666)  # whoever a sandbox runs as; the folder's name is known to that one alone
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.path.unlink(missing_ok=True)
+
+    def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._served(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                if len(self._tasks) > _MANY:
+                    await _answer(writer, 503)
+                else:
+                    await self._request(reader, writer)
+        finally:
+            writer.close()
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_HEAD_S):
+            head = await reader.readuntil(b"\r\n\r\n")
+        found = _REQUEST.match(head)
+        if found is None:
+            await _answer(writer, 400 if head.startswith(b"CONNECT ") else 405)
+            return
+        wanted = Named(found[1].decode().lower().strip("[]").removesuffix("."), int(found[2]))
+        status, there = await self._connected(wanted)
+        if len(self.passed) < _REMEMBERED:
+            self.passed.append(Passed(wanted.host, wanted.port, status))
+        await _answer(writer, status)
+        if there is not None:
+            await _joined((reader, writer), there)
+
+    async def _connected(self, wanted: Named) -> tuple[int, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
+        if wanted not in self._named:
+            return 403, None
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                addresses = [wanted.host] if wanted.address else await self._look_up(wanted.host, wanted.port)
+                allowed = [each for each in addresses if wanted.address or public(each)]
+                if addresses and not allowed:
+                    return 403, None  # it was led to a private network
+                for address in allowed:
+                    with contextlib.suppress(OSError):
+                        return 200, await asyncio.open_connection(address, wanted.port)
+        except (OSError, TimeoutError, UnicodeError):
+            pass
+        return 502, None
+
+
+async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
+    writer.write(f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: 0\r\n\r\n".encode())
+    await writer.drain()
+
+
+async def _joined(
+    one: tuple[asyncio.StreamReader, asyncio.StreamWriter], other: tuple[asyncio.StreamReader, asyncio.StreamWriter]
+) -> None:
+    """Hand on in both directions until both have ended."""
+    try:
+        await asyncio.gather(_handed_on(one[0], other[1]), _handed_on(other[0], one[1]))
+    finally:
+        other[1].close()
+
+
+async def _handed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_PIECE):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()

@@ -1,0 +1,117 @@
+"""A task handed to another conversation is done in the same place, apart from this one, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hermes_exec
+from hermes_exec_agent.events.log import EventLog
+from hermes_exec_agent.loop import Conversation
+from hermes_exec_agent.models.named import Models
+from hermes_exec_agent.models.scripted import ScriptedModel, ask, say
+from hermes_exec_agent.tools.approvals import Approvals
+from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.tools.toolset import core_tools
+from tests.tools.conftest import Nobody, alive
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@asynccontextmanager
+async def conversation(
+    folder: Path, replies: list[Any]
+) -> AsyncGenerator[tuple[Conversation, ScriptedModel, EventLog]]:
+    model = ScriptedModel(replies)
+    models = Models(model)
+    with EventLog(folder / "log.sqlite") as log:
+        async with hermes_exec.open("local") as terminal:
+            context = Context(terminal, "local", Nobody(), "", approvals=Approvals("allow"))
+            made = Conversation(
+                models=models, tools=core_tools(models=models, log=log)(context), context=context, log=log
+            )
+            await made.begin()
+            try:
+                yield made, model, log
+            finally:
+                await context.close()
+
+
+def last(model: ScriptedModel) -> str:
+    return model.requests[-1].messages[-1].content
+
+
+def test_a_task_is_done_in_a_shell_of_its_own_and_only_its_last_word_comes_back(tmp_path: Path) -> None:
+    replies = [
+        ask(("terminal", {"command": "cd /usr; mine=1"})),
+        ask(("delegate_task", {"goal": "Look around.", "context": "The answer is in $mine."})),
+        ask(("terminal", {"command": "cd /tmp; echo ${mine-none} $HERMES_EXEC_AGENT; pwd"})),
+        say("It is none."),
+        ask(("terminal", {"command": "pwd"})),
+        say("Done."),
+    ]
+
+    async def held() -> tuple[Any, ScriptedModel, list[Any]]:
+        async with conversation(tmp_path, replies) as (talk, model, log):
+            return await talk.ask("Go."), model, log.conversations()
+
+    answer, model, listed = asyncio.run(held())
+    assert answer.text == "Done."
+    first_of_child = model.requests[2]
+    assert [each.content for each in first_of_child.messages if each.role == "user"] == [
+        "Look around.\n\nThe answer is in $mine."
+    ]
+    names = {tool.name for tool in first_of_child.tools}
+    assert not {"delegate_task", "clarify"} & names
+    assert "delegate_task" in {tool.name for tool in model.requests[0].tools}
+    assert "none" in model.requests[3].messages[-1].content
+    assert "It is none." in model.requests[4].messages[-1].content
+    assert '"output": "/usr\\n"' in last(model)
+    assert len(listed) == 2
+    assert {each.parent for each in listed} == {"", next(each.id for each in listed if not each.parent)}
+
+
+def test_an_interrupt_ends_what_the_other_conversation_runs(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    replies = [
+        ask(("delegate_task", {"goal": "Wait."})),
+        ask(("terminal", {"command": f"sh -c 'echo $$ > {fifo}; exec sleep 1000'"})),
+    ]
+
+    async def held() -> int:
+        async with conversation(tmp_path, replies) as (talk, _, _):
+            task = asyncio.ensure_future(talk.ask("Go."))
+            pid = int(await asyncio.to_thread(fifo.read_text))
+            talk.interrupt()
+            assert (await task).outcome == "interrupted"
+            return pid
+
+    assert not alive(asyncio.run(held()))
+
+
+def test_a_task_that_comes_to_no_answer_says_so(tmp_path: Path) -> None:
+    looping = ask(("terminal", {"command": "false"}))
+    replies: list[Any] = [ask(("delegate_task", {"goal": "Try."})), *[looping] * 60]
+
+    def answer(messages: Any, tools: Any) -> Any:
+        """The handed task never learns; whoever handed it on reads what came of it."""
+        if any('"type": "unfinished"' in each.content for each in messages):
+            return say("It did not work.")
+        return looping if tools else say("I give up.")
+
+    replies[1:] = [answer] * 60
+
+    async def held() -> Any:
+        async with conversation(tmp_path, replies) as (talk, _, _):
+            return await talk.ask("Go.")
+
+    assert asyncio.run(held()).text == "It did not work."
