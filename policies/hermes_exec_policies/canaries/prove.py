@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 _PYTHON = "/usr/bin/python3"
-_SUITE_S = 60.0
+_SUITE_S = 120.0
 _CLOCK_S = 0.5
 _OUTPUT = 1 << 20
 _MEMORY = 96 << 20
@@ -183,4 +183,5 @@ def _configuration(
         "outside": outside,
         "variables": [*policy.environment.set, *policy.environment.keep, LANDLOCKED],
         "limits": bounds,
+        "label": specification.apparmor,
     }
