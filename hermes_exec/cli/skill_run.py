@@ -25,6 +25,10 @@ def run(
         str,
         typer.Option("--json", metavar="ARGS", help="Its arguments, as a JSON object; - reads them from our input."),
     ] = "{}",
+    on: Annotated[
+        str | None,
+        typer.Option("--on", "-o", metavar="TARGET", help="Where: bubblewrap, docker:IMAGE, a profile; this machine."),
+    ] = None,
     number: Annotated[
         int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
     ] = None,
@@ -49,12 +53,13 @@ def run(
         raise UsageError(f"--json: this is no JSON: {error}", remedy="""--json '{"name": "value"}'""") from error
     if not isinstance(given, dict):
         raise UsageError("--json: should be an object, with arguments by their names")
-    return loop.run(_run(name, given, number, files, self_tested, whole))  # pyright: ignore[reportUnknownArgumentType]  JSON
+    return loop.run(_run(name, given, on, number, files, self_tested, whole))  # pyright: ignore[reportUnknownArgumentType]  JSON
 
 
 async def _run(
     name: str,
     arguments: dict[str, Any],
+    on: str | None,
     number: int | None,
     files: Path | None,
     self_tested: bool,  # noqa: FBT001  handed on
@@ -62,12 +67,13 @@ async def _run(
 ) -> int:
     from dataclasses import asdict
 
-    from hermes_exec_agent.skills import running
+    from hermes_exec_agent.skills import places, running
     from hermes_exec_agent.skills.registry import Registry
 
     registry = Registry()
+    place = places.place_of(on)
     agreed = self_tested or _asked(registry, name, number)
-    outcome = await running.run(registry, name, arguments, number=number, files=files, self_tested=agreed)
+    outcome = await running.run(registry, name, arguments, number=number, files=files, self_tested=agreed, place=place)
     if whole:
         show_json({**asdict(outcome), "ok": outcome.ok})
     else:
@@ -94,6 +100,8 @@ def _told(outcome: "Outcome") -> None:
         say(f"{outcome.name} {outcome.version}: {outcome.error}")
     if outcome.denied:
         say(outcome.denied)
+    if outcome.declared:
+        note(f"declared by the vendor, never proven: {', '.join(outcome.declared)}")
     for path in outcome.left:
         note(f"left in the sandbox: {path}")
     if outcome.quarantined:

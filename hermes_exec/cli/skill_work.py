@@ -37,13 +37,17 @@ Insist = Annotated[
 Data = Annotated[
     list[str] | None, typer.Option("--data", metavar="DIR", help="Grant a folder below /app/data; may be repeated.")
 ]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--host", metavar="NAME[:PORT]", help="Grant a host of the network; may be repeated."),
+]
 Bounds = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="NAME=N", help="Grant a bound above the policy's: limit-memory-mib=1024, …"),
 ]
 
 
-def add(
+def add(  # noqa: PLR0913  each is an option
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The skill: SKILL.md, scripts/, tests/.")],
     *,
     case: Cases = None,
@@ -51,6 +55,7 @@ def add(
     shell: Shells = None,
     insist: Insist = False,
     data: Data = None,
+    host: Hosts = None,
     limit: Bounds = None,
     json: Json = False,
 ) -> int:
@@ -61,7 +66,7 @@ def add(
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    return loop.run(_add(folder, case or [], _author(agent, shell, insist=insist), data, limit, insist, json))
+    return loop.run(_add(folder, case or [], _author(agent, shell, insist=insist), data, host, limit, insist, json))
 
 
 async def _add(
@@ -69,6 +74,7 @@ async def _add(
     cases: list[str],
     author: "Author",
     data: list[str] | None,
+    hosts: list[str] | None,
     limits: list[str] | None,
     insist: bool,  # noqa: FBT001  handed on
     json: bool,  # noqa: FBT001  handed on
@@ -77,7 +83,7 @@ async def _add(
     from hermes_exec_policies.gate.needs import Grants
 
     bounds = dict(_bound(word) for word in limits or ())
-    grants = Grants(data=("/app/data", *(data or ())), limits=bounds)
+    grants = Grants(data=("/app/data", *(data or ())), hosts=tuple(hosts or ()), limits=bounds)
     registry = _registry()
     admitted = await admit(registry, folder, author=author, grants=grants, cases=_cases(cases), insist=insist)
     return _tell(admitted, json=json)

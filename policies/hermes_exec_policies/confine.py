@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
@@ -190,7 +190,11 @@ def _landlock(policy: Policy, there: set[str] | None) -> Landlock | None:
         if there is None or path in there or any(each.startswith(path + "/") for each in there)
     ]
     return Landlock(
-        handled_fs=rules.handled_files, paths=tuple(paths), handled_net=rules.handled_network, scoped=rules.scoped
+        handled_fs=rules.handled_files,
+        paths=tuple(paths),
+        handled_net=rules.handled_network,
+        scoped=rules.scoped,
+        ports=tuple(PortRule(port=port, access=access) for port, access in rules.ports),
     )
 
 
@@ -210,27 +214,32 @@ def _user(policy: Policy, host: Host, place: str) -> int | None:
     if not (host.root and policy.user.ordinary):
         return host.uid if place == DOCKER and not host.root else None
     first = policy.user.first
-    taken = _running() | _named()
+    running = _running()
     offset = secrets.randbelow(_USERS)
     for step in range(_USERS):
         number = first + (offset + step) % _USERS
-        if number not in taken:
+        if number not in running and not _named(number):
             return number
     raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
 
 
 def _running() -> set[int]:
     found: set[int] = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                found.add(entry.stat().st_uid)
-            except FileNotFoundError:
-                continue  # it ended while we looked
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                try:
+                    found.add(entry.stat().st_uid)
+                except FileNotFoundError:
+                    continue  # it ended while we looked
     return found
 
 
-def _named() -> set[int]:
+def _named(number: int) -> bool:
     import pwd
 
-    return {entry.pw_uid for entry in pwd.getpwall()}
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return False
+    return True

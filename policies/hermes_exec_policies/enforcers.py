@@ -165,6 +165,9 @@ def _bubblewrap(policy: Policy, host: Host) -> Table:
     table = _launched(policy, host)
     if host.proc:
         table["files.masked"] = [Means("no /proc at all"), _apparmor(policy, host)]
+    # A namespace with nothing in it and the proxy hold this together; neither does alone.
+    without = _namespace(host, "network")
+    table["network.hosts"] = [without if without.lacking else Means(f"{without.mechanism}, and a proxy outside")]
     if "bwrap" in host.versions:
         return table
     needed = Means("bubblewrap", "it is not installed", "apt-get install bubblewrap")

@@ -36,7 +36,10 @@ def _seccomp(render: Callable[[Filter, str], str], machine: str) -> Callable[[Po
 
 def _landlock(policy: Policy) -> str:
     rules = landlock.ruleset(policy)
-    return _json(asdict(rules)) if rules else ""
+    if rules is None:
+        return ""
+    plain = asdict(rules)
+    return _json(plain if rules.ports else {name: value for name, value in plain.items() if name != "ports"})
 
 
 def _limits(policy: Policy) -> str:

@@ -73,11 +73,13 @@ async def start(
     confinement: Confinement,
     argv: Sequence[str],
     *,
-    stdin: bytes = b"",
+    stdin: bytes | None = b"",
     limits: Limits | None = None,
     watch: Watch | None = None,
 ) -> Run:
-    """Make a sandbox there, and hold ``argv`` in it, ready to begin; ``watch`` is what is to be seen of it.
+    """Make a sandbox there, and hold ``argv`` in it, ready to begin.
+
+    ``stdin`` of None comes with ``go``; ``watch`` is what is to be seen of it.
 
     Raises:
         UsageError: the specification or the program makes no sense there.
@@ -89,12 +91,14 @@ async def start(
     if place.kind == DOCKER:
         from hermes_exec_backends.docker.start import start as start_docker
 
-        return await start_docker(confinement, argv, image=place.image, stdin=stdin, limits=limits, engine=place.engine)
+        return await start_docker(
+            confinement, argv, image=place.image, stdin=stdin or b"", limits=limits, engine=place.engine
+        )
     if place.kind == SINGULARITY:
         from hermes_exec_backends.singularity.start import start as start_singularity
 
         return await start_singularity(
-            confinement, argv, image=place.image, stdin=stdin, limits=limits, program=place.program
+            confinement, argv, image=place.image, stdin=stdin or b"", limits=limits, program=place.program
         )
     from hermes_exec_backends.bubblewrap.start import start as start_bubblewrap
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tests.rigs.daytona_server import Daytona
 
 
-
 class Told:
     """What a channel says."""
 

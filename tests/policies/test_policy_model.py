@@ -15,8 +15,10 @@ from hermes_exec_policies.syscalls import groups, known, usual
 CHILD = 'extends = "skill-run"\n'
 
 
-def test_five_policies_ship() -> None:
-    assert set(shipped()) == {"skill-validate", "skill-run", "workspace", "shared-workspace", "hpc", "open"}
+def test_seven_policies_ship() -> None:
+    assert set(shipped()) == {
+        "skill-validate", "skill-run", "skill-hosts", "workspace", "shared-workspace", "hpc", "open",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", shipped())

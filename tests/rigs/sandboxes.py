@@ -7,6 +7,7 @@ prints as JSON what came of it.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread  # noqa: F401  what is imported late may be out of that user's reach
 import dataclasses
 import json
 import os

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import ConfigError, HermesError, Refused, UsageError
@@ -39,11 +40,12 @@ def fit(version: Version, arguments: Mapping[str, Any]) -> None:
 
 
 def policy_of(registry: Registry, version: Version) -> Policy:
-    """The policy that a version was proven with, which has to be what its name means now.
+    """The policy that a version was proven with, with what it was granted; it has to be what its name means now.
 
     Raises:
         Refused: that policy says something else now; the version is kept back until it is proven anew.
     """
+    from hermes_exec_policies.egress import granted
     from hermes_exec_policies.load import load
 
     name = str(version.policy["name"])
@@ -57,7 +59,7 @@ def policy_of(registry: Registry, version: Version) -> Policy:
             f"{version.name} {version.number}: it was proven with a policy {name} that says something else now",
             remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
         )
-    return policy
+    return granted(policy, version.grants.get("hosts", ()))
 
 
 def unchanged(version: Version) -> None:
@@ -137,4 +139,18 @@ def allowed(registry: Registry, version: Version, *, self_tested: bool) -> None:
         raise Refused(
             f"{name}: nothing but its own tests speaks for it (self-tested), so a person has to agree to each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
+        )
+
+
+def same_language(version: Version, there: str) -> None:
+    """See that the interpreter called ``there`` is one of the version that it was proven with; images have their own.
+
+    Raises:
+        Refused: it is not.
+    """
+    proven = PurePosixPath(version.interpreter.partition(" ")[0]).name
+    if there != proven:
+        raise Refused(
+            f"{version.name} {version.number}: it was proven with {proven}, and the place has {there or 'none'}",
+            remedy=f"an image with {proven} as its python3",
         )

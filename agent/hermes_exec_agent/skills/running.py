@@ -10,30 +10,31 @@ import logging
 import os
 import re
 import time
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import shown
-from hermes_exec.errors import HermesError, Refused, Unsupported, UsageError
-from hermes_exec_agent.skills import checks, content
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.skills import checks, sandboxes
 from hermes_exec_agent.skills.counts import Counts, Runs
-from hermes_exec_agent.skills.private import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hermes_exec.config.profile import Profile
     from hermes_exec_agent.skills.record import Version
     from hermes_exec_agent.skills.registry import Registry
-    from hermes_exec_backends.confined.run import Ended, Run
-    from hermes_exec_policies.gate.launch import Called, Launch
+    from hermes_exec_agent.skills.sandboxes import Sandbox
+    from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_policies.gate.launch import Called
     from hermes_exec_policies.model import Policy
+    from hermes_exec_policies.starting import Place
 
 _log = logging.getLogger(__name__)
 FAILURES = 5
 """Failures in a row after which a version is kept back."""
-DATA = "/app/data"
-_FILES_MAX = 256 << 20
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 _DENIALS = {13: "access was denied", 30: "it is read-only", 1: "it is not permitted"}
 """The three numbers of a denial: by a security module or an owner, by a mount, by a filter of system calls."""
@@ -60,6 +61,10 @@ class Outcome:
     """What was brought out, by its path in the skill's data folder."""
     left: tuple[str, ...] = ()
     """What was not, and why."""
+    declared: tuple[str, ...] = ()
+    """Rules of its policy that only a vendor's word held: declared, never proven."""
+    reached: tuple[str, ...] = ()
+    """The hosts that it asked the proxy for, each with the answer's number: 200 is a connection, 403 a refusal."""
     counts: Counts = field(default_factory=Counts)
     quarantined: bool = False
     """Whether this run was one failure too many."""
@@ -79,6 +84,7 @@ async def run(
     files: Path | None = None,
     self_tested: bool = False,
     model: str = "",
+    place: Place | Profile | None = None,
 ) -> Outcome:
     """Run a version of a skill, the current one by default, and wait for its end.
 
@@ -90,69 +96,89 @@ async def run(
         files: a folder, which is made and must not be there, for what the skill leaves in its data folder.
         self_tested: whether a person agreed to run a skill for which nothing but its own tests speaks.
         model: the one that asks for it, under which it is counted; nothing where a person does.
+        place: where its sandbox is made: on this machine, by bubblewrap, if left out; or a vendor's profile.
 
     Raises:
         UsageError: there is no such skill, or the arguments are not what it takes.
         Refused: it is not as it was proven, is kept back or archived, or nobody agreed; nothing of it ran.
-        Unsupported: no sandbox that holds its policy can be had here; nothing of it ran.
+        Unsupported: no sandbox that holds its policy can be had there; nothing of it ran.
         PlaceUnavailable: no sandbox can be made; nothing of it ran.
     """
     from hermes_exec_policies.canaries.prove import prove
-    from hermes_exec_policies.gate.launch import launch, read_result
+    from hermes_exec_policies.gate.launch import request
+    from hermes_exec_policies.starting import LOCAL, Place
 
+    version, policy = admitted(registry, name, arguments, number=number, files=files, self_tested=self_tested)
+    if not isinstance(place, Place | None):
+        return await _declared(registry, version, policy, place, request(arguments), files, model)
+    await prove(policy, place or LOCAL)
+    async with AsyncExitStack() as stack:
+        sandbox = await sandboxes.ready(registry, version, policy, place or LOCAL, request(arguments), stack)
+        return await finished(registry, sandbox, files=files, model=model)
+
+
+async def _declared(
+    registry: Registry,
+    version: Version,
+    policy: Policy,
+    profile: Profile,
+    asked: bytes,
+    files: Path | None,
+    model: str,
+) -> Outcome:
+    from hermes_exec_agent.skills import clouds
+    from hermes_exec_policies.gate.launch import read_result
+
+    rules = clouds.declared(policy, profile.type)
+    ended, taken, left = await clouds.run(registry, version, policy, profile, asked, files)
+    outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, taken, left, model)
+    return replace(outcome, declared=rules)
+
+
+def admitted(
+    registry: Registry,
+    name: str,
+    arguments: Mapping[str, Any],
+    *,
+    number: int | None = None,
+    files: Path | None = None,
+    self_tested: bool = False,
+) -> tuple[Version, Policy]:
+    """The version that may run with these arguments, and its policy.
+
+    Raises:
+        UsageError: there is no such skill, or the arguments are not what it takes.
+        Refused: it is not as it was proven, is kept back or archived, or nobody agreed.
+    """
     version = registry.version(name, number)
     checks.allowed(registry, version, self_tested=self_tested)
     checks.fit(version, arguments)
-    if files is not None and os.path.lexists(files):  # noqa: ASYNC240  a look blocks nobody
+    if files is not None and os.path.lexists(files):
         raise UsageError(f"{shown(files)} is there already", remedy="name a folder that is to be made")
     policy = checks.policy_of(registry, version)
     checks.unchanged(version)
-    await prove(policy)
-    with private_folder() as folder:
-        tree = folder / "tree"
-        try:
-            content.copy(registry.tree(version), version.files, tree)
-        except content.Changed as error:
-            registry.quarantine(version.name, version.number, f"changed: {error.what}")
-            raise
-        call = launch(
-            policy,
-            tree,
-            version.module,
-            entry=version.entry,
-            function=version.function,
-            arguments=arguments,
-            environment=checks.packages(registry, version, folder),
-        )
-        began = time.monotonic()
-        ended, taken, left = await _started(registry, policy, call, files)
-        seconds = time.monotonic() - began
-    return _told(registry, version, read_result(ended), ended, seconds, taken, left, model)
+    return version, policy
 
 
-async def _started(
-    registry: Registry, policy: Policy, call: Launch, files: Path | None
-) -> tuple[Ended, tuple[str, ...], tuple[str, ...]]:
-    from hermes_exec_backends.bubblewrap.start import start
-    from hermes_exec_policies.canaries.outside import amiss
+async def finished(
+    registry: Registry, sandbox: Sandbox, *, stdin: bytes | None = None, files: Path | None = None, model: str = ""
+) -> Outcome:
+    """Let the skill begin in a sandbox that is ready, wait for its end, and tell what came of it.
 
-    exposed = registry.home.exposes(bind.source for bind in call.confinement.binds)
-    if exposed:
-        raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
-    async with await start(call.confinement, call.argv, stdin=call.stdin, limits=call.limits) as sandbox:
-        if seen := amiss(policy, call.confinement, sandbox.facts):
-            raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
-        sandbox.go()
-        ended = await sandbox.wait()
-        if files is None:
-            return ended, (), ()
-        return ended, *_collected(sandbox, DATA, files)
+    Raises:
+        PlaceUnavailable: it could not be started; nothing of it ran.
+        TransferError: it left more than can be taken.
+    """
+    from hermes_exec_policies.gate.launch import read_result
 
-
-def _collected(sandbox: Run, source: str, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    taken = sandbox.collect(source, into, max_bytes=_FILES_MAX)
-    found = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())
-    return tuple(found), tuple(taken.left)
+    began = time.monotonic()
+    sandbox.run.go(stdin)
+    ended = await sandbox.run.wait()
+    seconds = time.monotonic() - began
+    taken, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
+    outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, taken, left, model)
+    asked = sandbox.proxy.passed if sandbox.proxy else ()
+    return replace(outcome, reached=tuple(f"{each.host}:{each.port} {each.status}" for each in asked))
 
 
 def _told(

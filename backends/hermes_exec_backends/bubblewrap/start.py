@@ -17,7 +17,8 @@ from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest import tree
 from hermes_exec_backends.bubblewrap import restrictions
 from hermes_exec_backends.bubblewrap.health import read_settings
-from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
+from hermes_exec_backends.confined.bounds import Bounds
+from hermes_exec_backends.confined.control import Control, empty_file, given, launcher, memory_file
 from hermes_exec_backends.confined.held import Piped, gone, streams
 from hermes_exec_backends.confined.observe import Watch, observing
 from hermes_exec_backends.confined.ready import read_report, ready
@@ -26,6 +27,7 @@ from hermes_exec_backends.confined.spec import Confinement, Limits
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec_backends.confined.report import Report
     from hermes_exec_backends.confined.run import Run
     from hermes_exec_backends.confined.spec import Bind
 
@@ -38,7 +40,7 @@ async def start(
     confinement: Confinement,
     argv: Sequence[str],
     *,
-    stdin: bytes = b"",
+    stdin: bytes | None = b"",
     limits: Limits | None = None,
     watch: Watch | None = None,
     python: str = "/usr/bin/python3",
@@ -49,7 +51,7 @@ async def start(
     Args:
         confinement: what the sandbox is made of.
         argv: the program by its absolute path inside, and its arguments.
-        stdin: all that it can read from its standard input.
+        stdin: all that it can read from its standard input; None where that comes with ``go``.
         limits: what ends the sandbox as a whole.
         watch: what is to be seen of it from outside; every call that its filter refuses is, then.
         python: the interpreter inside that confines it, Python 3.6 or later.
@@ -68,27 +70,44 @@ async def start(
     control = Control()
     files = [memory_file(data, "file") for _, data in confinement.files]
     source = memory_file(given(confinement, argv, mounts=True, observed=observed), "launcher")
+    later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
+    now = -1 if stdin is None else _input(stdin)
     inherited = [*files, source, control.theirs.fileno()]
     try:
         words = [path, *options(confinement, files), "--"]
         words += launcher(python, source, control.theirs.fileno())
-        process = _spawn(words, confinement, stdin, inherited)
+        process = _spawn(words, confinement, now if later is None else later.fileno(), inherited)
     except BaseException:
         control.close()
+        if later is not None:
+            later.close()
         raise
     finally:
-        for fd in (*files, source):
+        for fd in (*files, source, *([now] if later is None else [])):
             os.close(fd)
     control.theirs.close()
+    limits = limits or Limits()
+    bounds = Bounds(limits)
+    bounding = asyncio.ensure_future(asyncio.to_thread(bounds.begin, process.pid))
     try:
         async with asyncio.timeout(_START_S):
-            return await _held(process, control, confinement, limits or Limits(), watch)
+            told = await _told(process, control)
+            await asyncio.shield(bounding)
+            held = Piped(process, control, tree.stat(control.pid)[1], later)
+            run = await ready(held, told, confinement, limits, bounds)
+            if watch is not None:
+                listener, control.listener = control.listener, -1
+                run.observe(listener, confinement.seccomp, watch)
+            return run
     except BaseException as error:
         process.kill()  # with it, all that is inside
-        await asyncio.shield(gone(process))
+        await asyncio.shield(asyncio.gather(gone(process), bounding))
+        bounds.remove()
         for stream in streams(process):
             stream.close()
         control.close()
+        if later is not None:
+            later.close()
         if isinstance(error, TimeoutError):
             raise PlaceUnavailable(f"bubblewrap: no sandbox within {_START_S:g} s") from None
         raise
@@ -143,17 +162,20 @@ def _check(confinement: Confinement, argv: Sequence[str], watch: Watch | None) -
         raise UsageError("bubblewrap makes no sandbox without a user namespace")
 
 
+def _input(data: bytes) -> int:
+    """A file and no pipe, so that nobody has to feed it; sealed, so that it is no memory to write to."""
+    return memory_file(data, "stdin") if data else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
 def _spawn(
-    words: Sequence[str], confinement: Confinement, stdin: bytes, inherited: Sequence[int]
+    words: Sequence[str], confinement: Confinement, stdin: int, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     becomes = confinement.uid is not None and os.geteuid() == 0
     group = confinement.uid if confinement.gid is None else confinement.gid
-    # A file and no pipe, so that nobody has to feed it; sealed, so that it is no memory to write to.
-    source = memory_file(stdin, "stdin") if stdin else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return subprocess.Popen(
             words,
-            stdin=source,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={},  # bwrap's own variables can be read inside
@@ -167,22 +189,14 @@ def _spawn(
         )
     except OSError as error:
         raise PlaceUnavailable(f"bubblewrap: {words[0]} cannot be started: {error.strerror}") from error
-    finally:
-        os.close(source)
 
 
-async def _held(
-    process: subprocess.Popen[bytes], control: Control, confinement: Confinement, limits: Limits, watch: Watch | None
-) -> Run:
+async def _told(process: subprocess.Popen[bytes], control: Control) -> Report:
     applied = await control.receive()
     told = read_report("bubblewrap", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if told is None:
         raise await _not_made(process)
-    run = await ready(Piped(process, control, tree.stat(control.pid)[1]), told, confinement, limits)
-    if watch is not None:
-        listener, control.listener = control.listener, -1
-        run.observe(listener, confinement.seccomp, watch)
-    return run
+    return told
 
 
 async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:

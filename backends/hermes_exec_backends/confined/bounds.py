@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ from hermes_exec.guest import cgroups, tree
 from hermes_exec.guest.cgroups import CPU, MEMORY, PROCESSES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hermes_exec_backends.confined.spec import Limits
 
 WATCHDOG = "watchdog"
@@ -30,34 +33,54 @@ class Bounds:
         wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s}
         self._limits: dict[str, float] = {kind: value for kind, value in wanted.items() if value is not None}
         self._groups: dict[str, tuple[cgroups.Home, str]] = {}
+        self._name = f"{cgroups.prefix()}{next(_numbers)}"
+        self._made: set[str] = set()
+        self._own = 1
+        """Processes of ours in it."""
         self._root = 0
         self.enforcers = dict.fromkeys(self._limits, WATCHDOG)
+
+    def begin(self, starter: int) -> None:
+        """Bound a process of ours that makes the sandbox, and so all that it starts.
+
+        Joining a group takes the kernel long, and meanwhile the sandbox is made.
+        """
+        self._own = 2
+        self._join(starter)
 
     def hold(self, first: int, *others: int) -> None:
         """Bound the sandbox whose process 1 is ``first``; called while nothing but these processes is in it."""
         self._root = first
+        self._join(first, *others)
+
+    def _join(self, *pids: int) -> None:
         if not self._limits:
             return
-        # A bound on processes is in place before they join, and counts process 1 as well, which is ours.
-        homes = cgroups.find(joins=False)
-        name = f"{cgroups.prefix()}{next(_numbers)}"
+        # A bound on processes is in place before they join, and counts those which are ours as well.
+        homes = _homes(cgroups.read("/proc/self/cgroup"))
         for kind in self._limits.keys() & homes.keys():
             home = homes[kind]
-            folder = f"{home.folder}/{name}"
+            folder = f"{home.folder}/{self._name}"
             try:
-                Path(folder).mkdir(exist_ok=True)
-                self._bound(home, folder, kind)
-                for pid in (first, *others):
-                    cgroups.write(f"{folder}/cgroup.procs", str(pid).encode())
+                if kind not in self._groups:
+                    Path(folder).mkdir(exist_ok=True)
+                    self._made.add(folder)
+                    self._bound(home, folder, kind)
+                there = set(map(int, cgroups.read(f"{folder}/cgroup.procs").split()))
+                for pid in pids:
+                    if pid not in there:
+                        cgroups.write(f"{folder}/cgroup.procs", str(pid).encode())
             except OSError:
-                continue  # the watchdog it is
+                self._groups.pop(kind, None)
+                self.enforcers[kind] = WATCHDOG  # that it is
+                continue
             self._groups[kind] = home, folder
             self.enforcers[kind] = home.enforcer
 
     def _bound(self, home: cgroups.Home, folder: str, kind: str) -> None:
         if kind == CPU:
             return  # it counts, and we look
-        value = int(self._limits[kind]) + (1 if kind == PROCESSES else 0)
+        value = int(self._limits[kind]) + (self._own if kind == PROCESSES else 0)
         cgroups.write(f"{folder}/{home.file(kind)}", str(value).encode())
         if kind == MEMORY:
             swap = ("memory.memsw.limit_in_bytes", value) if home.version == 1 else ("memory.swap.max", 0)
@@ -99,9 +122,16 @@ class Bounds:
 
     def remove(self) -> None:
         """Remove the groups; the sandbox has ended. One that will not go is removed by a later sweep."""
-        for folder in {folder for _, folder in self._groups.values()}:
+        for folder in self._made:
             cgroups.remove(folder)
+        self._made.clear()
         self._groups.clear()
+
+
+@lru_cache(maxsize=4)
+def _homes(_ours: bytes) -> Mapping[str, cgroups.Home]:
+    """Where groups can be made, which takes making one, and stays so while our own groups are the same."""
+    return cgroups.find(joins=False)
 
 
 def _memory(pid: int) -> int:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.confined.spec import Confinement
 
 LONGEST = 64 << 10
+FLAGS = "-ISBc"
+"""Of the launcher's interpreter. A program with them, for the same one, is a text that it runs in place."""
 _GRACE_S = 60
 """How much longer than its limit a sandbox lives whose watcher has died."""
 _CREDENTIALS = struct.Struct("3i")
@@ -59,19 +61,26 @@ _INLINE = (
 
 def memory_file(data: bytes, name: str) -> int:
     """A descriptor of a file in memory that nobody can change any more, at its beginning."""
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    fd = empty_file(name)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, 0, os.SEEK_SET)
-        fcntl.fcntl(
-            fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
-        )
+        fill(fd, data)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def empty_file(name: str) -> int:
+    """A descriptor of a file in memory that is to be filled."""
+    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def fill(fd: int, data: bytes) -> None:
+    """Fill an empty file in memory, whose place for reading stays the beginning; nobody can change it any more."""
+    written = 0
+    while written < len(data):
+        written += os.pwrite(fd, data[written:], written)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
 
 
 async def readable(fd: int) -> None:
@@ -87,7 +96,7 @@ async def readable(fd: int) -> None:
 
 def launcher(python: str, given: int, control: int) -> list[str]:
     """The argv that starts the launcher; both descriptors are inherited."""
-    return [python, "-ISc", _STUB, str(given), str(control)]
+    return [python, FLAGS, _STUB, str(given), str(control)]
 
 
 def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
@@ -101,7 +110,7 @@ def streamed(python: str, size: int, mark: str) -> list[str]:
 
     ``mark`` does nothing, and tells the process from others.
     """
-    return [python, "-ISc", _STREAMED, str(size), mark]
+    return [python, FLAGS, _STREAMED, str(size), mark]
 
 
 def given(
@@ -145,6 +154,7 @@ def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: boo
     rules = confinement.landlock
     return {
         "argv": list(map(os.fsencode, argv)),
+        "in_place": list(argv[1:2]) == [FLAGS],
         "env": {os.fsencode(name): os.fsencode(value) for name, value in confinement.env},
         "cwd": os.fsencode(confinement.cwd),
         "tmpfs": [

@@ -9,7 +9,7 @@ import asyncio
 import os
 from typing import IO, TYPE_CHECKING, Protocol
 
-from hermes_exec_backends.confined.control import readable
+from hermes_exec_backends.confined.control import fill, readable
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,8 +35,11 @@ class Held(Protocol):
         """The number outside of the process that becomes the program."""
         ...
 
-    def begin(self, output: Callable[[int, bytes], None]) -> None:
-        """Let it become the program; what it writes goes to ``output`` from now on."""
+    def begin(self, output: Callable[[int, bytes], None], stdin: bytes | None) -> None:
+        """Let it become the program; what it writes goes to ``output`` from now on.
+
+        ``stdin`` is all that it can read, where that was not said at the start.
+        """
         ...
 
     async def told(self) -> tuple[int | None, str]:
@@ -55,8 +58,11 @@ class Held(Protocol):
 class Piped:
     """A sandbox of a program of ours (bwrap, apptainer), with a pipe for each output and the launcher's socket."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: Control, first: int) -> None:
-        """The program waits as the process that spoke last on ``control``."""
+    def __init__(
+        self, process: subprocess.Popen[bytes], control: Control, first: int, stdin: IO[bytes] | None = None
+    ) -> None:
+        """The program waits as the process that spoke last on ``control``; ``stdin`` is a file that is to be filled."""
+        self._stdin = stdin
         self.first = first
         self.pid = control.pid
         self._process = process
@@ -66,9 +72,11 @@ class Piped:
         self._open: dict[int, int] = {}
         self._silent = asyncio.Event()
 
-    def begin(self, output: Callable[[int, bytes], None]) -> None:
+    def begin(self, output: Callable[[int, bytes], None], stdin: bytes | None) -> None:
         """See ``Held``."""
         self._output = output
+        if self._stdin is not None:
+            fill(self._stdin.fileno(), stdin or b"")
         for kind, stream in enumerate(streams(self._process), STDOUT):
             os.set_blocking(stream.fileno(), False)
             self._open[stream.fileno()] = kind
@@ -102,6 +110,8 @@ class Piped:
         self._control.close()
         for stream in streams(self._process):
             stream.close()
+        if self._stdin is not None:
+            self._stdin.close()
 
     def _readable(self, fd: int) -> None:
         try:

@@ -32,7 +32,7 @@ from .mechanisms import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, NoReturn
 
 MOST_DESCRIPTORS = 4096
 STREAMS = 1
@@ -40,12 +40,15 @@ GO = b"go"
 
 
 def main(control: int, spec: "dict[str, Any]") -> None:
-    """Apply ``spec``, tell on the socket ``control``, and start the program on its word. Does not return.
+    """Apply ``spec``, tell on the socket ``control``, and start the program on its word.
+
+    It returns in the program's process alone, and only where that is this very interpreter.
 
     With ``control`` 1 it tells on standard output, each message with its length before it, and waits for the word on
     standard input; what comes after that on either is the program's.
     """
     child = 0
+    report: "dict[str, str]" = {}
     try:
         if control != STREAMS:
             os.set_inheritable(control, False)
@@ -54,7 +57,6 @@ def main(control: int, spec: "dict[str, Any]") -> None:
         os.umask(0o022)
         for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):  # which Python treats in its own way
             _signal.signal(number, _signal.SIG_DFL)
-        report: "dict[str, str]" = {}
         if spec["nested"] is not None:
             from . import nested
 
@@ -63,15 +65,19 @@ def main(control: int, spec: "dict[str, Any]") -> None:
         mount_all(spec, report)
         drop_privileges()
         child = os.fork()
-        if child == 0:
-            become(control, spec, report)
+    except BaseException as error:  # whatever it is, nothing may be started
+        give_up(control, error)
+    if child == 0:
+        become(control, spec, report)()
+        return  # as any interpreter at the end of its program
+    try:
         if spec["alarm"]:
             _signal.signal(_signal.SIGALRM, end)
             _signal.alarm(spec["alarm"])
         become_undumpable()
         confine(spec, {})
         filter_calls(spec["seccomp"], spec)
-    except BaseException as error:  # whatever it is, nothing may be started
+    except BaseException as error:
         give_up(control, error)
     reap(control, child)
 
@@ -99,11 +105,12 @@ def inline(spec: "dict[str, Any]") -> None:
     os.execvp(argv[0], argv)
 
 
-def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> None:
-    """In the child: the rest, then the program. Does not return."""
+def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> "Callable[[], None]":
+    """In the child: the rest, then the program. Returns only where that is a text for this very interpreter."""
     try:
         os.setsid()
         os.chdir(spec["cwd"])
+        begin = prepared(spec)
         limit(spec, report)
         ask_for_profile(spec, report)
         confine(spec, report)
@@ -118,7 +125,11 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> No
             tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
         if os.read(0 if control == STREAMS else control, len(GO)) != GO:
             os._exit(125)
-        os.execve(argv[0], argv, env)
+        if begin is None:
+            os.execve(argv[0], argv, env)
+        if control != STREAMS:
+            os.close(control)
+        return begin
     except BaseException as error:
         give_up(control, error)
 
@@ -146,12 +157,39 @@ def see_program(path: bytes) -> None:
         raise Failed("{}: there is no such program".format(os.fsdecode(path)))
 
 
+def prepared(spec: "dict[str, Any]") -> "Callable[[], None] | None":
+    """What begins the program, where it is a text for an interpreter that is started just as this one was.
+
+    That saves a second start, and what the text imports is there before the word comes. The text is ours: it defines
+    ``main``, and what is foreign begins when that is called. A profile of AppArmor comes with a start, so it needs one.
+    """
+    argv = spec["argv"]
+    if not spec["in_place"] or os.fsencode(sys.executable) != argv[0] or spec["apparmor"]:
+        return None
+    own = vars(sys.modules["__main__"])
+    for name in [name for name in own if not name.startswith("__")]:
+        del own[name]
+    own["__name__"] = "program"
+    exec(compile(argv[2].decode(), "<string>", "exec"), own)
+    own["__name__"] = "__main__"
+    sys.argv = ["-c"] + [os.fsdecode(word) for word in argv[3:]]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "confined"]:
+        del sys.modules[name]
+    os.environb.clear()
+    os.environb.update(spec["env"])
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_IGN)
+    begin: "Callable[[], None]" = own["main"]
+    return begin
+
+
 def tell(control: int, message: bytes) -> None:
     """Send one message, in one piece."""
     os.write(control, len(message).to_bytes(4, "big") + message if control == STREAMS else message)
 
 
-def give_up(control: int, error: BaseException) -> None:
+def give_up(control: int, error: BaseException) -> "NoReturn":
     """Say why, and end."""
     what = str(error) if isinstance(error, Failed) else "launcher {}: {}".format(type(error).__name__, error)
     try:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from hermes_exec.backend import Exit
@@ -72,7 +72,9 @@ class Run:
         self.observer: Observer | None = None
         """Who answers for what is watched; None where nothing is."""
         self._bounds.hold(held.first, held.pid)
-        self.facts = read(held.pid)
+        seen = read(held.pid)
+        # A kernel tells the label of the next exec to that process alone, so this is what our launcher read back.
+        self.facts = replace(seen, next_label=seen.next_label or report.apparmor)
         """What the program will be, looked at from outside while it waits."""
 
     @property
@@ -81,6 +83,11 @@ class Run:
         known = dict(self._bounds.enforcers)
         set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
         return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
+
+    @property
+    def first(self) -> int:
+        """A descriptor that can be read from once the sandbox has ended."""
+        return self._first
 
     def keep(self, target: str) -> None:
         """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
@@ -101,8 +108,8 @@ class Run:
         self.observer = Observer(listener, program, watch)
         self._watched = watch
 
-    def go(self) -> None:
-        """Let the program begin.
+    def go(self, stdin: bytes | None = None) -> None:
+        """Let the program begin; ``stdin`` is all that it can read, where the start left that open.
 
         Raises:
             UsageError: it has begun already.
@@ -113,7 +120,7 @@ class Run:
         if self.observer is not None:
             self.observer.begin()
         self._ended = asyncio.get_running_loop().create_task(self._watch())
-        self._held.begin(self._written)
+        self._held.begin(self._written, stdin)
 
     async def wait(self) -> Ended:
         """Wait until the program has ended, and with it everything in its sandbox.

@@ -111,10 +111,10 @@ class Made:
         self.mark = ""
         self._engine = engine
 
-    def begin(self, output: Callable[[int, bytes], None]) -> None:
+    def begin(self, output: Callable[[int, bytes], None], stdin: bytes | None) -> None:
         """See ``Held``."""
         self.streams.begin(output)
-        self.streams.send(b"go" + self.stdin)
+        self.streams.send(b"go" + (self.stdin if stdin is None else stdin))
         self.streams.end_input()
 
     async def told(self) -> tuple[int | None, str]:

@@ -140,6 +140,26 @@ _CALLS = (
     _call("socket", ((1 << 32) | 2,), name="socket-high-bits"),
 )
 
+
+def _beside(name: str, errnos: frozenset[int] = NETWORK, *, absent: bool = False) -> Canary:
+    """One that tries to reach somebody past the proxy, or through it somebody who was not named."""
+    return Canary(name, "network.hosts", errnos=errnos, absent=absent)
+
+
+_REFUSED = frozenset({EACCES})
+"""What an attempt through the proxy ends with that the proxy refused; not with silence, for that proves nothing."""
+_HOSTS = (
+    _beside("network-tcp"),
+    _beside("network-loopback"),
+    _beside("network-udp"),
+    _beside("network-dns", absent=True),
+    _beside("network-raw"),
+    _beside("network-packet"),
+    _beside("network-interfaces", absent=True),
+    _beside("network-abstract"),
+    *(_beside(f"egress-{name}", _REFUSED) for name in ("address", "loopback", "name", "metadata", "method", "trick")),
+)
+
 CANARIES: tuple[Canary, ...] = (
     replace(_call("ptrace"), rule="processes.traced"),
     replace(_call("process_vm_readv", name="process-vm"), rule="processes.traced"),
@@ -181,6 +201,7 @@ CANARIES: tuple[Canary, ...] = (
     _network("network-vsock", "vsock"),
     _network("network-alg", "alg"),
     _network("network-listen", "inet"),
+    *_HOSTS,
     _absent("network-interfaces", "network.isolated", "network namespace"),
     Canary("network-abstract", "processes.ipc", errnos=NETWORK, asked=lambda p: p.network.access == "none"),
     Canary("network-unix", "files.hidden", errnos=NETWORK | {ENOENT, EROFS}),
@@ -200,6 +221,7 @@ CANARIES: tuple[Canary, ...] = (
     _absent("posture-root", "user.ordinary", "user"),
     _absent("posture-groups", "user.ordinary"),
     _absent("posture-capabilities", "privileges.capabilities", "capabilities"),
+    Canary("posture-label", "lsm", absent=True),
     _absent("posture-new-privileges", "privileges.none_gained", "no_new_privs"),
     _absent("posture-seccomp", "syscalls.filtered", "seccomp"),
     _absent("secrets-environment", "environment.cleared", "environment"),
@@ -233,7 +255,8 @@ CANARIES: tuple[Canary, ...] = (
 NEED_PROC = frozenset(
     {
         "files-fd-reopen", "files-proc-self", "network-inherited", "network-interfaces", "posture-capabilities",
-        "posture-new-privileges", "posture-seccomp", "processes-memory-first", "processes-see", "secrets-shared-memory",
+        "posture-label", "posture-new-privileges", "posture-seccomp", "processes-memory-first", "processes-see",
+        "secrets-shared-memory",
     }
 )  # fmt: skip
 """Attempts that look at themselves or at others in /proc, so where there is none they show nothing. What they are

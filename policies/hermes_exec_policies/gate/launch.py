@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import marshal
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.confine import confined
+from hermes_exec.errors import UsageError
+from hermes_exec_backends.confined.control import FLAGS
+from hermes_exec_policies.confine import PLACE, confined
 from hermes_exec_policies.host import this_host
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ SKILLS = "/app/skills"
 PACKAGES = f"{SKILLS}/.packages"
 TESTING = f"{SKILLS}/.testing"
 PYTHON = "/usr/bin/python3"
+_OLDEST = 2
+"""The version of the interpreter's own format that every Python reads; making JSON of it takes a module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,9 @@ def launch(
     *,
     entry: str,
     function: str,
-    arguments: Mapping[str, Any] | list[Any],
+    arguments: Mapping[str, Any] | list[Any] | None = None,
     environment: Path | None = None,
+    place: str = PLACE,
 ) -> Launch:
     """Everything to start one call of a skill in a new sandbox.
 
@@ -65,15 +71,35 @@ def launch(
         module: its name in Python's spelling; it is seen at /app/skills/MODULE.
         entry: the script that is called.
         function: the function in it.
-        arguments: by name, or in their order.
+        arguments: by name, or in their order; None where the request comes later.
         environment: the folder of its packages.
+        place: the kind of place in which it is started.
 
     Raises:
-        Unsupported: a required rule cannot be enforced here.
+        Unsupported: a required rule cannot be enforced there.
         UsageError: the arguments cannot be said in JSON.
     """
-    words = ("-c", _program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "")
-    return _launched(policy, tree, module, words, json.dumps(arguments).encode(), environment)
+    words = caller(module, entry, function, packages=environment is not None)
+    stdin = b"" if arguments is None else request(arguments)
+    return _launched(policy, tree, module, words, stdin, environment, place=place)
+
+
+def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
+    """What a program that calls a skill reads of its standard input.
+
+    Raises:
+        UsageError: the arguments cannot be said in JSON.
+    """
+    try:
+        plain: Any = json.loads(json.dumps(arguments, allow_nan=False))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UsageError(f"the arguments cannot be said in JSON: {error}") from error
+    return marshal.dumps(plain, _OLDEST)
+
+
+def caller(module: str, entry: str, function: str, *, packages: bool) -> tuple[str, ...]:
+    """What an interpreter is started with that calls a skill; it reads a request of its standard input."""
+    return FLAGS, program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if packages else ""
 
 
 def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None) -> Launch:
@@ -82,7 +108,7 @@ def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, envi
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-c", _program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
+    words = ("-I", "-S", "-B", "-c", program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
     return _launched(policy, tree, module, words, b"", environment, testing)
 
 
@@ -94,7 +120,7 @@ def launch_imports(
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-c", _program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
+    words = ("-I", "-S", "-B", "-c", program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
     return _launched(policy, tree, module, words, b"", environment, testing)
 
 
@@ -125,16 +151,18 @@ def _launched(
     stdin: bytes,
     environment: Path | None,
     testing: Path | None = None,
+    place: str = PLACE,
 ) -> Launch:
     readonly = {str(tree): f"{SKILLS}/{module}"}
     if environment is not None:
         readonly[str(environment)] = PACKAGES
     if testing is not None:
         readonly[str(testing)] = TESTING
-    confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}")
+    confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place)
     # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
-    return Launch(confinement, (PYTHON, "-I", "-S", "-B", *words), stdin, limits)
+    return Launch(confinement, (PYTHON, *words), stdin, limits)
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """The text of one of the programs that are sent into sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")

@@ -80,6 +80,8 @@ def _network(policy: Policy, name: str) -> list[str]:
                 f"unix (connect, send, receive) peer=(label={name}),",
             ]
         )
+    if policy.network.access == "hosts":
+        lines.append("/app/net/egress.sock rw,")
     lines += [f"audit deny network {family}," for family in _OTHER_FAMILIES if family not in families]
     return lines + [f"audit deny network {kind}," for kind in _NEVER if kind not in _OTHER_FAMILIES]
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 NEWEST_ABI = 7
+BRIDGE = 3128
+"""The port of the loopback at which a sandbox that was granted hosts finds its way out."""
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK = (1 << bit for bit in range(6, 12))
 MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = (1 << bit for bit in range(12, 16))
@@ -36,6 +38,7 @@ class Ruleset:
     paths: tuple[tuple[str, int], ...]
     handled_network: int
     scoped: int
+    ports: tuple[tuple[int, int], ...] = ()
 
     def at(self, abi: int) -> Ruleset:
         """What a kernel with this version of Landlock can hold of it."""
@@ -45,6 +48,7 @@ class Ruleset:
             tuple((path, access & ~lacking) for path, access in self.paths),
             self.handled_network if abi >= 4 else 0,
             self.scoped if abi >= 6 else 0,
+            self.ports if abi >= 4 else (),
         )
 
 
@@ -62,9 +66,11 @@ def ruleset(policy: Policy) -> Ruleset | None:
         for path in policy.writable:
             paths[path] = paths.get(path, 0) | WRITING | (EXECUTE if files.run_written else 0)
     network = 0 if policy.network.access == "open" else BIND_TCP | CONNECT_TCP
+    # The loopback's port at which what is inside talks to the proxy outside.
+    ports = ((BRIDGE, BIND_TCP | CONNECT_TCP),) if policy.network.access == "hosts" else ()
     scoped = (SCOPE_SIGNALS if policy.processes.hidden else 0) | (
         SCOPE_ABSTRACT_SOCKETS if policy.processes.ipc == "private" else 0
     )
     if not (confines_files or network or scoped):
         return None
-    return Ruleset(ALL_FILES if confines_files else 0, tuple(sorted(paths.items())), network, scoped)
+    return Ruleset(ALL_FILES if confines_files else 0, tuple(sorted(paths.items())), network, scoped, ports)

@@ -164,6 +164,58 @@ def inherited(_: "Config") -> str:
     return str(kept)
 
 
+def _asked(request: bytes) -> str:
+    """Ask the proxy for something; what it refuses is a missing right, and no answer is none."""
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(4)
+    made.connect("/app/net/egress.sock")
+    made.sendall(request)
+    answer = made.recv(64)
+    if answer.startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 405 ", b"HTTP/1.1 400 ")):
+        raise PermissionError(13, "refused")
+    return answer.decode("latin-1")
+
+
+def _through(target: str) -> str:
+    return _asked("CONNECT {0} HTTP/1.1\r\nHost: {0}\r\n\r\n".format(target).encode())
+
+
+@attempt("egress-address")
+def egress_address(_: "Config") -> str:
+    """Have the proxy connect to an address that was not named."""
+    return _through(_NOWHERE + ":443")
+
+
+@attempt("egress-loopback")
+def egress_loopback(config: "Config") -> str:
+    """Have it connect to a port of the machine outside."""
+    return _through("127.0.0.1:{}".format(config["outside"]["tcp"]))
+
+
+@attempt("egress-name")
+def egress_name(_: "Config") -> str:
+    """Have it connect to a name that was not named."""
+    return _through("hermes-exec-canary.invalid:443")
+
+
+@attempt("egress-metadata")
+def egress_metadata(_: "Config") -> str:
+    """Have it connect to where clouds tell machines their secrets."""
+    return _through("169.254.169.254:80")
+
+
+@attempt("egress-method")
+def egress_method(config: "Config") -> str:
+    """Have it fetch something, which is not what it is for."""
+    return _asked("GET http://127.0.0.1:{}/ HTTP/1.1\r\n\r\n".format(config["outside"]["tcp"]).encode())
+
+
+@attempt("egress-trick")
+def egress_trick(config: "Config") -> str:
+    """Have it read one host and connect to another."""
+    return _through("named.example:443@127.0.0.1:{}".format(config["outside"]["tcp"]))
+
+
 @attempt("network-credentials")
 def credentials(_: "Config") -> str:
     """Say over a unix socket that one is root."""

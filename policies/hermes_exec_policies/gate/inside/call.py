@@ -2,53 +2,128 @@
 
 from __future__ import annotations
 
-import json
+import _frozen_importlib
+import _frozen_importlib_external
+import _json
+import atexit
+import marshal
 import os
 import sys
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable
     from types import ModuleType
-    from typing import Any
+    from typing import Any, NoReturn
+
+
+PROXY = "/app/net/egress.sock"
+BRIDGE = ("127.0.0.1", 3128)
 
 
 def call(folder: str, entry: str, function: str, packages: str) -> None:
     """Call it with the arguments on standard input; what it prints goes to the log."""
+    if os.path.exists(PROXY):  # noqa: PTH110  importing pathlib takes as long as starting the interpreter
+        bridge()
     own = os.dup(1)  # not inherited by what the skill starts
     os.dup2(2, 1)
-    request = json.loads(sys.stdin.buffer.read())
-    script = Path(folder, entry)
-    sys.path[:0] = [str(script.parent), *([packages] if packages else [])]
-    sys.argv = [str(script)]
+    request = marshal.load(sys.stdin.buffer)  # noqa: S302  it comes from outside, where nobody has a reason to lie
+    script = f"{folder}/{entry}"
+    sys.path[:0] = [script.rpartition("/")[0], *([packages] if packages else [])]
+    sys.argv = [script]
     code = 1
     try:
-        answer = {"result": called(getattr(load(script), function), request)}
-        text = json.dumps(answer, allow_nan=False)
+        text = said({"result": called(getattr(load(script), function), request)})
         code = 0
     except BaseException as error:  # noqa: BLE001  also of SystemExit something is told
         import traceback
 
         traceback.print_exc()
-        text = json.dumps({"error": described(error)})
+        text = said({"error": described(error)})
     sys.stdout.flush()
     data = text.encode()
     while data:
         data = data[os.write(own, data) :]
     os.close(own)
-    sys.exit(code)
+    finish(code)
 
 
-def load(script: Path) -> ModuleType:
+def finish(code: int) -> NoReturn:
+    """End as an interpreter does: threads first, then what was to be called at the end. It is not taken apart."""
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()  # noqa: SLF001  what the interpreter calls
+    atexit._run_exitfuncs()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the same
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def bridge() -> None:
+    """Hand on to the proxy what is connected to at the loopback, where programs look for one, in a process beside.
+
+    It is for their comfort, and trusted with nothing: what may be reached is for the proxy to say, which is outside.
+    """
+    import socket
+
+    listener = socket.create_server(BRIDGE)
+    if os.fork():
+        listener.close()
+        return
+    import threading
+
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    while True:
+        there, _ = listener.accept()
+        threading.Thread(target=handed_on, args=(there,), daemon=True).start()
+
+
+def handed_on(one: socket.socket) -> None:
+    """Both ways, until both have ended."""
+    import socket
+    import threading
+
+    other = socket.socket(socket.AF_UNIX)
+    other.connect(PROXY)
+    back = threading.Thread(target=copied, args=(other, one), daemon=True)
+    back.start()
+    copied(one, other)
+    back.join()
+    one.close()
+    other.close()
+
+
+def copied(source: socket.socket, target: socket.socket) -> None:
+    """One way."""
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(1)
+    except OSError:
+        return
+
+
+def said(answer: dict[str, Any]) -> str:
+    """The answer as JSON, as json.dumps writes it. Importing that module takes as long as starting the interpreter."""
+    encoder = _json.make_encoder({}, unknown, _json.encode_basestring_ascii, None, ": ", ", ", False, False, False)
+    return "".join(encoder(answer, 0))
+
+
+def unknown(value: Any) -> Any:
+    """Refuse what JSON has no words for."""
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def load(script: str) -> ModuleType:
     """Import the script under its own name."""
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location(script.stem, script)
+    name = script.rpartition("/")[2].removesuffix(".py")
+    spec = _frozen_importlib_external.spec_from_file_location(name, script)
     if spec is None or spec.loader is None:
         raise ImportError(script)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[script.stem] = module
+    module = _frozen_importlib.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -77,4 +152,10 @@ def described(error: BaseException) -> dict[str, str]:
     }
 
 
-call(*sys.argv[1:5])
+def main() -> None:
+    """Do what the arguments of this program say."""
+    call(*sys.argv[1:5])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""One new sandbox for one run of a skill: its own copy of the files, started from outside, looked at, and held."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable, Refused, Unsupported
+from hermes_exec_agent.skills import checks, content
+from hermes_exec_agent.skills.private import private_folder
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+    from pathlib import Path
+
+    from hermes_exec_agent.skills.record import Version
+    from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_backends.confined.run import Run
+    from hermes_exec_policies.egress import Egress
+    from hermes_exec_policies.model import Policy
+    from hermes_exec_policies.starting import Place
+
+DATA = "/app/data"
+"""Where a skill leaves files."""
+_FILES_MAX = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """A sandbox in which a skill waits for the word."""
+
+    version: Version
+    policy: Policy
+    tree: Path
+    """The copy of its files that is seen inside."""
+    packages: Path | None
+    """Those that it needs, as they are seen inside."""
+    run: Run
+    proxy: Egress | None = None
+    """Its way out, where it was granted hosts."""
+
+
+async def ready(
+    registry: Registry, version: Version, policy: Policy, place: Place, stdin: bytes | None, stack: AsyncExitStack
+) -> Sandbox:
+    """Make a sandbox whose policy was proven, and hold the skill in it; it is gone when ``stack`` is closed.
+
+    ``stdin`` is the request, or None where that comes with the word.
+
+    Raises:
+        Refused: files or packages are not what was signed, which keeps the version back; or the place is another one
+            than it was proven for. Nothing of it ran.
+        Unsupported: the sandbox is not what its policy asks for; nothing of it ran.
+        PlaceUnavailable: no sandbox can be made; nothing of it ran.
+    """
+    from hermes_exec_policies.canaries.outside import amiss
+    from hermes_exec_policies.egress import egress, with_net
+    from hermes_exec_policies.gate.launch import launch
+    from hermes_exec_policies.starting import start
+
+    folder = stack.enter_context(private_folder())
+    tree = folder / "tree"
+    try:
+        content.copy(registry.tree(version), version.files, tree)
+    except content.Changed as error:
+        registry.quarantine(version.name, version.number, f"changed: {error.what}")
+        raise
+    packages = checks.packages(registry, version, folder)
+    call = launch(
+        policy,
+        tree,
+        version.module,
+        entry=version.entry,
+        function=version.function,
+        environment=packages,
+        place=place.kind,
+    )
+    confinement, proxy = call.confinement, None
+    if policy.network.access == "hosts":
+        proxy = await stack.enter_async_context(egress(policy.network.hosts))
+        confinement = with_net(confinement, proxy)
+    exposed = registry.home.exposes(bind.source for bind in confinement.binds)
+    if exposed:
+        raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
+    started = await start(place, confinement, call.argv, stdin=stdin, limits=call.limits)
+    run = await stack.enter_async_context(started)
+    if seen := amiss(policy, confinement, run.facts):
+        raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
+    try:
+        there = PurePosixPath(os.readlink(f"/proc/{run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
+    except OSError as error:
+        raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
+    checks.same_language(version, there)
+    return Sandbox(version, policy, tree, packages, run, proxy)
+
+
+def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Take what the skill left to the new folder ``into``: the files, and what was not taken and why.
+
+    Raises:
+        TransferError: there is more than can be taken.
+    """
+    taken = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
+    found = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())
+    return tuple(found), tuple(taken.left)
