@@ -29,7 +29,7 @@ COMMANDS = {
     "attach": ("jobs", "Tie this terminal to a job."),
     "kill": ("jobs", "End a job and all that it started."),
     "forward": ("forwarding", "Pass a port on to a place, or from it to here."),
-    "backends": ("usable", "List the kinds of place, and which of them can be used here."),
+    "backends": ("usable", "List the kinds of place, and which can be used here."),
     "doctor": ("usable", "Look for what is amiss, and tell what mends it."),
     "profile": ("profiles", "The places that you gave a name."),
     "policy": ("policies", "What confines untrusted programs, and what holds it here."),

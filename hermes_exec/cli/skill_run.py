@@ -100,6 +100,8 @@ def _told(outcome: "Outcome") -> None:
         say(f"{outcome.name} {outcome.version}: {outcome.error}")
     if outcome.denied:
         say(outcome.denied)
+    if outcome.declared:
+        note(f"declared by the vendor, never proven: {', '.join(outcome.declared)}")
     for path in outcome.left:
         note(f"left in the sandbox: {path}")
     if outcome.quarantined:

@@ -34,7 +34,7 @@ LINES = [
 ]
 BROKEN = SCRIPT.replace("def generate_csv_report(", "def generate_csv_report((")
 NEEDS = SCRIPT.replace("import csv", "import csv\nimport no_such_module_anywhere")
-OUTSIDE = SCRIPT.replace("/app/data/report.csv", "/srv/report.csv")
+OUTSIDE = SCRIPT.replace("/app/data/report.csv", "/tmp/report.csv")
 WRONG = SCRIPT.replace("return len(rows)", "return len(rows) + 1")
 KEYS = SCRIPT.replace(
     "    return len(rows)", '    rows.append([open("/home/me/.ssh/id_ed25519").read()])\n    return len(rows)'

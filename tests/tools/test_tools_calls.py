@@ -95,6 +95,12 @@ def test_numbers_in_words_and_line_breaks_in_strings_are_taken_as_they_are_meant
     assert told["output"] == "a\nb\n"
 
 
+def test_success_is_told_and_what_is_empty_is_left_out() -> None:
+    told = with_agent(lambda agent: agent("terminal", command="true"))
+    assert (told["ok"], told["exit_code"]) == (True, 0)
+    assert not {"output", "error", "truncated", "output_ref", "session_id", "note"} & set(told)
+
+
 def test_no_arguments_at_all_are_an_empty_object() -> None:
     assert parsed(" ") == {}
 

@@ -45,8 +45,8 @@ class Recorder:
             HermesError: it could not be written; nothing was recorded.
         """
         async with self._lock:
-            events = [*self._noted, (kind, data)]
-            self._noted = []
+            self.note(kind, data)
+            events, self._noted = self._noted, []
             return await self._keep(events)
 
     def note(self, kind: Kind, data: dict[str, Any]) -> None:

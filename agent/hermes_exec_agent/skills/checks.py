@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import ConfigError, HermesError, Refused, UsageError
@@ -138,4 +139,18 @@ def allowed(registry: Registry, version: Version, *, self_tested: bool) -> None:
         raise Refused(
             f"{name}: nothing but its own tests speaks for it (self-tested), so a person has to agree to each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",
+        )
+
+
+def same_language(version: Version, there: str) -> None:
+    """See that the interpreter called ``there`` is one of the version that it was proven with; images have their own.
+
+    Raises:
+        Refused: it is not.
+    """
+    proven = PurePosixPath(version.interpreter.partition(" ")[0]).name
+    if there != proven:
+        raise Refused(
+            f"{version.name} {version.number}: it was proven with {proven}, and the place has {there or 'none'}",
+            remedy=f"an image with {proven} as its python3",
         )

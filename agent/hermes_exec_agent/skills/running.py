@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from hermes_exec.config.profile import Profile
     from hermes_exec_agent.skills.record import Version
     from hermes_exec_agent.skills.registry import Registry
     from hermes_exec_agent.skills.sandboxes import Sandbox
@@ -60,6 +61,8 @@ class Outcome:
     """What was brought out, by its path in the skill's data folder."""
     left: tuple[str, ...] = ()
     """What was not, and why."""
+    declared: tuple[str, ...] = ()
+    """Rules of its policy that only a vendor's word held: declared, never proven."""
     reached: tuple[str, ...] = ()
     """The hosts that it asked the proxy for, each with the answer's number: 200 is a connection, 403 a refusal."""
     counts: Counts = field(default_factory=Counts)
@@ -81,7 +84,7 @@ async def run(
     files: Path | None = None,
     self_tested: bool = False,
     model: str = "",
-    place: Place | None = None,
+    place: Place | Profile | None = None,
 ) -> Outcome:
     """Run a version of a skill, the current one by default, and wait for its end.
 
@@ -93,7 +96,7 @@ async def run(
         files: a folder, which is made and must not be there, for what the skill leaves in its data folder.
         self_tested: whether a person agreed to run a skill for which nothing but its own tests speaks.
         model: the one that asks for it, under which it is counted; nothing where a person does.
-        place: where its sandbox is made; on this machine, by bubblewrap, if left out.
+        place: where its sandbox is made: on this machine, by bubblewrap, if left out; or a vendor's profile.
 
     Raises:
         UsageError: there is no such skill, or the arguments are not what it takes.
@@ -103,13 +106,33 @@ async def run(
     """
     from hermes_exec_policies.canaries.prove import prove
     from hermes_exec_policies.gate.launch import request
-    from hermes_exec_policies.starting import LOCAL
+    from hermes_exec_policies.starting import LOCAL, Place
 
     version, policy = admitted(registry, name, arguments, number=number, files=files, self_tested=self_tested)
+    if not isinstance(place, Place | None):
+        return await _declared(registry, version, policy, place, request(arguments), files, model)
     await prove(policy, place or LOCAL)
     async with AsyncExitStack() as stack:
         sandbox = await sandboxes.ready(registry, version, policy, place or LOCAL, request(arguments), stack)
         return await finished(registry, sandbox, files=files, model=model)
+
+
+async def _declared(
+    registry: Registry,
+    version: Version,
+    policy: Policy,
+    profile: Profile,
+    asked: bytes,
+    files: Path | None,
+    model: str,
+) -> Outcome:
+    from hermes_exec_agent.skills import clouds
+    from hermes_exec_policies.gate.launch import read_result
+
+    rules = clouds.declared(policy, profile.type)
+    ended, taken, left = await clouds.run(registry, version, policy, profile, asked, files)
+    outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, taken, left, model)
+    return replace(outcome, declared=rules)
 
 
 def admitted(

@@ -88,7 +88,11 @@ async def ready(
     run = await stack.enter_async_context(started)
     if seen := amiss(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
-    _same_language(version, run.facts.pid)
+    try:
+        there = PurePosixPath(os.readlink(f"/proc/{run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
+    except OSError as error:
+        raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
+    checks.same_language(version, there)
     return Sandbox(version, policy, tree, packages, run, proxy)
 
 
@@ -101,17 +105,3 @@ def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str,
     taken = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
     found = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())
     return tuple(found), tuple(taken.left)
-
-
-def _same_language(version: Version, pid: int) -> None:
-    """See that the interpreter is one of the version that the skill was proven with; an image has its own."""
-    try:
-        there = PurePosixPath(os.readlink(f"/proc/{pid}/exe")).name  # noqa: PTH115  a magic link
-    except OSError as error:
-        raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
-    proven = PurePosixPath(version.interpreter.partition(" ")[0]).name
-    if there != proven:
-        raise Refused(
-            f"{version.name} {version.number}: it was proven with {proven}, and the place has {there}",
-            remedy=f"an image with {proven} as /usr/bin/python3",
-        )

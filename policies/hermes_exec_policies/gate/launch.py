@@ -79,7 +79,7 @@ def launch(
         Unsupported: a required rule cannot be enforced there.
         UsageError: the arguments cannot be said in JSON.
     """
-    words = (FLAGS, _program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if environment else "")
+    words = caller(module, entry, function, packages=environment is not None)
     stdin = b"" if arguments is None else request(arguments)
     return _launched(policy, tree, module, words, stdin, environment, place=place)
 
@@ -97,13 +97,18 @@ def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
     return marshal.dumps(plain, _OLDEST)
 
 
+def caller(module: str, entry: str, function: str, *, packages: bool) -> tuple[str, ...]:
+    """What an interpreter is started with that calls a skill; it reads a request of its standard input."""
+    return FLAGS, program("call"), f"{SKILLS}/{module}", entry, function, PACKAGES if packages else ""
+
+
 def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, environment: Path | None = None) -> Launch:
     """Everything to start its tests in a new sandbox; ``testing`` is the folder that holds pytest.
 
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-I", "-S", "-B", "-c", _program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
+    words = ("-I", "-S", "-B", "-c", program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
     return _launched(policy, tree, module, words, b"", environment, testing)
 
 
@@ -115,7 +120,7 @@ def launch_imports(
     Raises:
         Unsupported: a required rule cannot be enforced here.
     """
-    words = ("-c", _program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
+    words = ("-I", "-S", "-B", "-c", program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
     return _launched(policy, tree, module, words, b"", environment, testing)
 
 
@@ -158,5 +163,6 @@ def _launched(
     return Launch(confinement, (PYTHON, *words), stdin, limits)
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """The text of one of the programs that are sent into sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")

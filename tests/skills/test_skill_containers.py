@@ -1,0 +1,75 @@
+"""A registered skill in a container of Docker or Apptainer: proven there, looked at from outside, run once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.skills import running
+from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_policies.starting import Place
+from tests.conftest import require_part
+from tests.rigs import apptainer as apptainer_rig
+from tests.rigs import docker_engine
+from tests.rigs.skill_makers import registered
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec_agent.skills.home import Home
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+TEXT = """
+import os
+def run(a: int, b: int) -> dict:
+    print('said')
+    with open('/app/data/left.txt', 'w') as file:
+        file.write('left')
+    def denied(path):
+        try:
+            open(path, 'w')
+        except OSError as error:
+            return error.errno
+    return {
+        'sum': a + b, 'file': __file__, 'denied': denied('/etc/x'), 'itself': denied(__file__),
+        'skills': sorted(os.listdir('/app/skills')), 'environ': sorted(os.environ),
+    }
+"""
+
+
+@pytest.fixture
+def docker() -> Place:
+    require_part("root", "it looks at the processes of another user", usable=os.geteuid() == 0)
+    engine = docker_engine.engine()
+    return Place("docker", engine.image(docker_engine.DEBIAN), engine.address)
+
+
+@pytest.fixture
+def apptainer() -> Generator[Place]:
+    require_part("root", "it becomes another user", usable=os.geteuid() == 0)
+    with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Place("singularity", str(apptainer_rig.tree(Path(folder))))
+
+
+@pytest.mark.parametrize("kind", ["docker", "apptainer"])
+def test_a_skill_runs_in_a_container_as_on_this_machine(
+    request: pytest.FixtureRequest, home: Home, tmp_path: Path, kind: str
+) -> None:
+    place: Place = request.getfixturevalue(kind)
+    registered(home, tmp_path / "skill", files={"scripts/main.py": TEXT})
+    files = tmp_path / "files"
+    work = running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=place)
+    outcome = asyncio.run(work)
+    assert outcome.ok, (outcome.error, outcome.logs)
+    assert (outcome.result["sum"], outcome.logs, outcome.files) == (3, "said\n", ("left.txt",))
+    assert outcome.result["file"] == "/app/skills/add_numbers/scripts/main.py"
+    assert {outcome.result["denied"], outcome.result["itself"]} <= {1, 13, 30}
+    assert outcome.result["skills"] == ["add_numbers"]
+    assert "HOME" in outcome.result["environ"]
+    assert outcome.declared == ()
