@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import (
+    agent,
     apptainer,
     containers,
     daytona,
@@ -59,6 +60,7 @@ GROUPS: dict[str, Callable[[int], list[Figure]]] = {
     "sandbox": lambda part: sandbox.figures(40 // part),
     "scale": lambda part: scale.figures(1000 // part, 10_000 // part),
     "orchestrator": lambda part: orchestrator.figures(100 // part),
+    "agent": lambda part: agent.figures(200 // part),
     "fleet": lambda _: orchestrator.in_containers(),
 }
 """What is measured, given by how much less than the whole."""

@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def talk() -> int:
+    """Run ``hermes-cli``, which is ``hermes-exec chat``."""
+    sys.argv.insert(1, "chat")
+    return main()
+
+
 def main() -> int:
     """Run this process's command line. Does not return, but for ``python -m`` on a broken standard output."""
     if sys.platform == "win32":
@@ -30,22 +36,27 @@ def main() -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    from hermes_exec.cli.quick import spoken_run
+    from hermes_exec.cli.quick import spoken_chat, spoken_run
 
-    spoken = spoken_run(words)
-    if spoken is not None:
-        from hermes_exec.cli.places import tell_warnings
-        from hermes_exec.cli.running import perform
-        from hermes_exec.cli.say import report
+    run, chat = spoken_run(words), spoken_chat(words)
+    if run is None and chat is None:
+        from hermes_exec.cli.app import start
 
-        try:
-            tell_warnings()
-            return perform(spoken)
-        except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
-            return report(error)
-    from hermes_exec.cli.app import start
+        return start(words)
+    from hermes_exec.cli.places import tell_warnings
+    from hermes_exec.cli.say import report
 
-    return start(words)
+    try:
+        tell_warnings()
+        if run is not None:
+            from hermes_exec.cli.running import perform
+
+            return perform(run)
+        from hermes_exec.cli.chatting import talk
+
+        return talk(chat) if chat is not None else 0
+    except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
+        return report(error)
 
 
 def _open_standard_files() -> None:

@@ -109,6 +109,13 @@ async def opened(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Ter
         yield terminal
 
 
+def folder_of(plan: Plan) -> str | None:
+    """Where an agent starts to work: in this folder if it works on this machine, and else where the place has it."""
+    if plan.cwd is None and plan.backend.target == "local":
+        return os.getcwd()  # noqa: PTH109  as the system tells it, which may be bytes
+    return plan.cwd
+
+
 def time_limit(seconds: float | None) -> float | None:
     """A time limit as terminals take it: None is the configured one, and 0 was meant as none at all."""
     return _UNLIMITED_S if seconds == 0 else seconds
@@ -119,6 +126,11 @@ def _keep_secrets(plan: Plan) -> None:
     from hermes_exec.observe.redact import Redactor
 
     flags.redactor = Redactor(plan.secrets)
+    hide_environment()
+
+
+def hide_environment() -> None:
+    """Let nobody but root look into this process."""
     if sys.platform == "linux":
         import ctypes
 

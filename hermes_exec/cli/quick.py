@@ -1,4 +1,4 @@
-"""The plainest command lines of ``run``, understood without typer, whose import takes longer than they do.
+"""The plainest command lines of ``run`` and ``chat``, understood without typer, whose import takes longer than they do.
 
 Whatever is not plain here (help, mistakes, joined short options) is left to typer, which knows them all.
 A test holds the two against each other.
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from hermes_exec_agent.chat.asked import Asked
 
 
 @dataclass(slots=True)
@@ -53,6 +55,18 @@ _FLAGS: dict[str, tuple[str, bool]] = {
     "--no-redact": ("redact", False),
     "--json": ("json", True),
 }
+_CHAT = {
+    "--on": "on",
+    "-o": "on",
+    "--query": "query",
+    "-q": "query",
+    "--model": "model",
+    "-m": "model",
+    "--resume": "resume",
+    "-r": "resume",
+    "--approve": "approve",
+    "--replay": "replay",
+}
 
 
 def spoken_run(words: Sequence[str]) -> Spoken | None:
@@ -82,3 +96,28 @@ def spoken_run(words: Sequence[str]) -> Spoken | None:
             env.append(value)
     command = list(words[at + 1 :] if at < len(words) and words[at] == "--" else words[at:])
     return Spoken(command, env=env, **said) if command else None
+
+
+def spoken_chat(words: Sequence[str]) -> Asked | None:
+    """The command line, if it is a plain ``chat``."""
+    if not words or words[0] != "chat":
+        return None
+    said: dict[str, Any] = {}
+    at = 1
+    while at < len(words):
+        option, equals, value = words[at].partition("=")
+        at += 1
+        if option == "--json" and not equals:
+            said["json"] = True
+            continue
+        if option not in _CHAT:
+            return None
+        if not (equals and option.startswith("--")):
+            if equals or at == len(words):
+                return None
+            value = words[at]
+            at += 1
+        said[_CHAT[option]] = value
+    from hermes_exec_agent.chat.asked import Asked
+
+    return Asked(**said)

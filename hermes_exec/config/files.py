@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "limits", "audit", "log")
-USERS_ALONE = ("audit", "log")
-"""Sections that a project has no say in: it must not turn off the record of what it does."""
+KEYS = ("default", "backends", "limits", "audit", "log", "models")
+USERS_ALONE = ("audit", "log", "models")
+"""Sections that a project has no say in: it must neither turn off the record of what it does, nor choose who reads a
+conversation and gets the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Contents:
     limits: Limits = field(default_factory=Limits)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
 def parse_file(content: bytes, path: Path, origin: Origin) -> Contents:
@@ -65,6 +67,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> Contents:
         limits=_section(Limits, data, "limits", where),
         audit=_section(AuditSettings, data, "audit", where),
         log=_section(LogSettings, data, "log", where),
+        models=_models(data.get("models", {}), where),
     )
 
 
@@ -127,6 +130,13 @@ def _entries(table: object, where: str, origin: Origin, folder: Path | None) -> 
 def _type(profile: object) -> object:
     kind = cast("Mapping[str, object]", profile).get("type") if isinstance(profile, Mapping) else None
     return registry.canonical(kind) if isinstance(kind, str) else kind
+
+
+def _models(table: object, where: str) -> dict[str, object]:
+    """The tables of models, which are checked where they are used."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: 'models' should be a table of models")
+    return {str(name): each for name, each in cast("Mapping[object, object]", table).items()}
 
 
 def _section(model: type[Section], data: Mapping[str, object], key: str, where: str) -> Section:

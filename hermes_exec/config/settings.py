@@ -128,6 +128,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
+    """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()
     """The files that were read, the strongest first."""
     warnings: tuple[str, ...] = ()

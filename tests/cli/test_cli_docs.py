@@ -19,7 +19,7 @@ from hermes_exec.cli.app import COMMANDS
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
 BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
-GROUPS = ("profile", "policy", "skill")
+GROUPS = ("profile", "policy", "skill", "conversations")
 SKILL_COMMANDS = (
     "check", "add", "run", "list", "show", "history", "diff", "rollback", "pin", "unpin", "archive", "restore",
     "release", "verify", "prove", "export", "import",
@@ -75,9 +75,7 @@ def test_every_command_below_skill_has_help(name: str) -> None:
     assert helped("skill", name).startswith(f"Usage: hermes-exec skill {name}")
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in COMMANDS if name not in {"profile", "policy", "skill", "shell", "attach"}]
-)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {*GROUPS, "shell", "attach"}])
 def test_json_is_everywhere(name: str) -> None:
     assert "--json" in helped(name)
 

@@ -85,6 +85,11 @@ def test_a_description_cannot_end_the_part_that_it_stands_in() -> None:
     assert head[3] == "---"
 
 
+def test_a_description_keeps_its_letters() -> None:
+    made = Draft(description="Zählt 😀", script="x", tests="y").files("add-numbers")
+    assert 'description: "Zählt 😀"' in made["SKILL.md"]
+
+
 def test_packages_are_named_in_the_script() -> None:
     made = Draft(description="a", script="import yaml\n", tests="y", packages=["pyyaml>=6"]).files("add-numbers")
     assert made["scripts/add_numbers.py"].startswith('# /// script\n# dependencies = ["pyyaml>=6"]\n# ///\n')

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -242,18 +243,28 @@ def test_garbage_is_refused_in_one_line(tmp_path: Path) -> None:
         EventLog(garbage).events("a")
 
 
+@dataclass
+class Shared:
+    """What is found out about a folder."""
+
+    answer: bool
+
+    def __call__(self, folder: Path) -> bool:
+        return self.answer
+
+
 def journal(path: Path) -> str:
     with closing(sqlite3.connect(path)) as base:
         return str(base.execute("PRAGMA journal_mode").fetchone()[0])
 
 
 def test_the_journal_is_one_that_the_file_system_can_keep(log: EventLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_exec_agent.events.storage.shared", lambda _: False)
+    monkeypatch.setattr("hermes_exec_agent.events.storage.shared", Shared(answer=False))
     said(log, "a", "one")
     log.close()
     assert journal(log.path) == "wal"
     # The same file, moved to a file system that other machines have too.
-    monkeypatch.setattr("hermes_exec_agent.events.storage.shared", lambda _: True)
+    monkeypatch.setattr("hermes_exec_agent.events.storage.shared", Shared(answer=True))
     said(log, "a", "two")
     log.close()
     assert journal(log.path) == "delete"

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hermes_exec.config.files import parse_file
+from hermes_exec.config.load import Overrides, load_settings
+from hermes_exec.config.settings import Origin
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ContextTooLong, ModelError, NoModel
 from hermes_exec_agent.messages import Message
@@ -197,3 +201,16 @@ def test_fallbacks_of_the_environment_are_of_the_same_provider() -> None:
 
         assert asyncio.run(whole()) == "hello"
         assert [request["model"] for request in rig.requests] == ["gpt-x", "other"]
+
+
+def test_models_are_read_from_the_users_own_file(tmp_path: Path) -> None:
+    file = tmp_path / "hermes.toml"
+    file.write_text('[models.main]\nprovider = "ollama"\nmodel = "m"\n')
+    settings = load_settings(cwd=tmp_path, environ={"HOME": "/"}, flags=Overrides(config=file))
+    assert load_models({}, settings.models).main.name == "m"
+
+
+def test_a_project_does_not_choose_who_gets_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "hermes.toml"
+    with pytest.raises(ConfigError, match="belongs in your own file"):
+        parse_file(b'[models.main]\nbase_url = "http://evil/v1"\n', file, Origin("project", str(file)))

@@ -59,6 +59,7 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
     with planted() as outside:
         configuration: dict[str, object] = {
             "nonce": "n",
+            "label": "",
             "attempts": [*CONTROLS, *(each.name for each in canaries)],
             "write": list(policy.files.write),
             "scratch": [],

@@ -48,6 +48,7 @@ def proven(dock: Engine, name: str, weaker: dict[str, Any]) -> Proof:
     with planted() as outside:
         configuration: dict[str, object] = {
             "nonce": "n",
+            "label": "",
             "attempts": [*CONTROLS, *(each.name for each in canaries)],
             "write": list(policy.files.write),
             "scratch": list(policy.files.scratch),

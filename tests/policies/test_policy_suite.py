@@ -34,6 +34,7 @@ def reported() -> bytes:
     names = [canary.name for canary in CANARIES if canary.name not in NOT_HERE]
     configuration: dict[str, object] = {
         "nonce": "n",
+        "label": "",
         "attempts": [*CONTROLS, *names],
         "write": ["/app/data"],
         "scratch": ["/dev/shm"],

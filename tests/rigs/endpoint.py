@@ -73,6 +73,8 @@ class ScriptedEndpoint:
         """Released by each request."""
         self.left = threading.Event()
         """Set when the client of a hanging answer has gone."""
+        self.hanging = threading.Event()
+        """Set when an answer hangs."""
         self._answers = list(answers)
         self._forever = forever
         self._host = host
@@ -158,6 +160,7 @@ class ScriptedEndpoint:
             events = [kept[start : start + size] for start in range(0, len(kept), size)]
         self._send(handler, events, end=stop is None)
         if answer.hang is not None:
+            self.hanging.set()
             with contextlib.suppress(ConnectionError):
                 while handler.connection.recv(4096):
                     pass

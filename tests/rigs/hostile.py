@@ -1,7 +1,6 @@
 """The acts of the hostile corpus, each in a sandbox of its own, and what came of each, seen from outside.
 
-``python -m tests.rigs.hostile FILE PLACE`` runs all of them in one kind of place and writes what came of them. It is
-started in a network namespace with nothing but a loopback, so that even a sandbox that fails lets nothing out.
+It knows nothing of policies, so that it runs wherever a sandbox can be started (``matrix`` says in which).
 """
 
 from __future__ import annotations
@@ -14,32 +13,26 @@ import json
 import os
 import signal
 import socket
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
-from hermes_exec_backends.confined import Confinement
-from hermes_exec_backends.confined.control import given
-from hermes_exec_policies.canaries.outside import amiss
-from hermes_exec_policies.confine import confined
-from hermes_exec_policies.host import this_host
-from hermes_exec_policies.load import load
-from hermes_exec_policies.starting import LOCAL, Place, start
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
 
     from hermes_exec_backends.confined.run import Ended, Run
 
-CORPUS = Path(__file__).parents[1] / "gate" / "corpus" / "hostile.jsonl"
+    Starter = Callable[[str, list[str], float], Awaitable[tuple[Run, list[str]]]]
+    """Holds a program for some seconds, where a folder is seen as ``SKILL``; and says what is amiss there."""
+
 CLASSES = ("network", "secrets", "filesystem", "resource", "kernel", "posture")
 """What happens when a skill runs; the others are about what it is made of."""
 SKILL = "/app/skills/hostile"
 PORT = 18080
 LISTENED = 18999
-_WALL_S = 5.0
+WALL_S = 5.0
 _TURNS = 3
 _LIMITS = {signal.SIGXCPU, signal.SIGXFSZ}
 _MOST_BYTES, _MOST_FILES = 128 << 20, 8192
@@ -71,13 +64,13 @@ class Act:
     detail: str
 
 
-def acts() -> list[dict[str, Any]]:
-    """The items that are run."""
-    items = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+def acts(corpus: Path) -> list[dict[str, Any]]:
+    """The items of a corpus that are run."""
+    items = [json.loads(line) for line in corpus.read_text("utf-8").splitlines()]
     return [item for item in items if item["class"] in CLASSES and item["lang"] in {"python", "sh"}]
 
 
-async def run_all(place: Place, items: Sequence[dict[str, Any]], *, wall_s: float = _WALL_S) -> list[Act]:
+async def run_all(start: Starter, items: Sequence[dict[str, Any]], *, wall_s: float = WALL_S) -> list[Act]:
     """Run them, a few at once."""
     turns = asyncio.Semaphore(_TURNS)
     with bait() as hits:
@@ -85,7 +78,7 @@ async def run_all(place: Place, items: Sequence[dict[str, Any]], *, wall_s: floa
         async def one(item: dict[str, Any]) -> Act:
             async with turns:
                 before = len(hits)
-                act = await _run(place, item, wall_s)
+                act = await _run(start, item, wall_s)
                 if len(hits) > before and item["class"] == "network":
                     return dataclasses.replace(act, outcome="escaped", detail="somebody outside was reached")
                 return act
@@ -93,24 +86,19 @@ async def run_all(place: Place, items: Sequence[dict[str, Any]], *, wall_s: floa
         return list(await asyncio.gather(*map(one, items)))
 
 
-async def _run(place: Place, item: dict[str, Any], wall_s: float) -> Act:
+async def _run(start: Starter, item: dict[str, Any], wall_s: float) -> Act:
     with tempfile.TemporaryDirectory(prefix="hx-hostile-") as folder:
         file = Path(folder) / "scripts" / ("main.py" if item["lang"] == "python" else "main.sh")
         file.parent.mkdir()
         file.write_text(item["code"] + "\n", encoding="utf-8")
         Path(folder).chmod(0o755)
-        specification, limits = confined(
-            load("skill-validate"), this_host(), readonly={folder: SKILL}, cwd=SKILL, place=place.kind
-        )
         inside = f"{SKILL}/scripts/{file.name}"
         words = ["/usr/bin/python3", "-I", "-S", "-B", "-c", _START, inside]
         if item["lang"] == "sh":
             words = ["/bin/sh", "-c", _START_SHELL, "sh", inside]
         try:
-            async with await start(
-                place, specification, words, limits=dataclasses.replace(limits, wall_s=wall_s)
-            ) as run:
-                seen = amiss(load("skill-validate"), specification, run.facts)
+            made, seen = await start(folder, words, wall_s)
+            async with made as run:
                 if seen:
                     return Act(item["id"], item["class"], "escaped", "; ".join(seen))
                 run.go()
@@ -194,23 +182,3 @@ def bait() -> Generator[list[object]]:
             os.environ.pop(name)
             if value is not None:
                 os.environ[name] = value
-
-
-def main(file: str, kind: str, image: str = "", engine: str = "", user: str = "", wall: str = "") -> None:
-    """Run everything in one kind of place, as root or as an ordinary user."""
-    with Path(file).open("w", encoding="utf-8") as results:
-        if user:
-            import hermes_exec_backends.singularity.start  # noqa: F401  what is on disk may be out of that user's reach
-
-            asyncio.run(run_all(LOCAL, acts()[:1]))  # the same
-            given(Confinement(), ["/"], mounts=True, nested=())
-            this_host.cache_clear()
-            os.setgroups([])
-            os.setgid(int(user))
-            os.setuid(int(user))
-        found = asyncio.run(run_all(Place(kind, image, engine), acts(), wall_s=float(wall or _WALL_S)))
-        json.dump([dataclasses.asdict(act) for act in found], results, indent=1)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -6,6 +6,7 @@ database is PostgreSQL with pgvector from a wheel, started as the usual images a
 
 from __future__ import annotations
 
+import inspect
 import os
 import shutil
 import subprocess
@@ -59,13 +60,14 @@ def add_stack(engine: Engine) -> None:
 
 
 def _core_base() -> Path:
-    more = ("bubblewrap",)
-    requirements = (DEPLOY / "requirements.txt").read_bytes()
-    return images.made_of_packages("stack-core", more, requirements, _environment)
+    content = (DEPLOY / "requirements.txt").read_text(encoding="utf-8") + inspect.getsource(_environment)
+    return images.made_of_packages("stack-core", ("bubblewrap",), content.encode(), _environment)
 
 
 def _database() -> Path:
-    return images.made_of_packages("stack-database", ("libxml2",), (PGSERVER + _START_DATABASE).encode(), _postgres)
+    return images.made_of_packages(
+        "stack-database", ("libxml2",), (PGSERVER + _START_DATABASE + inspect.getsource(_postgres)).encode(), _postgres
+    )
 
 
 def _environment(root: Path) -> None:
@@ -73,7 +75,7 @@ def _environment(root: Path) -> None:
     where = root / "opt/hermes"
     _uv("venv", "--relocatable", "--python", _PYTHON, str(where))
     python, requirements = str(where / "bin/python"), str(DEPLOY / "requirements.txt")
-    _uv("pip", "install", "--python", python, "--require-hashes", "--requirement", requirements)
+    _uv("pip", "install", "--compile-bytecode", "--python", python, "--require-hashes", "--requirement", requirements)
 
 
 def _postgres(root: Path) -> None:

@@ -95,6 +95,12 @@ def test_numbers_in_words_and_line_breaks_in_strings_are_taken_as_they_are_meant
     assert told["output"] == "a\nb\n"
 
 
+def test_success_is_told_and_what_is_empty_is_left_out() -> None:
+    told = with_agent(lambda agent: agent("terminal", command="true"))
+    assert (told["ok"], told["exit_code"]) == (True, 0)
+    assert not {"output", "error", "truncated", "output_ref", "session_id", "note"} & set(told)
+
+
 def test_no_arguments_at_all_are_an_empty_object() -> None:
     assert parsed(" ") == {}
 
@@ -103,7 +109,13 @@ def test_a_person_reads_one_line_of_what_is_to_be_done() -> None:
     person = Somebody()
     with_agent(lambda agent: agent("terminal", command="true\n\x1b[2Jrm -rf /"), person, mode="ask")
     assert person.asked == [("terminal", "true ?[2Jrm -rf /")]
-    assert len(safe("a" * 10_000)) == 400
+
+
+def test_nothing_is_hidden_from_a_person_behind_a_long_beginning() -> None:
+    shown = safe(f"echo {'a' * 10_000}; rm -rf /")
+    assert shown.startswith("echo aaa")
+    assert shown.endswith("; rm -rf /")
+    assert "characters are not shown" in shown
 
 
 def test_an_answer_is_recorded() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +23,6 @@ from tests.tools.conftest import Nobody, alive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,7 +35,7 @@ async def conversation(
     models = Models(model)
     with EventLog(folder / "log.sqlite") as log:
         async with hermes_exec.open("local") as terminal:
-            context = Context(terminal, "local", Nobody(), "", approvals=Approvals("allow"))
+            context = Context(terminal, "local", Nobody(), "", model="scripted", approvals=Approvals("allow"))
             made = Conversation(
                 models=models, tools=core_tools(models=models, log=log)(context), context=context, log=log
             )
@@ -53,7 +54,7 @@ def test_a_task_is_done_in_a_shell_of_its_own_and_only_its_last_word_comes_back(
     replies = [
         ask(("terminal", {"command": "cd /usr; mine=1"})),
         ask(("delegate_task", {"goal": "Look around.", "context": "The answer is in $mine."})),
-        ask(("terminal", {"command": "cd /tmp; echo ${mine-none} $HERMES_EXEC_AGENT; pwd"})),
+        ask(("terminal", {"command": "cd /tmp; echo ${mine-none} $HERMES_EXEC_AGENT; seq 9999"})),
         say("It is none."),
         ask(("terminal", {"command": "pwd"})),
         say("Done."),
@@ -72,9 +73,11 @@ def test_a_task_is_done_in_a_shell_of_its_own_and_only_its_last_word_comes_back(
     names = {tool.name for tool in first_of_child.tools}
     assert not {"delegate_task", "clarify"} & names
     assert "delegate_task" in {tool.name for tool in model.requests[0].tools}
-    assert "none" in model.requests[3].messages[-1].content
+    assert "none scripted" in model.requests[3].messages[-1].content
     assert "It is none." in model.requests[4].messages[-1].content
     assert '"output": "/usr\\n"' in last(model)
+    kept = json.loads(model.requests[3].messages[-1].content)
+    assert not Path(kept["output_ref"]).exists()  # it went with the conversation that it was an output of
     assert len(listed) == 2
     assert {each.parent for each in listed} == {"", next(each.id for each in listed if not each.parent)}
 

@@ -40,6 +40,7 @@ PARTS = (
     Part("busybox", "busybox", "the shell and tools of small images"),
     Part("cpio", "cpio", "packs what the virtual machine starts from"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
+    Part("docker-compose", "docker-compose", "starts the stack of deploy/ in tests"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
     Part("fish", "fish", "a login shell with a language of its own, before SSH"),
     Part("iptables", "iptables", "resets connections that are open"),

@@ -16,7 +16,7 @@ from hermes_exec_policies.gate.verdict import Level
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hermes_exec.skills")
 _MOST = 5
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -39,7 +39,7 @@ class Draft(BaseModel):
         """The files of the skill of this name, by their paths."""
         module = name.replace("-", "_")
         # JSON's strings are YAML's too, so nothing that a model writes ends the line that it stands in.
-        head = f"---\nname: {name}\ndescription: {json.dumps(' '.join(self.description.split()))}\n---\n"
+        head = f"---\nname: {name}\ndescription: {_quoted(self.description)}\n---\n"
         body = self.instructions.strip() or self.description
         made = {
             "SKILL.md": f"{head}# {name}\n\n{body}\n",
@@ -105,6 +105,10 @@ def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     told = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
     return told, found.schema
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(" ".join(text.split()), ensure_ascii=False)
 
 
 def _ended(text: str) -> str:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry import Registry
     from hermes_exec_policies.gate.cases import Case
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hermes_exec.skills")
 DENIED = "Sandbox Jailbreak"
 
 

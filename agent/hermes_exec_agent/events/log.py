@@ -23,7 +23,7 @@ from hermes_exec_agent.events.storage import connect, conversations_file, refusi
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
 
@@ -49,6 +49,30 @@ def _last(base: sqlite3.Connection, conversation: str, after: int | None) -> int
             remedy="end that program, or begin this conversation again from what is recorded now",
         )
     return last
+
+
+def _json(data: Mapping[str, Any]) -> str:
+    """As text that a database can hold: half of a surrogate pair, which a model may send, is written as an escape."""
+    text = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"))
+    return text if _encodable(text) else json.dumps(dict(data), separators=(",", ":"))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _insert(base: sqlite3.Connection, conversation: str, number: int, at: float, kind: Kind, text: str) -> Event:
+    seq = base.execute(
+        "INSERT INTO events (conversation, number, at, kind, data) VALUES (?, ?, ?, ?, ?)",
+        (conversation, number, at, kind, text),
+    ).lastrowid
+    data: dict[str, Any] = json.loads(text)
+    search.index(base, seq or 0, kind, data)
+    return Event(conversation, number, at, kind, data)
 
 
 class EventLog:
@@ -80,24 +104,28 @@ class EventLog:
             Conflict: there are events after ``after``.
             HermesError: nothing could be recorded.
         """
-        text = self._redactor.text(json.dumps(dict(data), ensure_ascii=False, separators=(",", ":")))
+        return self.append_all(conversation, [(kind, data)], after=after)[0]
+
+    def append_all(
+        self, conversation: str, events: Sequence[tuple[Kind, Mapping[str, Any]]], *, after: int | None = None
+    ) -> list[Event]:
+        """Record several events at once: all of them, or none. See `append`."""
         at = time.time()
+        texts = [(kind, self._redactor.text(_json(data))) for kind, data in events]
         with self._lock, refusing(self.path):
             base = self._open(make=True)
             base.execute("BEGIN IMMEDIATE")
             try:
                 last = _last(base, conversation, after)
-                seq = base.execute(
-                    "INSERT INTO events (conversation, number, at, kind, data) VALUES (?, ?, ?, ?, ?)",
-                    (conversation, last + 1, at, kind, text),
-                ).lastrowid
-                kept: dict[str, Any] = json.loads(text)
-                search.index(base, seq or 0, kind, kept)
+                kept = [
+                    _insert(base, conversation, last + number, at, kind, text)
+                    for number, (kind, text) in enumerate(texts, 1)
+                ]
             except BaseException:
                 base.execute("ROLLBACK")
                 raise
             base.execute("COMMIT")
-        return Event(conversation, last + 1, at, kind, kept)
+        return kept
 
     def events(self, conversation: str, since: int = 0) -> list[Event]:
         """The events of a conversation whose numbers are greater than ``since``; none if there is no such one."""

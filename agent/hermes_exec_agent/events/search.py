@@ -94,7 +94,8 @@ def _text(kind: Kind, data: Mapping[str, Any]) -> str:
         return ""
     told = str(data.get("error" if kind == "failed" else "content") or "")
     calls = [f"{call.get('name')} {call.get('arguments')}" for call in data.get("tool_calls") or ()]
-    return "\n".join([told, *calls])[:most].strip()
+    whole = "\n".join([told, *calls])[:most].strip()
+    return whole.encode("utf-8", "replace").decode()
 
 
 def _snippet(text: str, words: list[str]) -> str:

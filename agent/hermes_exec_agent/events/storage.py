@@ -96,9 +96,11 @@ def connect(path: Path, *, make: bool) -> sqlite3.Connection:
 
 
 def _prepare(base: sqlite3.Connection, path: Path) -> None:
+    base.execute("BEGIN")  # all at one moment: another program may be making the file
+    empty = base.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
     (found,) = base.execute("PRAGMA application_id").fetchone()
     (version,) = base.execute("PRAGMA user_version").fetchone()
-    empty = base.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    base.execute("COMMIT")
     if not empty and (found != _APPLICATION or version != 1):
         raise HermesError(
             f"{shown(path)}: it is no log of conversations, or one of a later version",

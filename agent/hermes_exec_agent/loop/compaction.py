@@ -17,7 +17,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.loop import shortening
 from hermes_exec_agent.loop.shortening import size
 from hermes_exec_agent.messages import Message
-from hermes_exec_agent.models.tokens import CHARACTERS
+from hermes_exec_agent.models.tokens import CHARACTERS, tokens
 from hermes_exec_agent.models.whole import complete
 
 if TYPE_CHECKING:
@@ -65,12 +65,22 @@ class Compactor:
         self._scale = 1.0
         self._grown = 0.0
         self._auxiliary_rests_until = 0.0
+        self._counted: list[tuple[Message, int]] = []
         self.window: int | None = None
         """What an endpoint said of its window, when it turned out to be smaller than believed."""
 
+    def _size(self, messages: Sequence[Message]) -> int:
+        """As `size`; what was counted before and is still there is not counted again."""
+        known = len(self._counted)
+        self._counted = [
+            self._counted[place] if place < known and self._counted[place][0] is message else (message, tokens(message))
+            for place, message in enumerate(messages)
+        ]
+        return sum(count for _, count in self._counted)
+
     def measure(self, messages: Sequence[Message], usage: Usage, beside: int) -> None:
         """Learn from an endpoint's own count what our estimate is worth; ``beside`` is what the tools take."""
-        guess = size(messages) + beside
+        guess = self._size(messages) + beside
         if not usage.estimated and usage.prompt and guess:
             self._scale = min(max(usage.prompt / guess, 0.5), 3.0)
 
@@ -95,7 +105,7 @@ class Compactor:
             force: the endpoint has refused it, whatever we believe of its size.
         """
         window = min(window, self.window or window)
-        before = size(messages)
+        before = self._size(messages)
         used = (before + beside) * self._scale
         if not force and (used < window * _FULL or before < self._grown):
             return None

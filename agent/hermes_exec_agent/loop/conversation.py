@@ -149,6 +149,7 @@ class Conversation:
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
         tell = listener or _nobody
+        self._context.request, self._context.model = request, self.model.name
         turn = Turn(
             self.model,
             self._specs,

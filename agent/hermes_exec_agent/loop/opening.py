@@ -63,7 +63,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         if tell is not None:
             context.tell = tell
         if tools is None:
-            tools = core_tools()
+            tools = core_tools(models=models, log=log)
         made = tools(context) if callable(tools) else tools
         conversation = Conversation(models=models, tools=made, context=context, log=log, options=options)
         await conversation.begin()

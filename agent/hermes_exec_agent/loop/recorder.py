@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec_agent.loop.history import History
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from hermes_exec_agent.events.event import Event, Kind
     from hermes_exec_agent.events.log import EventLog
 
@@ -32,7 +30,9 @@ class Recorder:
 
     async def load(self) -> list[Event]:
         """Read what was recorded before."""
-        events = await asyncio.get_running_loop().run_in_executor(self._writer, self._log.events, self.conversation)
+        events = await asyncio.get_running_loop().run_in_executor(
+            self._log.executor, self._log.events, self.conversation
+        )
         self.history = History(events)
         self._last = events[-1].number if events else 0
         return events
@@ -45,34 +45,30 @@ class Recorder:
             HermesError: it could not be written; nothing was recorded.
         """
         async with self._lock:
-            noted, self._noted = self._noted, []
-            for each in noted:
-                await self._keep(*each)
-            return await self._keep(kind, data)
+            self.note(kind, data)
+            events, self._noted = self._noted, []
+            return await self._keep(events)
 
     def note(self, kind: Kind, data: dict[str, Any]) -> None:
-        """Keep what happened inside of a call: it is written before the next event, which is the call's result."""
+        """Keep something together with the next event that is recorded, right before it."""
         self._noted.append((kind, data))
 
-    async def _keep(self, kind: Kind, data: dict[str, Any]) -> Event:
+    async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:
         loop = asyncio.get_running_loop()
-        writing = loop.run_in_executor(self._writer, self._append, kind, data, self._last)
+        writing = loop.run_in_executor(self._log.executor, self._append, events, self._last)
         cancelled = False
         while not writing.done():
             try:
                 await asyncio.wait([writing])
             except asyncio.CancelledError:
                 cancelled = True
-        event = writing.result()
-        self._last = event.number
-        self.history.add(event)
+        kept = writing.result()
+        for event in kept:
+            self.history.add(event)
+        self._last = kept[-1].number
         if cancelled:
             raise asyncio.CancelledError
-        return event
+        return kept[-1]
 
-    @property
-    def _writer(self) -> Executor:
-        return self._log.executor
-
-    def _append(self, kind: Kind, data: dict[str, Any], after: int) -> Event:
-        return self._log.append(self.conversation, kind, data, after=after)
+    def _append(self, events: list[tuple[Kind, dict[str, Any]]], after: int) -> list[Event]:
+        return self._log.append_all(self.conversation, events, after=after)

@@ -142,16 +142,17 @@ class Turn:
         message = reply.message
         calls = () if last else self._own_ids(reply)
         reply = replace(reply, message=replace(message, tool_calls=calls))
-        await self._recorder.record(
-            "assistant",
-            {
-                "content": message.content,
-                "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls],
-                "finish": reply.finish,
-                "model": reply.model,
-                "usage": _record(reply.usage),
-            },
-        )
+        told: dict[str, object] = {
+            "content": message.content,
+            "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls],
+            "finish": reply.finish,
+            "model": reply.model,
+            "usage": _record(reply.usage),
+        }
+        if calls:
+            self._recorder.note("assistant", told)  # the first call is recorded at once
+        else:
+            await self._recorder.record("assistant", told)
         self.said = ""
         self._tell(Replied(reply))
         return reply

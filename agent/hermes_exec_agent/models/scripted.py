@@ -121,8 +121,8 @@ class ScriptedModel:
         reply = say(said) if isinstance(said, str) else said
         for piece in _PIECES.findall(reply.message.content):
             yield Text(piece)
-        usage = estimated_usage(messages, tools, reply.message)
-        yield replace(reply, model=self.name, usage=reply.usage if reply.usage.prompt else usage)
+        usage = reply.usage if reply.usage.prompt else estimated_usage(messages, tools, reply.message)
+        yield replace(reply, model=self.name, usage=usage)
 
     async def close(self) -> None:
         """Nothing is held."""

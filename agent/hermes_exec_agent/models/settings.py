@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, Field
 
 from hermes_exec.config.check import checked
+from hermes_exec.config.load import load_settings
 from hermes_exec.config.paths import shown
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
 from hermes_exec.errors import ConfigError
@@ -73,13 +74,15 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
 
     Args:
         environ: the process's own, if left out. It comes before the tables, but for their keys.
-        tables: ``[models]`` of the user's file.
+        tables: ``[models]`` of the user's file; looked up if both are left out.
 
     Raises:
         NoModel: nothing says which model is meant, or its key is missing.
         ConfigError: what is said is wrong.
     """
     known = os.environ if environ is None else environ
+    if environ is None and tables is None:
+        tables = load_settings().models
     written = {name: _read(name, table) for name, table in (tables or {}).items()}
     main = _spoken(known, written.pop("main", ModelSettings()))
     if word := known.get("AUXILIARY_MODEL"):

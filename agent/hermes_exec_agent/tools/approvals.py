@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["ask", "allow", "deny"]
 MODES: tuple[Mode, ...] = ("ask", "allow", "deny")
-_LONGEST = 400
+_LONGEST = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,13 @@ async def _asked(tool: str, line: str, context: Context) -> tuple[str, str]:
 
 
 def safe(text: str) -> str:
-    """One line of bounded length that moves no cursor: what is quoted comes from a model."""
+    """One line of bounded length that moves no cursor: what is quoted comes from a model.
+
+    Of a longer one the end is shown too, and how much is missing: nothing can be hidden behind a long beginning.
+    """
     flat = " ".join(text.split())
     clean = "".join(each if each.isprintable() else "?" for each in flat)
-    return clean if len(clean) <= _LONGEST else f"{clean[: _LONGEST - 1]}…"
+    if len(clean) <= _LONGEST:
+        return clean
+    half = _LONGEST // 2
+    return f"{clean[:half]} [... {len(clean) - 2 * half} characters are not shown ...] {clean[-half:]}"

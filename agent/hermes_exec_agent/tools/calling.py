@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.messages import ToolCall
     from hermes_exec_agent.tools.tool import Context, Tool
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("hermes_exec.agent")
 
 
 async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> Envelope:

@@ -99,7 +99,7 @@ class WriteFile(BaseTool[Writing]):
 
     def summary(self, asked: Writing) -> str:
         """Where, and how much."""
-        return f"write {asked.path} ({len(asked.content)} characters): {asked.content[:120]}"
+        return f"write {asked.path} ({len(asked.content)} characters): {asked.content}"
 
     async def run(self, asked: Writing, context: Context) -> Envelope:
         """Write it at once: whoever reads it sees the old or the new one."""
@@ -137,7 +137,7 @@ class Patch(BaseTool[Patching]):
     def summary(self, asked: Patching) -> str:
         """Which files, and what goes."""
         if asked.mode == "replace":
-            return f"in {asked.path}: {asked.old_string[:100]!r} becomes {asked.new_string[:100]!r}"
+            return f"in {asked.path}: {asked.old_string!r} becomes {asked.new_string!r}"
         return asked.patch
 
     async def run(self, asked: Patching, context: Context) -> Envelope:

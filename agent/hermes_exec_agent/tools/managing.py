@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
-_LOOKS = frozenset({"validate", "history"})
-
 
 class Managing(Asked):
     """Make or change a skill; it is registered only if tests in a sandbox show that it works.
@@ -52,7 +50,7 @@ class SkillManage(BaseTool[Managing]):
 
     def asks(self, asked: Managing) -> bool:
         """Whether it does more than to look."""
-        return asked.action not in _LOOKS
+        return asked.action != "history"
 
     def summary(self, asked: Managing) -> str:
         """What is done to which."""

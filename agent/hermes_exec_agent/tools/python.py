@@ -10,6 +10,7 @@ from hermes_exec.errors import Unsupported
 if TYPE_CHECKING:
     from hermes_exec import Terminal
 
+NO_PYTHON = "the tool terminal, with sh, find and grep"
 _START = 'p=$(command -v python3 || command -v /usr/libexec/platform-python) || exit 127; exec "$p" "$@"'
 
 
@@ -20,6 +21,6 @@ def words(terminal: Terminal, program: str, *options: str) -> list[str]:
         Unsupported: it is known to have no Python.
     """
     if terminal.capabilities.carrier == "plain":
-        raise Unsupported("this place has no Python", remedy="the tool terminal, with sh, find and grep")
+        raise Unsupported("this place has no Python", remedy=NO_PYTHON)
     text = files("hermes_exec_agent.tools.inside").joinpath(f"{program}.py").read_text("utf-8")
     return ["sh", "-c", _START, "sh", *options, "-c", text]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
-from hermes_exec_agent.tools.python import words
+from hermes_exec_agent.tools.python import NO_PYTHON, words
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
@@ -44,6 +44,8 @@ class SearchFiles(BaseTool[Searching]):
         wish = {**asked.model_dump(), "path": await workspace.path(asked.path)}
         argv = words(context.terminal, "search", "-I", "-S")
         result = await context.terminal.run(argv, stdin=json.dumps(wish), timeout=_LIMIT_S)
+        if result.exit_code == 127:
+            raise Unsupported("there is no python3 on the PATH of this place", remedy=NO_PYTHON)
         if result.exit_code == 1:
             raise UsageError(" ".join(result.stderr_text.split())[-400:])
         if not result.ok:

@@ -23,7 +23,8 @@ CORE = (
 )  # fmt: skip
 MINIMAL = ("terminal",)
 """One tool does for many tasks, and for models that are confused by more."""
-_NOT_FROM_SCRIPTS = frozenset({"execute_code", "delegate_task", "clarify", "todo"})
+_NOT_FROM_SCRIPTS = frozenset({"execute_code", "delegate_task", "skill_manage", "clarify", "todo"})
+"""What asks a model or a person is asked for by a model, where a budget counts it."""
 
 
 def core_tools(

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from hermes_exec.backend import Exit
@@ -72,7 +72,9 @@ class Run:
         self.observer: Observer | None = None
         """Who answers for what is watched; None where nothing is."""
         self._bounds.hold(held.first, held.pid)
-        self.facts = read(held.pid)
+        seen = read(held.pid)
+        # A kernel tells the label of the next exec to that process alone, so this is what our launcher read back.
+        self.facts = replace(seen, next_label=seen.next_label or report.apparmor)
         """What the program will be, looked at from outside while it waits."""
 
     @property

@@ -221,6 +221,7 @@ CANARIES: tuple[Canary, ...] = (
     _absent("posture-root", "user.ordinary", "user"),
     _absent("posture-groups", "user.ordinary"),
     _absent("posture-capabilities", "privileges.capabilities", "capabilities"),
+    Canary("posture-label", "lsm", absent=True),
     _absent("posture-new-privileges", "privileges.none_gained", "no_new_privs"),
     _absent("posture-seccomp", "syscalls.filtered", "seccomp"),
     _absent("secrets-environment", "environment.cleared", "environment"),
@@ -254,7 +255,8 @@ CANARIES: tuple[Canary, ...] = (
 NEED_PROC = frozenset(
     {
         "files-fd-reopen", "files-proc-self", "network-inherited", "network-interfaces", "posture-capabilities",
-        "posture-new-privileges", "posture-seccomp", "processes-memory-first", "processes-see", "secrets-shared-memory",
+        "posture-label", "posture-new-privileges", "posture-seccomp", "processes-memory-first", "processes-see",
+        "secrets-shared-memory",
     }
 )  # fmt: skip
 """Attempts that look at themselves or at others in /proc, so where there is none they show nothing. What they are

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Config = Dict[str, Any]
     Attempt = Callable[[Config], Optional[str]]
 
-PATIENCE_S = 5
+PATIENCE_S = 30
 """For one attempt; whatever takes longer hangs."""
 ATTEMPTS: "Dict[str, Attempt]" = {}
 

@@ -108,6 +108,19 @@ def posture_capabilities(_: "Config") -> str:
     return str(held)
 
 
+@attempt("posture-label")
+def posture_label(config: "Config") -> str:
+    """Run under another profile of AppArmor than was asked for: engines accept names of profiles that are nowhere."""
+    wanted = config["label"]
+    if not wanted:
+        raise Absent("none was asked for")
+    with open("/proc/self/attr/current") as file:
+        label = file.read().strip("\0\n")
+    if label == wanted + " (enforce)":
+        raise Absent(label)
+    return label or "none"
+
+
 @attempt("posture-new-privileges")
 def posture_new_privileges(_: "Config") -> str:
     """Be able to gain rights by a program."""

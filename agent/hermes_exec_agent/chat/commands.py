@@ -1,0 +1,158 @@
+"""What a person types with a slash before it, to the chat and not to the model."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.chat.display import SCRIPTED
+from hermes_exec_agent.chat.export import FORMS, form_of, markdown, messages, when
+from hermes_exec_agent.chat.listing import chosen, listed
+from hermes_exec_agent.chat.text import line, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hermes_exec_agent.chat.export import Form
+    from hermes_exec_agent.chat.talk import Talk
+    from hermes_exec_agent.events import EventLog
+
+_LISTED = 20
+_ENDINGS: dict[Form, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
+
+ABOUT = {
+    "/help": "list these commands and the keys",
+    "/model": "show the models, or go on with another: /model NAME",
+    "/tools": "list what the model can ask for",
+    "/skills": "list what was learnt",
+    "/usage": "tokens and cost of this conversation",
+    "/new": "begin a new conversation",
+    "/resume": "list past conversations, or go on with one: /resume ID",
+    "/search": "find words in all conversations: /search WORDS",
+    "/export": f"write this conversation to a file: /export [{'|'.join(FORMS)}] [FILE]",
+    "/quit": "leave; so does Ctrl-D",
+}
+_KEYS = """\
+Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line begins another line.
+Ctrl-C ends the turn that runs, clears what you typed, and twice on an empty line leaves.
+Ctrl-R searches what you typed before; Ctrl-X Ctrl-E opens your editor."""
+
+
+class Commands:
+    """Does them, for one chat."""
+
+    def __init__(self, talk: Talk, show: Callable[[str], None]) -> None:
+        """``show`` prints a line."""
+        self._talk = talk
+        self._show = show
+
+    async def do(self, typed: str) -> bool:
+        """Do what was typed; whether the chat goes on. A mistake is told in a line."""
+        name, _, rest = typed.strip().partition(" ")
+        if name in {"/quit", "/exit"}:
+            return False
+        if name not in ABOUT:
+            self._show(f"{line(name)}: there is no such command. Try: /help")
+            return True
+        try:
+            await getattr(self, f"_{name[1:]}")(rest.strip())
+        except HermesError as error:
+            self._show(safe(str(error)))
+        except OSError as error:
+            self._show(safe(f"{error.filename or name}: {error.strerror}"))
+        return True
+
+    async def _help(self, _: str) -> None:
+        for name, about in ABOUT.items():
+            self._show(f"{name:<9} {about}")
+        self._show(_KEYS)
+
+    async def _model(self, name: str) -> None:
+        models = self._talk.models
+        if not name:
+            for each in models.names:
+                self._show(f"{each:<12} {safe(models.get(each).name)}")
+            return
+        models.get(name)  # so that a mistake opens nothing
+        conversation = await self._talk.conversation()
+        conversation.set_model(name)
+        self._show(f"model: {safe(conversation.model.name)}")
+
+    async def _tools(self, _: str) -> None:
+        for spec in (await self._talk.conversation()).specs:
+            self._show(f"{spec.name:<14} {line(spec.description)}")
+
+    async def _skills(self, _: str) -> None:
+        from hermes_exec_agent.skills.registry import Registry
+
+        skills = [skill for _, skill in sorted(Registry().skills().items()) if not skill.archived]
+        for skill in skills:
+            facts = skill.facts()
+            self._show(f"{facts['name']:<24} version {facts['version']}, {facts['state']}: {line(facts['summary'])}")
+        if not skills:
+            self._show("there is no skill yet")
+
+    async def _usage(self, _: str) -> None:
+        usage = (await self._talk.conversation()).usage
+        cost = "unknown" if usage.cost is None else f"${usage.cost:.4f}"
+        about = ", estimated" if usage.estimated else ""
+        self._show(
+            f"read {usage.prompt:,} tokens, of which {usage.cached:,} from a cache; wrote {usage.completion:,}{about}; "
+            f"cost {cost}"
+        )
+
+    async def _new(self, _: str) -> None:
+        await self._talk.switch()
+        self._show("a new conversation")
+
+    async def _resume(self, prefix: str) -> None:
+        log = self._talk.log
+        if prefix:
+            id = chosen(log, prefix)
+            await self._talk.switch(id)
+            self._show(f"going on with {id}")
+            return
+        for each in listed(log, _LISTED):
+            self._show(f"{each.id}  {SCRIPTED if each.scripted else ''}{line(each.title, 60)}")
+
+    async def _search(self, words: str) -> None:
+        if not words:
+            raise UsageError("/search needs words to look for")
+        found = self._talk.log.search(words, limit=_LISTED)
+        for each in found:
+            self._show(f"{each.conversation}  {when(each.at)}  {line(each.snippet)}")
+        if not found:
+            self._show("nothing was said with these words")
+
+    async def _export(self, words: str) -> None:
+        conversation = (await self._talk.conversation()).id
+        first, _, rest = words.partition(" ")
+        form, path = (form_of(first), rest.strip()) if first in FORMS else (form_of("markdown"), words)
+        path = path or f"conversation-{conversation}.{_ENDINGS[form]}"
+        written = write_export(path, self._talk.log, conversation, form)
+        self._show(f"written to {safe(written)}")
+
+
+def exported(log: EventLog, conversation: str, form: Form) -> Iterator[str]:
+    """The lines of a conversation in one of the forms."""
+    if form == "jsonl":
+        return log.export(conversation)
+    events = log.events(conversation)
+    if form == "markdown":
+        return markdown(events)
+    return iter([json.dumps(messages(events), ensure_ascii=False, indent=2)])
+
+
+def write_export(path: str, log: EventLog, conversation: str, form: Form) -> str:
+    """Write a new file, for this user alone, and give its name.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    path = os.path.expanduser(path)  # noqa: PTH111  a Path would drop a ./ that was typed
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.writelines(f"{each.rstrip()}\n" for each in exported(log, conversation, form))
+    return path

@@ -1,0 +1,149 @@
+"""What a turn shows while it runs: the interface, and its plain form for pipes and simple terminals."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+from hermes_exec_agent.chat.text import line, safe
+from hermes_exec_agent.loop.updates import CallEnded, Compacted, Retried, Text, Warned
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.loop.updates import Update
+    from hermes_exec_agent.messages import ToolCall
+    from hermes_exec_agent.tools.envelope import Envelope
+
+SCRIPTED = "[scripted] "
+"""Stands before every reply that nobody thought of."""
+
+
+class Display(Protocol):
+    """Shows a turn. `begin`, then any number of the others, then `end`, whatever happened."""
+
+    def begin(self, *, scripted: bool) -> None:
+        """A turn begins."""
+        ...
+
+    def update(self, update: Update) -> None:
+        """Something happened in it."""
+        ...
+
+    def tell(self, text: str) -> None:
+        """A line of a tool's own, shown as it stands."""
+        ...
+
+    def pause(self) -> None:
+        """Stop whatever moves: a question follows."""
+        ...
+
+    def end(self) -> None:
+        """The turn is over."""
+        ...
+
+
+class Plain:
+    """The reply on standard output, everything else on standard error."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        """``quiet`` leaves out what is not the reply."""
+        self._quiet = quiet
+        self._label = ""
+        self._labelled = False
+        """Whether this reply's label was written."""
+        self._open = False
+        """Whether the last line of the reply has no end yet."""
+
+    def begin(self, *, scripted: bool) -> None:
+        """A turn begins."""
+        self._label = SCRIPTED if scripted else ""
+        self._labelled = False
+
+    def update(self, update: Update) -> None:
+        """Write it at once, so that whoever reads the pipe sees the reply as it comes."""
+        if isinstance(update, Text):
+            if update.text and not self._labelled:
+                self._labelled = True
+                self._write(self._label)
+            self._write(safe(update.text))
+            return
+        self._labelled = False
+        if said := told(update):
+            self.pause()
+            self.tell(said)
+
+    def tell(self, text: str) -> None:
+        """A line on standard error."""
+        self.pause()
+        if not self._quiet:
+            print(safe(text), file=sys.stderr, flush=True)
+
+    def pause(self) -> None:
+        """End the line."""
+        if self._open:
+            self._write("\n")
+
+    def end(self) -> None:
+        """The turn is over."""
+        self.pause()
+
+    def _write(self, text: str) -> None:
+        if text:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            self._open = not text.endswith("\n")
+
+
+class Silent:
+    """Shows nothing of a turn: what is wanted is its end."""
+
+    def begin(self, *, scripted: bool) -> None:
+        """Nothing."""
+
+    def update(self, update: Update) -> None:
+        """Nothing."""
+
+    def tell(self, text: str) -> None:
+        """Nothing."""
+
+    def pause(self) -> None:
+        """Nothing."""
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+def told(update: Update) -> str:
+    """One line about something that is no text of the reply; empty where there is nothing to say."""
+    if isinstance(update, CallEnded):
+        return f"{asked(update.call)}  ({outcome(update.envelope, update.duration_s)})"
+    if isinstance(update, Warned):
+        return f"warning: {line(update.content, 200)}"
+    if isinstance(update, Retried):
+        return f"{safe(update.model)}: {line(update.reason)}: asked again, what stood above is void"
+    if isinstance(update, Compacted):
+        return f"the conversation was summed up: {update.before:,} tokens became {update.after:,}"
+    return ""
+
+
+def asked(call: ToolCall, most: int = 72) -> str:
+    """What a tool was asked for: its name, and the first of its arguments that is text."""
+    try:
+        arguments: object = json.loads(call.arguments or "{}")
+    except ValueError:
+        arguments = call.arguments
+    values = list(arguments.values()) if isinstance(arguments, dict) else [arguments]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]  it is JSON
+    words = [each for each in values if isinstance(each, str) and each]  # pyright: ignore[reportUnknownVariableType]  it is JSON
+    return f"{line(call.name)}  {line(words[0], most)}".rstrip() if words else line(call.name)
+
+
+def outcome(envelope: Envelope, duration_s: float) -> str:
+    """Where a call ran and how it ended."""
+    parts = [line(envelope.place)]
+    if envelope.error is not None:
+        parts.append(line(f"{envelope.error.type}: {envelope.error.message}", 200))
+    elif envelope.exit_code is not None:
+        parts.append(f"exit code {envelope.exit_code}")
+    elif not envelope.ok:
+        parts.append("failed")
+    return ", ".join([*parts, f"{duration_s:.1f} s"])

@@ -1,0 +1,71 @@
+"""The terminal's keys while no prompt reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_IFLAG, _LFLAG = 0, 3
+
+
+class Keyboard:
+    """Standard input, where it is a terminal; of anything else nothing is read.
+
+    While a turn runs, what is typed is not shown and waits for the next prompt. A question in between is answered by
+    what is typed after it was asked, never by what was typed before.
+    """
+
+    def __init__(self) -> None:
+        self._stdin = sys.stdin.fileno()
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """For a turn: keys are kept as they are typed. Ctrl-C is the signal that it always is."""
+        if not os.isatty(self._stdin):
+            yield
+            return
+        before = termios.tcgetattr(self._stdin)
+        held = termios.tcgetattr(self._stdin)
+        held[_LFLAG] &= ~termios.ECHO
+        held[_IFLAG] &= ~termios.ICRNL  # Enter stays Enter for the prompt, which tells it from Ctrl-J
+        termios.tcsetattr(self._stdin, termios.TCSANOW, held)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self._stdin, termios.TCSANOW, before)
+
+    async def line(self) -> str:
+        """The next line, inside of `lines`; empty at the end of the input."""
+        loop = asyncio.get_running_loop()
+        typed: asyncio.Future[bytes] = loop.create_future()
+
+        def read() -> None:
+            if not typed.done():
+                typed.set_result(os.read(self._stdin, 4096))  # a terminal gives one line at a time
+
+        loop.add_reader(self._stdin, read)
+        try:
+            return (await typed).decode(errors="replace")
+        finally:
+            loop.remove_reader(self._stdin)
+
+    @contextmanager
+    def lines(self) -> Generator[None]:
+        """For a question: keys make lines, and what was typed before is dropped."""
+        before = termios.tcgetattr(self._stdin)
+        lines = termios.tcgetattr(self._stdin)
+        lines[_LFLAG] |= termios.ECHO | termios.ICANON
+        lines[_IFLAG] |= termios.ICRNL
+        termios.tcsetattr(self._stdin, termios.TCSANOW, lines)
+        termios.tcflush(self._stdin, termios.TCIFLUSH)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self._stdin, termios.TCSANOW, before)

@@ -1,0 +1,48 @@
+"""Conversations as a person looks for them: those in which something was said, and not what an agent delegated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hermes_exec_agent.events import EventLog, Summary
+
+LAST = "last"
+"""The word for the newest one."""
+_PAGE = 50
+
+
+def listed(log: EventLog, limit: int, *, everything: bool = False) -> list[Summary]:
+    """The newest so many; ``everything`` has also what was delegated, and what was opened without a word."""
+    found: list[Summary] = []
+    for each in _every(log):
+        if len(found) == limit:
+            break
+        if everything or (each.turns and not each.parent):
+            found.append(each)
+    return found
+
+
+def chosen(log: EventLog, word: str) -> str:
+    """The id that ``word`` means: an id, the beginning of one, or ``last``.
+
+    Raises:
+        UsageError: none does, or several.
+    """
+    if word != LAST:
+        return log.find(word)
+    newest = listed(log, 1)
+    if not newest:
+        raise UsageError("nothing was said yet")
+    return newest[0].id
+
+
+def _every(log: EventLog) -> Iterator[Summary]:
+    before: str | None = None
+    while page := log.conversations(_PAGE, before):
+        yield from page
+        before = page[-1].id

@@ -1,0 +1,121 @@
+"""Where a person types: history, several lines, completion of slash commands, and what Ctrl-C means."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import run_in_terminal
+from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.styles import Style
+
+from hermes_exec.config.paths import make_private_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from prompt_toolkit.buffer import Buffer
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.key_binding import KeyPressEvent
+
+SIGN = "you> "
+_MORE = "· "
+_AGAIN = "Ctrl-C once more leaves."
+_STYLE = Style.from_dict({"sign": "bold ansicyan", "bottom-toolbar": "noreverse ansibrightblack"})
+
+
+class Prompt:
+    """Asks for one message after another."""
+
+    def __init__(self, history: Path, commands: Mapping[str, str], status: Callable[[], str]) -> None:
+        """``commands`` are those that begin with a slash, with a line about each; ``status`` is shown below."""
+        self._status = status
+        self._leaving = False
+        self._session: PromptSession[str] = PromptSession(
+            history=FileHistory(private_file(history)),
+            completer=_Commands(commands),
+            key_bindings=self._keys(),
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: _MORE.rjust(width),  # noqa: ARG005  its shape
+            bottom_toolbar=self._toolbar,
+            style=_STYLE,
+            enable_open_in_editor=True,
+            search_ignore_case=True,
+        )
+        self._session.default_buffer.on_text_changed += self._stay
+
+    async def ask(self) -> str:
+        """One message, which may have several lines.
+
+        Raises:
+            EOFError: the person leaves: Ctrl-D, or Ctrl-C twice on an empty line.
+        """
+        self._leaving = False
+        return await self._session.prompt_async(FormattedText([("class:sign", SIGN)]))
+
+    def _toolbar(self) -> FormattedText:
+        return FormattedText([("", self._status())])
+
+    def _stay(self, _: Buffer) -> None:
+        self._leaving = False
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def enter(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if buffer.document.current_line_before_cursor.endswith("\\") and buffer.document.is_cursor_at_the_end:
+                buffer.delete_before_cursor()
+                buffer.newline()
+            elif buffer.text.strip():
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        @keys.add("c-j")
+        def another_line(event: KeyPressEvent) -> None:
+            event.current_buffer.newline()
+
+        @keys.add("c-c")
+        @keys.add("<sigint>")
+        def clear_or_leave(event: KeyPressEvent) -> None:
+            if event.current_buffer.text:
+                event.current_buffer.reset()
+            elif self._leaving:
+                event.app.exit(exception=EOFError)
+            else:
+                self._leaving = True
+                run_in_terminal(lambda: print(_AGAIN))  # the line below the prompt is not there on every terminal
+
+        # Both are bound by the decorators; naming them tells readers of types that they are meant.
+        _ = (enter, another_line, clear_or_leave)
+        return keys
+
+
+class _Commands(Completer):
+    """Completes the name of a slash command, and nothing else."""
+
+    def __init__(self, commands: Mapping[str, str]) -> None:
+        self._commands = commands
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002  its shape
+        """Those that begin with what was typed."""
+        typed = document.text_before_cursor
+        if typed.startswith("/") and typed.strip() == typed:
+            for name, about in self._commands.items():
+                if name.startswith(typed):
+                    yield Completion(name, start_position=-len(typed), display_meta=about)
+
+
+def private_file(path: Path) -> str:
+    """Make sure that ``path`` is there and only for this user, and give its name."""
+    make_private_folder(path.parent)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    path.chmod(0o600)
+    return str(path)

@@ -1,0 +1,29 @@
+"""What is shown where no model can be asked: what was looked for, and how to set one up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WAYS = """
+Set one up:
+  A hosted model:    export OPENAI_API_KEY=…            (from a secret store, so that no history has it)
+                     export DEFAULT_MODEL=gpt-5-mini
+  Another provider:  export LLM_PROVIDER=openrouter     (nous, wisgate, …) and its own key
+  Your own server:   export LLM_PROVIDER=ollama         (vllm, sglang, llama.cpp) and DEFAULT_MODEL; no key
+  In a file:         [models.main] of hermes.toml, where a key is named and never written: docs/models.md
+
+Or see it at work with replies that were written beforehand:
+  hermes-exec chat --replay demo
+
+All other commands work without a model: hermes-exec --help
+"""
+
+
+def screen(why: str, looked_for: Sequence[str]) -> str:
+    """One screen of text, without a secret."""
+    looked = "\n".join(f"  {each}" for each in looked_for)
+    found = f"\nLooked for:\n{looked}\n" if looked else ""
+    return f"No model to talk to: {why}\n{found}{_WAYS}"

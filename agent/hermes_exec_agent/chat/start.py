@@ -1,0 +1,170 @@
+"""From the words of a command line to a chat: one question, a replay, or a conversation."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.errors import UsageError
+from hermes_exec.observe.redact import Redactor
+from hermes_exec_agent.chat.display import Plain, Silent
+from hermes_exec_agent.chat.keyboard import Keyboard
+from hermes_exec_agent.chat.listing import chosen
+from hermes_exec_agent.chat.person import AtTerminal, Nobody
+from hermes_exec_agent.chat.talk import Talk
+from hermes_exec_agent.events import EventLog
+from hermes_exec_agent.tools.approvals import Approvals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec.errors import HermesError
+    from hermes_exec_agent.chat.asked import Asked
+    from hermes_exec_agent.chat.display import Display
+    from hermes_exec_agent.chat.replay import Replay
+    from hermes_exec_agent.loop import Answer, Conversation
+    from hermes_exec_agent.models import Models
+    from hermes_exec_agent.tools.approvals import Mode
+
+UNANSWERED = 1
+"""The exit code where a turn ended without an answer of the model's own: its budget, a guardrail, a filter."""
+INTERRUPTED = 130
+_ALL_OF_IT = 1 << 20
+"""Characters of a question that is read from a pipe."""
+
+
+async def start(
+    asked: Asked, say: Callable[[HermesError], None], *, cwd: str | None = None, secrets: Sequence[Secret] = ()
+) -> int:
+    """Run a chat and give its exit code.
+
+    ``say`` tells an error in a line, where the chat goes on after it. ``cwd`` is where to start in the place, whose
+    ``secrets`` are kept out of the record.
+
+    Raises:
+        NoModel: there is nobody to talk to.
+        HermesError: what was asked for makes no sense, or the place or the model failed at the one question.
+    """
+    replay = _replay(asked)
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    models = _models(asked, replay)
+    plays = replay is not None and bool(replay.requests) and asked.query is None
+    query = None if plays else _query(asked)
+    display = _display(asked, fancy=at_terminal and query is None)
+    with EventLog.of_user(redactor=Redactor((*secrets, *models.secrets))) as log:
+        talk = Talk(
+            asked.on,
+            models=models,
+            log=log,
+            display=display,
+            person=AtTerminal(Keyboard(), display.pause) if sys.stdin.isatty() else Nobody(),
+            approvals=Approvals(cast("Mode", asked.approve)),
+            cases=asked.case,
+            cwd=cwd,
+            budget=asked.budget,
+        )
+        try:
+            return await _talk(talk, asked, query, replay, say)
+        finally:
+            await talk.close()
+            await models.close()
+
+
+async def _talk(
+    talk: Talk, asked: Asked, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
+) -> int:
+    resume = chosen(talk.log, asked.resume) if asked.resume is not None else ""
+    if query is not None:
+        talk.open_soon(resume)
+        return await _once(talk, query, as_json=asked.json)
+    if asked.json:
+        raise UsageError("--json is for one question", remedy="-q QUESTION --json")
+    from hermes_exec_agent.chat import interactive
+
+    if replay is not None and replay.requests:
+        talk.open_soon(resume)
+        return await interactive.replayed(talk, replay.requests, say)
+    return await interactive.interactive(talk, resume=resume, say=say)
+
+
+async def _once(talk: Talk, query: str, *, as_json: bool) -> int:
+    answer = await talk.turn(query)
+    if answer is None:  # which only Ctrl-C of an interactive turn gives
+        return INTERRUPTED
+    if as_json:
+        print(json.dumps(facts(await talk.conversation(), answer), ensure_ascii=False), flush=True)
+    if answer.outcome == "interrupted":
+        return INTERRUPTED
+    return 0 if answer.outcome == "answered" else UNANSWERED
+
+
+def facts(conversation: Conversation, answer: Answer) -> dict[str, Any]:
+    """An answer for programs."""
+    usage = answer.usage
+    return {
+        "conversation": conversation.id,
+        "backend": conversation.place,
+        "model": conversation.model.name,
+        "scripted": conversation.model.scripted,
+        "outcome": answer.outcome,
+        "text": answer.text,
+        "steps": answer.steps,
+        "calls": answer.calls,
+        "usage": {
+            "prompt": usage.prompt,
+            "cached": usage.cached,
+            "completion": usage.completion,
+            "cost": usage.cost,
+            "estimated": usage.estimated,
+        },
+    }
+
+
+def _replay(asked: Asked) -> Replay | None:
+    if asked.replay is None:
+        return None
+    if asked.model is not None:
+        raise UsageError("--replay is instead of a model", remedy="leave --model or --replay out")
+    from hermes_exec_agent.chat.replay import read_replay
+
+    return read_replay(asked.replay)
+
+
+def _models(asked: Asked, replay: Replay | None) -> Models:
+    from hermes_exec_agent.models import Models, load_models
+
+    if replay is not None:
+        return Models(replay.model)
+    models = load_models()
+    return models if asked.model is None else models.with_main(asked.model)
+
+
+def _query(asked: Asked) -> str | None:
+    """The one question, or None for a conversation. A pipe is one question; beside ``-q`` it is what that is about."""
+    piped = "" if sys.stdin.isatty() or asked.query not in {None, "-"} else sys.stdin.read(_ALL_OF_IT + 1)
+    if len(piped) > _ALL_OF_IT:
+        raise UsageError(
+            f"the question is longer than {_ALL_OF_IT:,} characters", remedy="a file, named in the question"
+        )
+    if asked.query not in {None, "-"}:
+        query = asked.query
+    elif sys.stdin.isatty() and asked.query is None:
+        return None
+    else:
+        query = piped
+    if not query or not query.strip():
+        raise UsageError("there is no question", remedy="-q QUESTION, or a terminal")
+    return query
+
+
+def _display(asked: Asked, *, fancy: bool) -> Display:
+    if asked.json:
+        return Silent()
+    if fancy:
+        from hermes_exec_agent.chat.screen import Screen
+
+        return Screen()
+    return Plain(quiet=asked.quiet)

@@ -1,0 +1,190 @@
+"""One conversation at a time, whose turns a person can interrupt."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from types import FrameType
+
+    from hermes_exec_agent.chat.display import Display
+    from hermes_exec_agent.events import EventLog
+    from hermes_exec_agent.loop import Answer, Conversation
+    from hermes_exec_agent.models import Models
+    from hermes_exec_agent.tools.approvals import Approvals
+    from hermes_exec_agent.tools.tool import Person
+
+INTERRUPTED = 130
+
+
+class Talk:
+    """A place, models and a log, with the conversation that is held in them.
+
+    Opening a place takes time, so it happens beside what the person does, and a failure of it is the first turn's.
+    """
+
+    def __init__(  # noqa: PLR0913  each is a choice of its own
+        self,
+        target: str | None,
+        *,
+        models: Models,
+        log: EventLog,
+        display: Display,
+        person: Person,
+        approvals: Approvals,
+        cases: Sequence[str] = (),
+        cwd: str | None = None,
+        budget: int | None = None,
+    ) -> None:
+        """Hold conversations so.
+
+        Args:
+            target: the place.
+            models: who thinks.
+            log: where everything is recorded.
+            display: shows what happens.
+            person: is asked.
+            approvals: what is done without being asked.
+            cases: what skills that are written meanwhile have to hold, each as JSON.
+            cwd: where to start, in the place.
+            budget: how many replies of a model a turn may take.
+        """
+        self.target = target
+        self.models = models
+        self.log = log
+        self.display = display
+        self._person = person
+        self._approvals = approvals
+        self._cwd = cwd
+        self._cases = cases
+        self._budget = budget
+        self._opening: asyncio.Task[Conversation] | None = None
+        self._stack = AsyncExitStack()
+
+    def open_soon(self, resume: str = "") -> asyncio.Task[Conversation]:
+        """Begin to open the place, for a new conversation or for the one with the id ``resume``."""
+        opening = self._opening = asyncio.create_task(self._open(resume))
+        opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # told by the first turn
+        return opening
+
+    async def conversation(self) -> Conversation:
+        """The conversation, once it is open.
+
+        Raises:
+            HermesError: it cannot be opened; the next call tries again.
+        """
+        opening = self._opening or self.open_soon()
+        try:
+            return await opening
+        except BaseException:
+            self._opening = None
+            raise
+
+    @property
+    def current(self) -> Conversation | None:
+        """The conversation, if it is open by now."""
+        opening = self._opening
+        if opening is None or not opening.done() or opening.cancelled() or opening.exception():
+            return None
+        return opening.result()
+
+    async def switch(self, resume: str = "") -> None:
+        """Leave this conversation for a new one, or for the one with the id ``resume``."""
+        await self.close()
+        self.open_soon(resume)
+
+    async def turn(self, request: str, *, interruptible: bool = False) -> Answer | None:
+        """Say something and hear the answer; the display shows what happens meanwhile.
+
+        With ``interruptible`` Ctrl-C ends the turn and not the program: the answer's outcome tells it, and where it had
+        not begun because the place was still being opened, there is None.
+
+        Raises:
+            HermesError: the place or the model failed; it is recorded.
+        """
+
+        def stop() -> None:
+            if (conversation := self.current) is not None and asked:
+                conversation.interrupt()
+            elif self._opening is not None:
+                self._opening.cancel()
+
+        asked = False
+        self.display.begin(scripted=self.models.main.scripted)
+        try:
+            with _interrupts(stop) if interruptible else _nothing():
+                conversation = await self.conversation()
+                asked = True
+                return await conversation.ask(request, self.display.update)
+        except asyncio.CancelledError:
+            if asked or ((task := asyncio.current_task()) and task.cancelling()):
+                raise
+            return None
+        finally:
+            self.display.end()
+
+    async def close(self) -> None:
+        """Close the place; the record stays."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    async def _open(self, resume: str) -> Conversation:
+        # These take long to import, and the person can type meanwhile.
+        from hermes_exec_agent.loop import Options, open_conversation
+        from hermes_exec_agent.tools.toolset import core_tools
+        from hermes_exec_policies.gate.cases import Case
+        from hermes_exec_policies.gate.verdict import Level
+
+        cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
+        return await self._stack.enter_async_context(
+            open_conversation(
+                self.target,
+                models=self.models,
+                person=self._person,
+                log=self.log,
+                cwd=self._cwd,
+                resume=resume,
+                tools=core_tools(models=self.models, log=self.log, cases=cases),
+                options=Options() if self._budget is None else Options(budget=self._budget),
+                approvals=self._approvals,
+                tell=self.display.tell,
+            )
+        )
+
+
+@contextmanager
+def _nothing() -> Generator[None]:
+    yield
+
+
+@contextmanager
+def _interrupts(stop: Callable[[], None]) -> Generator[None]:
+    """Ctrl-C calls ``stop``, on the loop; the third one leaves the program at once."""
+    loop = asyncio.get_running_loop()
+    pressed = 0
+
+    def handle(_: int, __: FrameType | None) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed == 1:
+            loop.call_soon_threadsafe(stop)
+        elif pressed == 2:
+            print("\nstill ending what runs; Ctrl-C once more leaves at once", file=sys.stderr)
+        else:
+            os._exit(INTERRUPTED)
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,1 @@
+"""The agent over HTTP, in the form of OpenAI's chat completions."""

@@ -1,0 +1,242 @@
+"""The server: its routes, its limits, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from hermes_exec.errors import HermesError, PlaceError, UsageError
+from hermes_exec_agent.errors import ContextTooLong, ModelError
+from hermes_exec_agent.loop import Options, open_conversation
+from hermes_exec_agent.server import turns, wire
+from hermes_exec_agent.server.metrics import CONTENT_TYPE, Metrics
+from hermes_exec_agent.server.rooms import Busy, Rooms
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from hermes_exec_agent.errors import NoModel
+    from hermes_exec_agent.events import EventLog
+    from hermes_exec_agent.loop import Conversation
+    from hermes_exec_agent.models import Models
+    from hermes_exec_agent.server.guard import Guard
+    from hermes_exec_agent.tools.approvals import Approvals
+    from hermes_exec_agent.tools.tool import Person
+
+_log = logging.getLogger("hermes_exec.server")
+_BODY_S = 30.0
+"""So long a client may take to send its request."""
+_LATER_S = "5"
+_FRESH_S = 5.0
+_AT_ONCE_S = 0.01
+"""To the library no time at all is one without an end."""
+
+
+async def _none() -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is served."""
+
+    target: str | None
+    models: Models | None
+    """None where there is none: everything but answering works."""
+    why: NoModel | None
+    """Why not."""
+    log: EventLog
+    cwd: str | None
+    """Where to start, in the place."""
+    approvals: Approvals
+    person: Person
+    most: int = 8
+    """Conversations that are open at once, and so turns that run at once."""
+    keep_s: float = 900.0
+    """Seconds that a place stays open after its last turn."""
+    memory: Callable[[], Awaitable[str]] = _none
+    """Says what is amiss with the long-term memory; empty where nothing is."""
+    budget: int | None = None
+    """Replies of a model that one turn may take; the loop's own if None."""
+
+
+class Server:
+    """Answers requests. ``stopping`` is told to whoever asks whether it is ready."""
+
+    def __init__(self, offer: Offer, guard: Guard) -> None:
+        self.stopping = False
+        self._offer = offer
+        self._metrics = Metrics()
+        self._rooms = Rooms(self._open, most=offer.most, keep_s=offer.keep_s)
+        self._guard = guard
+        self._looking = asyncio.Lock()
+        self._looked = -math.inf
+        self._amiss = ""
+        self.app = web.Application(middlewares=[self._looked_at], client_max_size=wire.MAX_BODY)
+        self.app.router.add_get("/health", self._health)
+        self.app.router.add_get("/ready", self._ready)
+        self.app.router.add_get("/metrics", self._figures)
+        self.app.router.add_get("/v1/models", self._models)
+        self.app.router.add_get("/v1/models/{model:.+}", self._model)
+        self.app.router.add_post("/v1/chat/completions", self._completions)
+
+    async def close(self) -> None:
+        """Close the places; the requests are over."""
+        await self._rooms.close()
+
+    @web.middleware
+    async def _looked_at(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        began = time.monotonic()
+        try:
+            response = self._guard.refused(request) or await handler(request)
+        except web.HTTPException as error:
+            response = wire.refusal(error.status, error.reason, code=error.reason.lower().replace(" ", "_"))
+        resource = request.match_info.route.resource
+        route = resource.canonical if resource is not None else "unknown"
+        self._metrics.requests.labels(route, str(response.status)).inc()
+        took_ms = round((time.monotonic() - began) * 1e3)
+        _log.info("%s %s", request.method, route, extra={"status": response.status, "took_ms": took_ms})
+        return response
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.json_response({"status": "ok"})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        if self.stopping or self._offer.models is None:
+            why = "stopping" if self.stopping else "no model is set up"
+        else:
+            why = await self._memory()
+        return web.json_response({"ready": not why, "why": why}, status=503 if why else 200)
+
+    async def _memory(self) -> str:
+        """What is amiss with it, as of a few seconds ago: anybody may ask, and must not keep the database busy."""
+        async with self._looking:
+            if time.monotonic() - self._looked > _FRESH_S:
+                self._amiss = await self._offer.memory()
+                self._looked = time.monotonic()
+            return self._amiss
+
+    async def _figures(self, _: web.Request) -> web.Response:
+        self._metrics.open.set(len(self._rooms))
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _models(self, _: web.Request) -> web.Response:
+        names = self._offer.models.names if self._offer.models is not None else ()
+        return web.json_response({"object": "list", "data": [_listed(name) for name in names]})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        name = request.match_info["model"]
+        if self._offer.models is None or name not in self._offer.models.names:
+            return wire.refusal(404, "there is no such model", code="model_not_found")
+        return web.json_response(_listed(name))
+
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        if (models := self._offer.models) is None:
+            return wire.refusal(503, f"no model is set up: {self._offer.why}", code="no_model")
+        if request.content_type != "application/json":  # what a page of another site cannot send without asking first
+            return wire.refusal(415, "the body has to be application/json", code="wrong_type")
+        try:
+            async with asyncio.timeout(_BODY_S):
+                body = await request.read()
+        except TimeoutError:
+            return wire.refusal(408, "the request did not arrive in time", code="too_slow", again=True)
+        try:
+            asked = wire.read_completion(body)
+            name = asked.model or "main"
+            if name not in models.names:
+                return wire.refusal(
+                    404, f"there is no model {name!r}; GET /v1/models lists them", code="model_not_found"
+                )
+            id = self._resumed(request, asked)
+        except UsageError as error:
+            return wire.refusal(400, str(error), code="invalid_request")
+        return await self._turn(request, asked, name, id)
+
+    def _resumed(self, request: web.Request, asked: wire.Completion) -> str:
+        """The id of the conversation to go on with; empty for a new one."""
+        wanted = request.headers.get(turns.CONVERSATION, "") or asked.conversation
+        return self._offer.log.find(wanted) if wanted else ""
+
+    async def _turn(self, request: web.Request, asked: wire.Completion, name: str, id: str) -> web.StreamResponse:
+        options = Options(
+            unattended=True,
+            instructions=asked.instructions,
+            history=() if id else asked.history,
+        )
+        if self._offer.budget is not None:
+            options = replace(options, budget=self._offer.budget)
+        try:
+            async with self._rooms.entered(id, options) as conversation:
+                conversation.set_model(name)
+                if asked.stream:
+                    return await turns.streamed(request, conversation, asked, self._metrics)
+                return await turns.whole(conversation, asked, self._metrics)
+        except Busy as error:
+            busy = wire.refusal(429, str(error), code="busy", again=True)
+            busy.headers["Retry-After"] = _LATER_S
+            return busy
+        except ContextTooLong as error:
+            return wire.refusal(400, str(error), code="context_length_exceeded")
+        except ModelError as error:
+            return wire.refusal(502, str(error), code="model_failed")
+        except PlaceError as error:
+            return wire.refusal(503, str(error), code="place_failed")
+        except HermesError as error:
+            return wire.refusal(500, str(error), code="failed")
+
+    def _open(self, id: str, options: Options) -> AbstractAsyncContextManager[Conversation]:
+        offer = self._offer
+        if offer.models is None:
+            raise RuntimeError("asked for without a model")
+        return open_conversation(
+            offer.target,
+            models=offer.models,
+            person=offer.person,
+            log=offer.log,
+            cwd=offer.cwd,
+            resume=id,
+            options=options,
+            approvals=offer.approvals,
+            tell=lambda line: _log.info("%s", line),
+        )
+
+
+def _listed(name: str) -> dict[str, str | int]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hermes_exec"}
+
+
+async def listen(server: Server, host: str, port: int, *, grace_s: float, listening: Callable[[str], None]) -> None:
+    """Serve until cancelled; then let turns end for ``grace_s`` seconds, interrupt the others, and close the places.
+
+    Raises:
+        OSError: the address cannot be had.
+    """
+    runner = web.AppRunner(
+        server.app,
+        access_log=None,
+        handler_cancellation=True,  # whoever went away has no use for what would still be done
+        auto_decompress=False,  # a small body must not become a large one
+        shutdown_timeout=max(grace_s, _AT_ONCE_S),
+        keepalive_timeout=75,
+    )
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        for address in runner.addresses:
+            host_named = f"[{address[0]}]" if ":" in address[0] else address[0]
+            listening(f"http://{host_named}:{address[1]}/v1")
+        await asyncio.Event().wait()
+    finally:
+        server.stopping = True
+        await runner.cleanup()
+        await server.close()

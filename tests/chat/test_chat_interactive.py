@@ -1,0 +1,279 @@
+"""The chat on a real terminal."""
+
+from __future__ import annotations
+
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.chat.commands import ABOUT
+from tests.chat.conftest import do, events, private, say
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+    from tests.cli.screen import Screen
+
+Chat = Callable[..., "Screen"]
+Script = Callable[..., str]
+Running = Callable[[str], list[int]]
+Until = Callable[[Callable[[], object]], None]
+PROMPT = "you> "
+
+
+def test_a_turn_and_then_the_way_out(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("First *answer*."), say("Second answer.")))
+    here.see(PROMPT)
+    here.type("hello\r")
+    here.see(r"\[scripted\]")
+    here.see("First ")
+    here.see(PROMPT)
+    here.type("again\r")
+    here.see("Second answer")
+    here.see(PROMPT)
+    here.type("\x04")
+    assert here.end() == 0
+    assert termios.tcgetattr(here.theirs) == here.before
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["hello", "again"]
+
+
+def test_a_tool_is_shown_with_its_place_and_a_glimpse_of_its_output(chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(do("seq 9"), say("Nine.")), "--approve", "allow")
+    here.see(PROMPT)
+    here.type("count\r")
+    here.see("terminal  seq 9")
+    here.see("local, exit code 0")
+    here.see("│ 4")
+    here.see("5 more lines")
+    here.see("Nine")
+
+
+def test_ctrl_c_ends_the_turn_and_all_that_it_started_but_not_the_chat(
+    cli: Cli, chat: Chat, script: Script, running: Running, until: Until, nap: str
+) -> None:
+    here = chat("--replay", script(do(f"setsid {nap} & {nap}"), say("Still here.")), "--approve", "allow")
+    here.see(PROMPT)
+    here.type("wait\r")
+    until(lambda: len(running(nap)) >= 2)
+    here.type("\x03")
+    here.see(r"\[interrupted\]")
+    until(lambda: not running(nap))
+    here.see(PROMPT)
+    here.type("and now?\r")
+    here.see("Still here")
+    here.see(PROMPT)
+    here.type("/quit\r")
+    assert here.end() == 0
+    assert events(cli, "interrupted")
+
+
+def test_ctrl_c_clears_what_was_typed_and_leaves_when_there_is_nothing(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("Never.")))
+    here.see(PROMPT)
+    here.type("never sent")
+    here.see("never sent")
+    here.type("\x03")
+    here.type("\x03")
+    here.see("Ctrl-C once more leaves")
+    here.type("\x03")
+    assert here.end() == 0
+    assert cli.json("conversations", "list", "--json") == []
+
+
+@pytest.mark.parametrize(("answer", "made"), [("y\r", True), ("n\r", False), ("\r", False)])
+def test_a_tool_that_changes_something_asks_first(
+    cli: Cli, chat: Chat, script: Script, answer: str, made: bool
+) -> None:
+    here = chat("--replay", script(do("touch made"), say("That is all.")))
+    here.see(PROMPT)
+    here.type("make it\r")
+    here.see("touch made")
+    here.see(r"Allow\?.*: ")
+    here.type(answer)
+    here.see("That is all")
+    assert (cli.cwd / "made").exists() == made
+    assert [event["data"]["answer"] for event in events(cli, "approval")] == ["approved" if made else "denied"]
+
+
+def test_a_question_is_asked_again_until_it_is_answered(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(do("touch made"), say("That is all.")))
+    here.see(PROMPT)
+    here.type("make it\r")
+    here.see(r"Allow\?.*: ")
+    here.type("perhaps\r")
+    here.see("Please answer y, n or a: ")
+    here.type("yes\r")
+    here.see("That is all")
+    assert (cli.cwd / "made").exists()
+
+
+def test_what_was_typed_before_a_question_is_no_answer_to_it(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(do("touch one"), do("touch two"), say("That is all.")))
+    here.see(PROMPT)
+    here.type("make them\r")
+    here.see(r"Allow\?.*: ")
+    here.type("y\ry\r")
+    here.see(r"Allow\?.*: ")
+    here.type("n\r")
+    here.see("That is all")
+    assert {path.name for path in cli.cwd.iterdir()} == {"one"}
+
+
+def test_always_is_asked_once(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(do("touch one"), do("touch two"), say("Both.")))
+    here.see(PROMPT)
+    here.type("make them\r")
+    here.see(r"Allow\?.*: ")
+    here.type("a\r")
+    here.see("Both")
+    assert {path.name for path in cli.cwd.iterdir()} == {"one", "two"}
+
+
+def test_ctrl_c_at_a_question_ends_the_turn(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(do("touch made"), say("Never.")))
+    here.see(PROMPT)
+    here.type("make it\r")
+    here.see(r"Allow\?.*: ")
+    here.type("\x03")
+    here.see(r"\[interrupted\]")
+    here.see(PROMPT)
+    here.type("\x04")
+    assert here.end() == 0
+    assert not (cli.cwd / "made").exists()
+
+
+@pytest.mark.parametrize("another_line", ["\x1b\r", "\n", "\\\r"])
+def test_a_message_can_have_several_lines(cli: Cli, chat: Chat, script: Script, another_line: str) -> None:
+    here = chat("--replay", script(say("Read.")))
+    here.see(PROMPT)
+    here.type(f"one{another_line}two\r")
+    here.see("Read")
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["one\ntwo"]
+
+
+def test_what_was_typed_is_found_again_and_is_nobody_elses(cli: Cli, chat: Chat, script: Script) -> None:
+    path = script(say("Once."), say("Twice."))
+    for answer in ("Once", "Once"):
+        here = chat("--replay", path)
+        here.see(PROMPT)
+        here.type("the same words\r" if not events_of(cli) else "\x1b[A\r")
+        here.see(answer)
+        here.see(PROMPT)
+        here.type("\x04")
+        assert here.end() == 0
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["the same words"]
+    state = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec"
+    assert private(state / "chat_history")
+    assert private(state / "conversations.sqlite")
+
+
+def events_of(cli: Cli) -> list[object]:
+    """The conversations so far."""
+    found: list[object] = cli.json("conversations", "list", "--json")
+    return found
+
+
+def test_what_is_typed_while_a_turn_runs_is_sent_after_it(
+    cli: Cli, chat: Chat, script: Script, running: Running, until: Until, nap: str
+) -> None:
+    flag = cli.cwd / "go"
+    here = chat(
+        "--replay",
+        script(do(f"until test -e {flag}; do sleep 0.05; done"), say("One."), say("Two.")),
+        "--approve",
+        "allow",
+    )
+    here.see(PROMPT)
+    here.type("first\r")
+    here.see("terminal  until test")
+    here.type("second\r")
+    flag.touch()
+    here.see("Two")
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["first", "second"]
+
+
+def test_help_lists_every_command(chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("Never.")))
+    here.see(PROMPT)
+    here.type("/help\r")
+    for name in ABOUT:
+        here.see(f"{name} ")
+    here.see(PROMPT)
+    here.type("/nonsense\r")
+    here.see("there is no such command")
+
+
+def test_a_slash_command_goes_to_no_model(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("The one answer.")))
+    here.see(PROMPT)
+    here.type("/model\r")
+    here.see("main .*scripted")
+    here.see(PROMPT)
+    here.type("/tools\r")
+    here.see("terminal  ")
+    here.see(PROMPT)
+    here.type("/usage\r")
+    here.see("wrote 0")
+    here.see(PROMPT)
+    here.type("/skills\r")
+    here.see("there is no skill yet")
+    here.see(PROMPT)
+    here.type("hello\r")
+    here.see("The one answer")
+    here.see(PROMPT)
+    here.type("/usage\r")
+    here.see(r"wrote [1-9]")
+    assert len(events(cli, "user")) == 1
+
+
+def test_conversations_are_left_found_and_gone_on_with(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("Of cats."), say("Of dogs."), say("Of cats again.")))
+    here.see(PROMPT)
+    here.type("about cats\r")
+    here.see("Of cats")
+    here.see(PROMPT)
+    here.type("/new\r")
+    here.see("a new conversation")
+    here.see(PROMPT)
+    here.type("about dogs\r")
+    here.see("Of dogs")
+    here.see(PROMPT)
+    here.type("/search cats\r")
+    cats = here.see(r"(\d{8}-\d{6}-\w{8})  ").group(1).decode()
+    here.see(PROMPT)
+    here.type(f"/resume {cats}\r")
+    here.see("going on with")
+    here.see(PROMPT)
+    here.type("more of that\r")
+    here.see("Of cats again")
+    said = [event["data"]["content"] for event in events(cli, "user", cats)]
+    assert said == ["about cats", "more of that"]
+
+
+def test_a_conversation_is_written_to_a_new_file_for_its_owner_alone(cli: Cli, chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("An answer to keep.")))
+    here.see(PROMPT)
+    here.type("hello\r")
+    here.see("An answer to keep")
+    here.see(PROMPT)
+    here.type("/export markdown kept.md\r")
+    here.see("written to kept.md")
+    here.see(PROMPT)
+    kept = cli.cwd / "kept.md"
+    assert private(kept)
+    assert "An answer to keep." in kept.read_text()
+    assert "scripted" in kept.read_text()
+    here.type("/export markdown kept.md\r")
+    here.see("File exists")
+
+
+def test_a_place_that_cannot_be_opened_is_told_and_the_chat_goes_on(chat: Chat, script: Script) -> None:
+    here = chat("--replay", script(say("Never.")), "--on", "ssh://nobody@127.0.0.1:1")
+    here.see(PROMPT)
+    here.type("hello\r")
+    here.see("hermes-exec: ")
+    here.see(PROMPT)
+    here.type("\x04")
+    assert here.end() == 0

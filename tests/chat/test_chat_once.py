@@ -1,0 +1,164 @@
+"""``chat -q``: one question, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.models import ask
+from hermes_exec_agent.models import say as say_so
+from tests.chat.conftest import do, events, say
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+Script = Callable[..., str]
+Running = Callable[[str], list[int]]
+Until = Callable[[Callable[[], object]], None]
+
+
+def test_the_reply_goes_to_standard_output_and_tools_to_standard_error(cli: Cli, script: Script) -> None:
+    path = script(do("echo from the tool; exit 3"), say("It failed, as it was to."))
+    done = cli("chat", "-q", "go on", "--replay", path, "--approve", "allow")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"[scripted] It failed, as it was to.\n"
+    assert b"terminal  echo from the tool; exit 3  (local, exit code 3, " in done.stderr
+
+
+def test_quiet_leaves_out_all_but_the_reply(cli: Cli, script: Script) -> None:
+    done = cli("-q", "chat", "-q", "go on", "--replay", script(do("true"), say("Done.")), "--approve", "allow")
+    assert (done.stdout, done.stderr) == (b"[scripted] Done.\n", b"")
+
+
+def test_json_is_one_document_that_says_that_it_was_scripted(cli: Cli, script: Script) -> None:
+    told = cli.json("chat", "-q", "hello", "--replay", script(say("Hello.")), "--json")
+    assert told["text"] == "Hello."
+    assert told["outcome"] == "answered"
+    assert told["scripted"] is True
+    assert told["backend"] == "local"
+    assert set(told) == {
+        "text", "outcome", "scripted", "backend", "model", "conversation", "steps", "calls", "usage",
+    }  # fmt: skip
+
+
+def test_the_record_of_a_script_says_so(cli: Cli, script: Script) -> None:
+    cli("chat", "-q", "hello", "--replay", script(say("Hello.")))
+    (started,) = events(cli, "started")
+    assert started["data"]["scripted"] is True
+    assert all("scripted" in event["data"]["model"] for event in events(cli, "assistant"))
+
+
+def test_without_a_model_one_screen_says_what_was_looked_for_and_the_exit_code_is_2(cli: Cli) -> None:
+    done = cli("chat", "-q", "hello")
+    assert done.returncode == 2
+    assert done.stdout == b""
+    shown = done.stderr.decode()
+    assert len(shown.splitlines()) <= 24
+    for word in ("OPENAI_API_KEY", "DEFAULT_MODEL", "LLM_PROVIDER", "--replay demo"):
+        assert word in shown
+    assert "Traceback" not in shown
+
+
+def test_without_a_model_a_terminal_gets_the_same_screen(cli: Cli, chat: Callable[..., object]) -> None:
+    from tests.cli.screen import Screen
+
+    here = chat()
+    assert isinstance(here, Screen)
+    here.see("OPENAI_API_KEY")
+    assert here.end() == 2
+
+
+def test_a_real_model_is_asked_and_its_key_is_in_no_record(cli: Cli) -> None:
+    replies = [
+        ask(("terminal", {"command": "env; tr '\\0' '\\n' < /proc/$PPID/environ"}), text="Wait."),
+        say_so("A reply."),
+    ]
+    with ScriptedEndpoint(replies) as endpoint:
+        cli.env |= {
+            "LLM_PROVIDER": "openai",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": endpoint.url,
+            "DEFAULT_MODEL": "one",
+        }
+        done = cli("chat", "-q", "hello", "--approve", "allow")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"Wait.\nA reply.\n"
+    assert not endpoint.complaints
+    assert KEY not in json.dumps(endpoint.requests)
+    assert KEY not in json.dumps(events(cli))
+
+
+def test_a_pipe_is_one_question(cli: Cli, script: Script) -> None:
+    done = cli("chat", "--replay", script(say("Two lines.")), stdin=b"one\ntwo\n")
+    assert done.stdout == b"[scripted] Two lines.\n"
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["one\ntwo\n"]
+
+
+def test_an_empty_question_is_refused(cli: Cli, script: Script) -> None:
+    done = cli("chat", "-q", "-", "--replay", script(say("Never.")), stdin=b" \n")
+    assert done.returncode == 2
+    assert b"there is no question" in done.stderr
+
+
+def test_a_conversation_goes_on_where_it_was_left(cli: Cli, script: Script) -> None:
+    first = cli.json("chat", "-q", "one", "--replay", script(say("First.")), "--json")
+    second = cli.json("chat", "-q", "two", "--replay", script(say("Second.")), "--json", "--resume", "last")
+    assert second["conversation"] == first["conversation"]
+    assert [event["data"]["content"] for event in events(cli, "user")] == ["one", "two"]
+
+
+def test_where_nobody_is_there_a_question_counts_as_refused(cli: Cli, script: Script) -> None:
+    path = script(do("touch made"), say("It was not allowed."))
+    done = cli("chat", "-q", "make it", "--replay", path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b"[scripted] It was not allowed.\n"
+    assert not (cli.cwd / "made").exists()
+    assert "denied" in json.dumps(events(cli, "result"))
+
+
+def test_what_a_model_says_moves_no_cursor(cli: Cli, script: Script) -> None:
+    done = cli("chat", "-q", "hello", "--replay", script(say("clear\x1b[2J\x07 and go\u202e on")))
+    assert done.stdout == b"[scripted] clear\\x1b[2J\\x07 and go\\u202e on\n"
+
+
+def test_an_interrupt_leaves_nothing_running_and_is_recorded(
+    cli: Cli, script: Script, running: Running, until: Until, nap: str
+) -> None:
+    child = cli.start(
+        "chat", "-q", "wait", "--replay", script(do(f"setsid {nap} & {nap}"), say("No.")), "--approve", "allow"
+    )
+    until(lambda: len(running(nap)) >= 2)
+    os.kill(child.pid, signal.SIGINT)
+    assert child.wait(30) == 130
+    until(lambda: not running(nap))
+    assert events(cli, "interrupted")
+    assert b"Traceback" not in child.err.read()
+
+
+@pytest.mark.parametrize("line", ["{", '{"content": ""}', '["user"]', '{"tool_calls": [{"name": "terminal"}]}'])
+def test_a_script_that_is_none_names_its_line(cli: Cli, line: str) -> None:
+    (cli.cwd / "broken.jsonl").write_text(f'{{"content": "fine"}}\n\n{line}\n')
+    done = cli("chat", "-q", "hello", "--replay", "broken.jsonl")
+    assert done.returncode == 2
+    assert b"broken.jsonl: line 3" in done.stderr
+
+
+def test_a_script_that_ends_too_early_is_a_failure_in_a_line(cli: Cli, script: Script) -> None:
+    done = cli("chat", "-q", "hello", "--replay", script(do("true")), "--approve", "allow")
+    assert done.returncode == 125
+    assert done.stderr.decode().splitlines()[-1].startswith("hermes-exec: scripted: ")
+    assert events(cli, "failed")
+
+
+def test_the_replay_that_is_here_plays_to_its_end(cli: Cli) -> None:
+    done = cli("chat", "--replay", "demo", "--approve", "allow")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.decode()
+    assert said.count("[scripted] you> ") == len(events(cli, "user"))
+    assert "hello from a script" in json.dumps(events(cli, "result"))

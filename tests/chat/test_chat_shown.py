@@ -1,0 +1,50 @@
+"""What is shown of texts that others wrote."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hermes_exec_agent.chat.export import markdown
+from hermes_exec_agent.chat.screen import split
+from hermes_exec_agent.chat.text import line, safe
+from hermes_exec_agent.events.event import Event
+
+LINES = st.lists(st.sampled_from(["", "words", "```", "```py", "~~~", "- item", "  ", "# head"])).map("\n".join)
+
+
+@given(st.text())
+def test_nothing_that_is_shown_moves_a_cursor(text: str) -> None:
+    assert all(each.isprintable() or each in "\n\t\u200c\u200d" for each in safe(text))
+    assert line(text).isprintable()
+
+
+def test_printable_text_is_shown_as_it_is() -> None:
+    assert safe("grüße, 世界 👩‍👩‍👧\n\tend") == "grüße, 世界 👩‍👩‍👧\n\tend"
+
+
+def test_a_long_line_is_cut_with_a_sign() -> None:
+    assert line("word " * 50, 20) == "word word word word…"
+
+
+@given(LINES)
+def test_splitting_what_is_said_loses_nothing(said: str) -> None:
+    assert "".join(split(said)) == said
+
+
+@given(LINES, LINES)
+def test_what_is_finished_stays_finished_however_it_goes_on(said: str, more: str) -> None:
+    done, _ = split(said)
+    assert split(said + more)[0].startswith(done)
+
+
+def test_a_paragraph_ends_at_an_empty_line_but_not_inside_of_code() -> None:
+    assert split("one\n\ntwo") == ("one\n\n", "two")
+    assert split("```\none\n\ntwo\n") == ("", "```\none\n\ntwo\n")
+    assert split("```\none\n```\n\n") == ("```\none\n```\n\n", "")
+
+
+def test_a_fence_in_a_result_does_not_end_its_block() -> None:
+    shown = list(markdown([Event("c", 1, 0.0, "result", {"content": '{"ok": true, "output": "```\\n# no heading"}'})]))
+    assert shown[1] == "````text"
+    assert shown[-1] == "````"

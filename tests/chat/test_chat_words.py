@@ -1,0 +1,65 @@
+"""How the words of ``chat`` are read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec.cli.quick import spoken_chat
+from hermes_exec_agent.chat.asked import Asked
+from tests.chat.conftest import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cli.conftest import Cli
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["chat"], {}),
+        (["chat", "-q", "hello you", "--json"], {"query": "hello you", "json": True}),
+        (["chat", "--query=a=b", "--on", "box", "-m", "other"], {"query": "a=b", "on": "box", "model": "other"}),
+        (["chat", "-r", "last", "--approve=deny"], {"resume": "last", "approve": "deny"}),
+        (["chat", "--replay", "demo"], {"replay": "demo"}),
+    ],
+)
+def test_plain_chats_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
+    assert spoken_chat(words) == Asked(**expected)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["run"], ["chat", "--help"], ["chat", "-q"], ["chat", "-q=a"], ["chat", "hello"], ["chat", "--budget", "3"]],
+)
+def test_all_other_chats_are_left_to_typer(words: list[str]) -> None:
+    assert spoken_chat(words) is None
+
+
+def test_typer_understands_the_same(cli: Cli, script: Callable[..., str]) -> None:
+    words = ["chat", "-q", "hello", "--replay", script(say("Hello.")), "--approve", "deny", "--on", "local"]
+    plain, spoken = cli(*words), cli(*words, "--budget", "3")
+    assert (plain.returncode, plain.stdout, plain.stderr) == (spoken.returncode, spoken.stdout, spoken.stderr)
+    assert plain.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--approve", "maybe", "-q", "x", "--replay", "demo"], "maybe"),
+        (["--replay", "demo", "--model", "main", "-q", "x"], "--replay is instead of a model"),
+        (["--replay", "no-such-file", "-q", "x"], "no-such-file"),
+        (["--resume", "20200101", "-q", "x", "--replay", "demo"], "20200101"),
+        (["--resume", "last", "-q", "x", "--replay", "demo"], "nothing was said yet"),
+        (["--replay", "demo", "--json"], "--json is for one question"),
+        (["--on", "no-such-place", "-q", "x", "--replay", "demo"], "no-such-place"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_before_anything_runs(cli: Cli, words: list[str], said: str) -> None:
+    done = cli("chat", *words)
+    assert done.returncode == 2
+    assert said in done.stderr.decode()
+    assert len(done.stderr.splitlines()) == 1
+    assert cli.json("conversations", "list", "--all", "--json") == []

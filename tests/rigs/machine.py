@@ -1,0 +1,21 @@
+"""What the virtual machine has to enforce a policy with, as far as a specification asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hermes_exec_policies.host import Groups, Host, this_host
+from hermes_exec_policies.load import load
+from hermes_exec_policies.render import apparmor
+
+POLICY = "skill-validate"
+"""The one whose profile is loaded there."""
+
+
+def there() -> Host:
+    """That machine, as far as a specification asks."""
+    groups = Groups(memory="cgroup v2", processes="cgroup v2", cpus="cgroup v2")
+    name = apparmor.profile_name(load(POLICY))
+    return replace(
+        this_host(), landlock_abi=2, apparmor=True, profiles=(name,), groups=groups, user_namespaces="", proc=""
+    )

@@ -1,0 +1,208 @@
+"""The table of hostile acts in docs/security.md: ``python -m tests.rigs.matrix`` runs them everywhere and writes it.
+
+It is for root. It starts itself again in a network namespace with nothing but a loopback, with an engine of its own, so
+that even a sandbox that fails lets nothing out. With ``KIND IMAGE ENGINE USER`` it runs them in one kind of place, and
+prints what came of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hermes_exec
+import hermes_exec_backends
+from hermes_exec_backends.confined import Confinement
+from hermes_exec_backends.confined.control import given
+from hermes_exec_policies.canaries import prove as proving
+from hermes_exec_policies.canaries.judge import Verdict
+from hermes_exec_policies.canaries.outside import amiss
+from hermes_exec_policies.confine import confined
+from hermes_exec_policies.host import this_host
+from hermes_exec_policies.load import load, overridden
+from hermes_exec_policies.render import apparmor
+from hermes_exec_policies.starting import LOCAL, Place, start
+from tests.rigs import hostile, images, vm
+from tests.rigs.layers import LAYERS, QUICK
+from tests.rigs.machine import there
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.confined.run import Run
+
+POLICY = "skill-validate"
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "tests" / "gate" / "corpus" / "hostile.jsonl"
+TABLE = ROOT / "docs" / "security.md"
+NOBODY = "65534"
+_APART = "HERMES_EXEC_MATRIX_APART"
+"""Set where it was started again."""
+BEGIN, END = "<!-- hostile acts: written by tests/rigs/matrix.py -->", "<!-- end of hostile acts -->"
+_WORDS = {"blocked": "blocked", "limit": "ended by a limit", "private": "allowed", "unheld": "not enforceable"}
+_DRIVER = """\
+import asyncio, json, os, pickle, subprocess, sys
+sys.path.insert(0, "/share/lib")
+import dataclasses, hostile
+from pathlib import Path
+from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_backends.confined import Bind
+subprocess.run(["apparmor_parser", "-r", "-K", "/share/profile"], check=True)
+with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as file:
+    file.write("+memory +pids +cpu")
+with open("/share/specification", "rb") as file:
+    specification, limits = pickle.load(file)
+async def held(folder, words, wall_s):
+    binds = (*specification.binds, Bind(source=folder, target=hostile.SKILL))
+    wanted = dataclasses.replace(specification, binds=binds)
+    return await start(wanted, words, limits=dataclasses.replace(limits, wall_s=wall_s)), []
+found = asyncio.run(hostile.run_all(held, hostile.acts(Path("/share/corpus")), wall_s=20))
+with open("/share/found", "w") as file:
+    json.dump([dataclasses.asdict(each) for each in found], file)
+"""
+
+
+def starter(place: Place) -> hostile.Starter:
+    """How a sandbox of the policy is made in a kind of place."""
+
+    async def held(folder: str, words: list[str], wall_s: float) -> tuple[Run, list[str]]:
+        readonly = {folder: hostile.SKILL}
+        specification, limits = confined(
+            load(POLICY), this_host(), readonly=readonly, cwd=hostile.SKILL, place=place.kind
+        )
+        run = await start(place, specification, words, limits=replace(limits, wall_s=wall_s))
+        return run, amiss(load(POLICY), specification, run.facts)
+
+    return held
+
+
+def in_place(kind: str, image: str = "", engine: str = "", user: str = "") -> list[hostile.Act]:
+    """Run everything in one kind of place, as root or as an ordinary user."""
+    items = hostile.acts(CORPUS)
+    if user:
+        importlib.import_module("hermes_exec_backends.singularity.start")  # what is on disk may be out of its reach
+
+        asyncio.run(hostile.run_all(starter(LOCAL), items[:1]))  # the same
+        given(Confinement(), ["/"], mounts=True, nested=())
+        this_host.cache_clear()
+        os.setgroups([])
+        os.setgid(int(user))
+        os.setuid(int(user))
+    return asyncio.run(hostile.run_all(starter(Place(kind, image, engine)), items))
+
+
+def apart(*words: str) -> list[hostile.Act]:
+    """The same in a process of its own."""
+    again = [sys.executable, "-m", "tests.rigs.matrix", *words]
+    done = subprocess.run(again, check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    return [hostile.Act(**each) for each in json.loads(done.stdout)]
+
+
+def in_machine() -> list[hostile.Act]:
+    """Run everything in the virtual machine: AppArmor beside all other mechanisms, control groups of version 2."""
+    with tempfile.TemporaryDirectory(prefix="hx-") as folder:
+        share = Path(folder)
+        for part in (hermes_exec, hermes_exec_backends):
+            source = Path(str(part.__file__)).parent
+            shutil.copytree(source, share / "lib" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(hostile.__file__, share / "lib")
+        shutil.copy(CORPUS, share / "corpus")
+        made = confined(load(POLICY), there(), cwd="/app/data")
+        (share / "specification").write_bytes(pickle.dumps(made))
+        (share / "profile").write_text(apparmor.render(load(POLICY)), encoding="utf-8")
+        (share / "driver.py").write_text(_DRIVER, encoding="utf-8")
+        done = vm.run(["/usr/bin/python3", "-I", "/share/driver.py"], share, seconds=3000)
+        if done.code:
+            raise RuntimeError(done.err[-2000:])
+        found: list[dict[str, Any]] = json.loads((share / "found").read_text())
+        return [hostile.Act(**each) for each in found]
+
+
+def table(columns: dict[str, list[hostile.Act]]) -> str:
+    """The matrix, and below it what is not simply blocked, with the reason."""
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for kind in (*hostile.CLASSES, "all"):
+        cells = [_cell([act for act in acts if kind in {act.kind, "all"}]) for acts in columns.values()]
+        number = sum(kind in {act.kind, "all"} for act in next(iter(columns.values())))
+        lines.append(f"| {kind} ({number}) | " + " | ".join(cells) + " |")
+    reasons: dict[str, list[str]] = {}
+    for name, acts in columns.items():
+        for act in acts:
+            if act.outcome not in {"blocked", "limit"}:
+                reasons.setdefault(f"`{act.id}` {_WORDS.get(act.outcome, act.outcome)}: {act.detail}", []).append(name)
+    return "\n".join([*lines, "", *(f"- {reason} ({', '.join(names)})" for reason, names in reasons.items())])
+
+
+def _cell(acts: list[hostile.Act]) -> str:
+    count = Counter(act.outcome for act in acts)
+    return ", ".join(f"{count[name]} {_WORDS.get(name, f'**{name}**')}" for name in sorted(count))
+
+
+def layers(places: dict[str, Place]) -> str:
+    """Each layer switched off in turn, and how many attempts notice it in each kind of place."""
+    lines = ["| without | " + " | ".join(places) + " |", "|---" * (len(places) + 1) + "|"]
+    policy = overridden(load(POLICY), QUICK)
+    for layer, (lose, rule) in LAYERS.items():
+        cells: list[str] = []
+        for place in places.values():
+            specification = lose(confined(policy, this_host(), place=place.kind)[0])
+            try:
+                proof = asyncio.run(proving.attempts(policy, specification, this_host(), place))
+            except hermes_exec.HermesError as error:
+                cells.append(f"does not start: {error.what.rpartition(': ')[2]}")
+                continue
+            broken = [each for each in proof.judged if each.verdict is not Verdict.HELD]
+            cells.append(f"noticed by {len(broken)}, `{rule}`" if rule in proof.broken_rules else "**unnoticed**")
+        lines.append(f"| {layer} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write(text: str) -> None:
+    """Put it between its marks."""
+    page = TABLE.read_text(encoding="utf-8")
+    head, _, rest = page.partition(BEGIN)
+    TABLE.write_text(f"{head}{BEGIN}\n{text}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+
+
+def main(words: list[str]) -> None:
+    """Run everything everywhere, or in one kind of place."""
+    if words:
+        print(json.dumps([dataclasses.asdict(act) for act in in_place(*words)]))
+        return
+    if not os.environ.get(_APART):
+        images.debian()
+        vm.machine()
+        again = 'ip link set lo up && exec "$0" -m tests.rigs.matrix'
+        os.execvpe("unshare", ["unshare", "--net", "sh", "-c", again, sys.executable], {**os.environ, _APART: "1"})
+    from tests.rigs import docker_engine
+
+    engine = docker_engine.engine()
+    image = engine.image(docker_engine.DEBIAN)
+    with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        tree = images.unpacked(images.debian(), Path(folder) / "debian")
+        columns = {
+            "bubblewrap, as root": apart("bubblewrap"),
+            "bubblewrap, as a user": apart("bubblewrap", "", "", NOBODY),
+            "Docker": apart("docker", image, engine.address),
+            "Apptainer, as root": apart("singularity", str(tree)),
+            "Apptainer, as a user": apart("singularity", str(tree), "", NOBODY),
+            "AppArmor, in the virtual machine": in_machine(),
+        }
+        places = {"bubblewrap": LOCAL, "Docker": Place("docker", image, engine.address)}
+        without = layers({**places, "Apptainer": Place("singularity", str(tree))})
+    write(f"{table(columns)}\n\n{without}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
