@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from hermes_exec_agent.memory.database import examine, prepare
+from hermes_exec_agent.memory.database import examine
 
 SECRET = "s3cret-of-the-database"
 
 
 def test_nothing_is_amiss_where_no_memory_is_configured() -> None:
     assert asyncio.run(examine("")) == ""
-    assert asyncio.run(prepare("")) == ""
 
 
 def test_an_unreachable_database_is_told_in_one_line_without_its_password() -> None:

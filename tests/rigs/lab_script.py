@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.models import ask
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec_agent.models.protocol import Reply
 
 ROWS = [["Apples", 3], ["Pears", 4.5]]
@@ -40,8 +43,14 @@ def test_counts_the_rows():
 def test_no_rows_are_none():
     assert generate_csv_report.generate_csv_report([]) == 0
 """
-REPORT = "Product,Revenue\nApples,3\nPears,4.5\n"
 ANSWER = "The report is in data/report.csv."
+LINES = [
+    "[Core] No tool found for task...",
+    "[Compiler] Drafting 'generate_csv_report.py'...",
+    "[Sandbox] Executing validation suite... Exit code: 0",
+    "[Core] Skill 'generate_csv_report' successfully registered.",
+]
+"""What the person is told meanwhile, in this order."""
 
 
 def draft(script: str = SCRIPT) -> str:
@@ -67,3 +76,9 @@ def uses() -> list[Reply | str]:
     """What follows once the skill is there."""
     arguments = {"name": "generate-csv-report", "arguments": json.dumps({"rows": ROWS})}
     return [ask(("skill_run", arguments)), ANSWER]
+
+
+def rows(report: Path) -> list[list[str]]:
+    """What a report holds."""
+    with report.open(newline="", encoding="utf-8") as file:
+        return list(csv.reader(file))

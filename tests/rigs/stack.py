@@ -31,7 +31,8 @@ _PATIENCE_S = 240.0
 
 def compose() -> str:
     """The Compose that is here: the plugin, or the program of Debian."""
-    plugin = subprocess.run(["docker", "compose", "version"], check=False, capture_output=True)
+    program = require_part("docker", "it runs programs in the stack's containers")
+    plugin = subprocess.run([program, "compose", "version"], check=False, capture_output=True)
     return "docker compose" if plugin.returncode == 0 else require_part("docker-compose", "it starts the stack")
 
 
@@ -51,8 +52,8 @@ class Folder:
 
 def prepare(path: Path) -> Folder:
     """The folder and the images; the calling test is skipped, with the reason, where there can be no stack."""
-    compose()
     engine = own_engine()
+    compose()
     add_stack(engine)
     for name in _FILES:
         shutil.copy(DEPLOY / name, path)

@@ -24,11 +24,6 @@ async def examine(url: str) -> str:
     return await _bounded(_examined(url)) if url else ""
 
 
-async def prepare(url: str) -> str:
-    """Have the extension in the database, and say as ``examine`` does why it cannot be had; safe to call again."""
-    return await _bounded(_examined(url, create=True)) if url else ""
-
-
 async def _bounded(look: Coroutine[None, None, str]) -> str:
     try:
         return await asyncio.wait_for(look, _PATIENCE_S)
@@ -36,7 +31,7 @@ async def _bounded(look: Coroutine[None, None, str]) -> str:
         return f"memory: the database does not answer within {_PATIENCE_S:g} s"
 
 
-async def _examined(url: str, *, create: bool = False) -> str:
+async def _examined(url: str) -> str:
     try:
         import psycopg
     except ImportError:
@@ -48,8 +43,6 @@ async def _examined(url: str, *, create: bool = False) -> str:
         return f"memory: the database cannot be reached ({_kind(error)}). Try: look at {VARIABLE} and at the server"
     try:
         async with connection, connection.cursor() as cursor:
-            if create:
-                await cursor.execute("CREATE EXTENSION IF NOT EXISTS vector")
             await cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (EXTENSION,))
             found = await cursor.fetchone()
     except psycopg.Error as error:
