@@ -23,6 +23,10 @@ def _octets(value: object) -> bytes:
     return bytes(cast("list[int]", value)) if isinstance(value, list) else b""
 
 
+def _backwards(value: Any) -> list[Any]:
+    return list(reversed(value))
+
+
 def _inflated(data: bytes) -> bytes:
     # The window of zlib, or that of gzip, as the data says.
     return zlib.decompressobj(zlib.MAX_WBITS | 32).decompress(data, _MOST)
@@ -36,7 +40,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "chr": chr, "ord": ord, "str": str, "int": int, "bytes": _octets, "bytearray": _octets, "list": list, "tuple": list,
-    "reversed": lambda each: list(reversed(each)), **_DECODERS,
+    "reversed": _backwards, **_DECODERS,
 }  # fmt: skip
 _CODECS = frozenset(
     {"rot13", "rot_13", "rot-13", "hex", "base64", "utf-8", "utf8", "ascii", "latin-1", "unicode_escape"}
@@ -140,9 +144,10 @@ class Folder:
 
 
 def _bounded(value: Any) -> Any:
-    if isinstance(value, str | bytes | list) and len(value) > _MOST:  # pyright: ignore[reportUnknownArgumentType]  any
+    many: Any = value
+    if isinstance(value, str | bytes | list) and len(many) > _MOST:
         raise Unknown
-    return value
+    return many
 
 
 def _combined(op: ast.operator, left: Any, right: Any) -> Any:
@@ -154,7 +159,7 @@ def _combined(op: ast.operator, left: Any, right: Any) -> Any:
         case ast.BitXor():
             return left ^ right
         case ast.Mod() if isinstance(left, str):
-            return left % (tuple(right) if isinstance(right, list) else right)
+            return left % (tuple(cast("list[Any]", right)) if isinstance(right, list) else right)
         case ast.Mod():
             return left % right
         case _:
