@@ -159,7 +159,8 @@ def _combined(op: ast.operator, left: Any, right: Any) -> Any:
         case ast.BitXor():
             return left ^ right
         case ast.Mod() if isinstance(left, str):
-            return left % (tuple(cast("list[Any]", right)) if isinstance(right, list) else right)
+            many: Any = right
+            return left % (tuple(many) if isinstance(right, list) else many)
         case ast.Mod():
             return left % right
         case _:
