@@ -14,8 +14,9 @@ from hermes_exec.errors import PlaceGone, UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.events import Conflict, EventLog
 from hermes_exec_agent.loop import CallEnded, CallStarted, Conversation, Ended, Replied, Text
-from hermes_exec_agent.messages import Message
+from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
+from hermes_exec_agent.models.protocol import Reply
 from tests.loop.conftest import Doing
 
 if TYPE_CHECKING:
@@ -194,6 +195,18 @@ def test_no_two_calls_of_a_conversation_have_one_id(talk: Talk) -> None:
     asyncio.run(whole())
 
 
+def test_two_calls_of_one_reply_have_different_ids(talk: Talk) -> None:
+    calls = tuple(ToolCall("call_0", "terminal", '{"command": "true"}') for _ in range(2))
+
+    async def whole() -> None:
+        async with talk([Reply(Message("assistant", "", calls), "tool_calls"), "ok"]) as conversation:
+            await conversation.ask("go")
+            answered = [message.tool_call_id for message in conversation.messages if message.role == "tool"]
+        assert len(set(answered)) == 2
+
+    asyncio.run(whole())
+
+
 def test_a_reply_that_was_cut_runs_no_half_of_a_call(talk: Talk) -> None:
     ran: list[object] = []
     tool = Doing("write", lambda given, _: ran.append(given), {"text": {"type": "string"}})
@@ -201,7 +214,7 @@ def test_a_reply_that_was_cut_runs_no_half_of_a_call(talk: Talk) -> None:
     reply = ask(whole_call, cut_call)
 
     async def whole() -> None:
-        async with talk([type(reply)(reply.message, "length"), "ok"], [tool]) as conversation:
+        async with talk([Reply(reply.message, "length"), "ok"], [tool]) as conversation:
             await conversation.ask("go")
             assert "the reply was cut" in requests(conversation)[1].messages[-1].content
 
