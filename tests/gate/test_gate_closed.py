@@ -60,7 +60,7 @@ def test_without_a_policy(skill: Path) -> None:
 
 
 def test_without_a_security_module(skill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = dataclasses.replace(host.this_host(), landlock_abi=0, profiles=frozenset())
+    bare = dataclasses.replace(host.this_host(), landlock_abi=0, profiles=())
     monkeypatch.setattr(launch, "this_host", lambda: bare)
     with pytest.raises(Unsupported, match="lsm"):
         judged(skill)

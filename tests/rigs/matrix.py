@@ -35,7 +35,7 @@ from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.render import apparmor
 from hermes_exec_policies.starting import LOCAL, Place, start
 from tests.rigs import hostile, images, vm
-from tests.rigs.layers import LAYERS, QUICK
+from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 from tests.rigs.machine import there
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def table(columns: dict[str, list[hostile.Act]]) -> str:
         for act in acts:
             if act.outcome not in {"blocked", "limit"}:
                 reasons.setdefault(f"`{act.id}` {_WORDS.get(act.outcome, act.outcome)}: {act.detail}", []).append(name)
-    return "\n".join([*lines, "", *(f"- {reason} ({', '.join(names)})" for reason, names in reasons.items())])
+    return "\n".join([*lines, "", *(f"- {reason} ({'; '.join(names)})" for reason, names in reasons.items())])
 
 
 def _cell(acts: list[hostile.Act]) -> str:
@@ -164,12 +164,11 @@ def layers(places: dict[str, Place]) -> str:
     for layer, (lose, rule) in LAYERS.items():
         cells: list[str] = []
         for place in places.values():
-            specification = lose(confined(policy, this_host(), place=place.kind)[0])
-            try:
-                proof = asyncio.run(proving.attempts(policy, specification, this_host(), place))
-            except hermes_exec.HermesError as error:
-                cells.append(f"does not start: {error.what.rpartition(': ')[2]}")
+            if layer in ALWAYS.get(place.kind, ()):
+                cells.append("cannot be left out")
                 continue
+            specification = lose(confined(policy, this_host(), place=place.kind)[0])
+            proof = asyncio.run(proving.attempts(policy, specification, this_host(), place))
             broken = [each for each in proof.judged if each.verdict is not Verdict.HELD]
             cells.append(f"noticed by {len(broken)}, `{rule}`" if rule in proof.broken_rules else "**unnoticed**")
         lines.append(f"| {layer} | " + " | ".join(cells) + " |")

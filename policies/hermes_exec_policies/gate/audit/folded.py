@@ -10,7 +10,7 @@ import base64
 import binascii
 import codecs
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ _MOST = 1 << 16
 _DEEP = 60
 
 
-def _octets(value: list[int]) -> bytes:
-    return bytes(value) if isinstance(value, list) else b""
+def _octets(value: object) -> bytes:
+    return bytes(cast("list[int]", value)) if isinstance(value, list) else b""
 
 
 def _inflated(data: bytes) -> bytes:
