@@ -49,9 +49,17 @@ def chat(cli: Cli, script: Callable[..., str]) -> Generator[Callable[..., Screen
         def start(*words: str) -> Screen:
             started = Screen(cli, "chat", *words)
             stack.callback(started.close)
+            stack.callback(leave, started)
             return started
 
         yield start
+
+
+def leave(screen: Screen) -> None:
+    """End a chat that is still there in good order, so that its place is closed and not only left to its lease."""
+    if screen.child.poll() is None:
+        screen.child.terminate()
+        screen.end()
 
 
 def events(cli: Cli, kind: str = "", conversation: str = "last") -> list[dict[str, Any]]:
