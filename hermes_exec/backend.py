@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 from hermes_exec.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
 
@@ -138,6 +138,10 @@ class Backend(ABC):
     adopting: bool = False
     """Whether a place that ``open`` goes to is ours from then on, as its creator is dead; set before ``open``."""
 
+    handover: Callable[[], Awaitable[Callable[[], Awaitable[None]]]] | None = None
+    """Awaited by a place that ``moves``, right before its files are copied to go on elsewhere; what it gives is awaited
+    once they are there, or cannot be. Set by those who have a guest in it."""
+
     tells_exit: ClassVar[bool] = False
     """Whether its channels call ``exited`` of an ``ExitReceiver``."""
 
@@ -168,6 +172,11 @@ class Backend(ABC):
     def reattaches(self) -> bool:
         """Whether a second ``spawn`` finds what the first one left running there, as a reconnection has to."""
         return True
+
+    @property
+    def moves(self) -> bool:
+        """Whether it may go on elsewhere with its files while it is open; nothing that runs goes with it."""
+        return False
 
     @property
     def near(self) -> bool:

@@ -185,10 +185,12 @@ def guest_carrier(backend: Backend, link: Link) -> Carrier:
 
 async def _carrier(backend: Backend, plan: Plan) -> Carrier:
     from hermes_exec.link.link import Link
+    from hermes_exec.link.moving import MovingLink
 
     why_no_guest = ""
     if plan.carrier != "plain":
-        link = Link(backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
+        kind = MovingLink if backend.moves else Link
+        link = kind(backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
         try:
             await link.open()
         except PlaceUnavailable as error:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.records import GuestRecord
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
+"""To import a vendor's SDK alone may take a part of it; places out of reach mostly say so sooner."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.admitting import Admitted
     from hermes_exec_agent.skills.record import Author
     from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_policies.gate.needs import Grants
 
 AGENT = "HERMES_EXEC_AGENT"
 """Set in the shells of an agent to its model: what is registered from there is the agent's."""
@@ -57,6 +58,9 @@ def add(  # noqa: PLR0913  each is an option
     data: Data = None,
     host: Hosts = None,
     limit: Bounds = None,
+    policy: Annotated[
+        str, typer.Option("--policy", metavar="NAME", help="What confines it, while it is judged and when it runs.")
+    ] = "skill-validate",
     json: Json = False,
 ) -> int:
     """Let the gate judge a skill, and register it if it passes; the exit code is 1 if it does not.
@@ -66,26 +70,23 @@ def add(  # noqa: PLR0913  each is an option
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    return loop.run(_add(folder, case or [], _author(agent, shell, insist=insist), data, host, limit, insist, json))
+    from hermes_exec_policies.gate.needs import Grants
+
+    bounds = dict(_bound(word) for word in limit or ())
+    grants = Grants(data=("/app/data", *(data or ())), hosts=tuple(host or ()), limits=bounds)
+    author = _author(agent, shell, insist=insist)
+    return loop.run(_add(folder, case or [], author, grants, policy, insist=insist, json=json))
 
 
 async def _add(
-    folder: Path,
-    cases: list[str],
-    author: "Author",
-    data: list[str] | None,
-    hosts: list[str] | None,
-    limits: list[str] | None,
-    insist: bool,  # noqa: FBT001  handed on
-    json: bool,  # noqa: FBT001  handed on
+    folder: Path, cases: list[str], author: "Author", grants: "Grants", policy: str, *, insist: bool, json: bool
 ) -> int:
     from hermes_exec_agent.skills.admitting import admit
-    from hermes_exec_policies.gate.needs import Grants
 
-    bounds = dict(_bound(word) for word in limits or ())
-    grants = Grants(data=("/app/data", *(data or ())), hosts=tuple(hosts or ()), limits=bounds)
     registry = _registry()
-    admitted = await admit(registry, folder, author=author, grants=grants, cases=_cases(cases), insist=insist)
+    admitted = await admit(
+        registry, folder, author=author, grants=grants, cases=_cases(cases), insist=insist, policy=policy
+    )
     return _tell(admitted, json=json)
 
 

@@ -45,6 +45,19 @@ def first_state(folder: str) -> None:
         write_file(folder + "/state", file.read())
 
 
+def last_state(folder: str) -> bytes:
+    """The last state of a session's shell, without the line that says to whoever watches that it was read."""
+    try:
+        with open(folder + "/state", "rb") as file:
+            return file.read().rpartition(_whole(folder))[0]
+    except OSError:
+        return b""
+
+
+def _whole(folder: str) -> bytes:
+    return b'>|"%b/s/whole"\n' % folder.encode()
+
+
 def prepare_folder(
     folder: str, dialect: shelltext.Dialect, client: "Client", arguments: "dict[str, Any]"
 ) -> "dict[bytes, bytes]":
@@ -67,9 +80,11 @@ def prepare_folder(
     lines.append(b"\\cd -- %b; unset OLDPWD\n" % shelltext.quote(cwd))
     setup: "list[bytes]" = arguments.get("setup") or []
     lines += [line + b"\n" for line in setup]
-    lines.append(b'>|"%b/s/whole"\n' % folder.encode())
+    lines.append(_whole(folder))
     write_file(folder + "/first", b"".join(lines))
     first_state(folder)
+    if arguments.get("state"):
+        write_file(folder + "/state", arguments["state"] + _whole(folder))
     write_file(folder + "/dump", shelltext.dump_text(folder, dialect.bash))
     write_file(folder + "/b", b"")
     return env

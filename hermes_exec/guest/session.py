@@ -15,7 +15,7 @@ from .orphans import Orphans
 from .outputs import Outputs
 from .plumbing import remove_folder
 from .shell import Shell, complete_state
-from .shelltext import BROKEN, REPLACED, UNREADABLE
+from .shelltext import BROKEN, MOVED, REPLACED, UNREADABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Session:
         self._note = watches.note
         self._code = 0
         self._stillborn = 0
+        if arguments.get("state"):
+            self._state, self._note = ROLLED_BACK, MOVED
         self._lookout = Lookout(self._loop, self.look)
         self._start_shell()
 

@@ -1,7 +1,10 @@
-"""The operations on sessions: ``session`` opens one, ``run`` gives it a command, ``close`` ends it."""
+"""The operations on sessions: ``session`` opens one, ``run`` gives it a command, ``close`` ends it.
+
+``states`` tells what the shells of a client wrote down last, for sessions that go on in another place.
+"""
 
 from . import native, runner
-from .folders import describe
+from .folders import describe, last_state
 from .polled import Polled
 from .session import Session
 from .shell import Watches
@@ -24,8 +27,13 @@ def _watch(loop: "Loop") -> "Watches | Polled":
         return Polled(loop)
 
 
+def _tell_states(sessions: "dict[tuple[Client, int], Session]", request: "Request") -> None:
+    mine = [(number, session) for (client, number), session in sessions.items() if client is request.client]
+    request.finish({"states": [[number, last_state(session.folder)] for number, session in mine]})
+
+
 def install(server: "Server") -> None:
-    """Offer ``session``, ``run`` and ``close``."""
+    """Offer ``session``, ``run``, ``close`` and ``states``."""
     sessions: "dict[tuple[Client, int], Session]" = {}
     refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
     watches: "list[Watches | Polled]" = []
@@ -80,5 +88,6 @@ def install(server: "Server") -> None:
             session.close(lambda: request.finish({}))
 
     server.operations["session"] = open_session
+    server.operations["states"] = lambda request, _: _tell_states(sessions, request)
     server.operations["run"] = run
     server.operations["close"] = close_session

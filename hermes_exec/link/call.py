@@ -179,6 +179,13 @@ class Call:
             self._drained.set_result(None)
         self._drained = None
 
+    def begin_anew(self, frame: bytes) -> None:
+        """Be what ``frame`` asks for, of a guest that knows nothing of it."""
+        self.frame = frame
+        self.received, self._consumed, self._told = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+        self._queue.clear()
+        self._written = self._sent = 0
+
     def resend(self, offset: int, *, known: bool) -> list[bytes]:
         """What a new connection has to send: the request unless ``known``, and input from ``offset``."""
         frames = [] if known else [self.frame]

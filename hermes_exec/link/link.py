@@ -77,11 +77,9 @@ class Link:
         """
         reasons: list[str] = []
         for python in self._pythons:
-            attempt = Attempt(self)
-            argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
             self._python = python
             try:
-                await self._connect(attempt, argv, [payload, self._attach(known=False), *self._parts.first()])
+                await self._start()
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
                 self._log.info("no guest by %s", reasons[-1])
@@ -184,9 +182,8 @@ class Link:
                 self._receipts.add(number)
                 call.answered(answer)  # pyright: ignore[reportUnknownArgumentType]  its fields are looked at by who asked
         elif kind == wire.CREDIT:
-            call = self._calls.get(number)
-            if call is not None:
-                call.credited(wire.OFFSET.unpack(payload)[0])
+            if number in self._calls:
+                self._calls[number].credited(wire.OFFSET.unpack(payload)[0])
         elif kind in {wire.LEND, wire.RECALL}:
             self._loans.told(kind, channel, number, payload)
         elif kind == wire.WELCOME:
@@ -226,6 +223,11 @@ class Link:
         if self._lost is None:
             self._log.info("the connection broke; its lease runs, %g s", self._lease_s)
             self._reconnecting = self.loop.create_task(self._reconnect())
+
+    async def _start(self) -> Welcome:
+        attempt = Attempt(self)
+        argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
+        return await self._connect(attempt, argv, [payload, self._attach(known=False), *self._parts.first()])
 
     async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> Welcome:
         self._attempt = attempt

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,3 +67,23 @@ def test_mistakes_are_told_in_one_line_before_anything_runs(cli: Cli, words: lis
     assert said in done.stderr.decode()
     assert len(done.stderr.splitlines()) == 1
     assert cli.json("conversations", "list", "--all", "--json") == []
+
+
+def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from hermes_exec.cli import chatting, places, quick\n"
+        "from hermes_exec_agent.chat import interactive, screen, start\n"
+        "from hermes_exec_agent.models import load_models\n"
+        "places.planned(None)\n"
+        "load_models()\n"
+        "screen.Screen()\n"
+        "print(*sys.modules)\n"
+    )
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "OPENAI_API_KEY": "none", "DEFAULT_MODEL": "one"}
+    argv = [sys.executable, "-I", "-c", code]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env, cwd=tmp_path)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "prompt_toolkit" in loaded
+    slow = {"openai", "httpx2", "rich", "typer", "aiohttp", "jsonschema", "hermes_exec_policies"}
+    assert sorted(loaded & slow) == []

@@ -30,7 +30,7 @@ DONE = [
 CASE = Case({"rows": []}, {"headers": ["Product", "Revenue"], "rows": 0}, Level.PERSON)
 BROKEN = SCRIPT.replace("file:\n        writer = csv", "file\n        writer = csv")
 MISSING = SCRIPT.replace("import csv\n", "import csv\n\nimport no_such_module_anywhere\n")
-OUTSIDE = SCRIPT.replace("/app/data/report.csv", "/usr/share/report.csv")
+OUTSIDE = SCRIPT.replace("/app/data/report.csv", "/app/report.csv")
 
 
 def test_a_task_becomes_a_skill_that_runs(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_syntax_error_then_a_missing_module_then_a_write_outside_are_mended_on
     told = [request.messages[-1].content for request in made.model.requests]
     assert "no Python" in told[1]
     assert "no module no_such_module_anywhere" in told[2]
-    assert "/usr/share/report.csv cannot be used; a skill writes to /app/data alone" in told[3]
+    assert "/app/report.csv cannot be used; a skill writes to /app/data alone" in told[3]
     assert made.lines[-2:] == DONE
     assert len([line for line in made.lines if "Sandbox Jailbreak" in line]) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import os
 import tempfile
 from pathlib import Path
@@ -110,6 +111,11 @@ TAMPERING = {
     ),
     "skips": (WRONG, TEST + "import pytest\n@pytest.mark.skip\ndef test_sum(): assert 0\ndef test_ok(): pass\n"),
     "asserts a tuple": (WRONG, TEST + "def test_sum():\n    assert (main.run(2, 2) == 4, 'sum')\n"),
+    "knows its text": (
+        WRONG,
+        TEST + "import hashlib\ndef test_sum():\n    text = open(main.__file__, 'rb').read()\n"
+        f"    assert hashlib.md5(text).hexdigest() == {hashlib.md5(WRONG.encode()).hexdigest()!r}\n",
+    ),
     "asserts nothing": (WRONG, "def test_sum():\n    assert True\n"),
     "fails": (WRONG, SUM),
     "rewrites its tests": (
@@ -239,6 +245,6 @@ def test_own_cases_are_what_stands_before_anything_else() -> None:
 def test_mutants_break_one_function_and_leave_the_rest() -> None:
     source = "import os\nLIMIT = 3\ndef run(a):\n    return a + 1 if a > 2 else 0\n"
     made = mutants(source, "run")
-    assert [each.must_die for each in made[:2]] == [True, True]
-    assert all("LIMIT = 3" in each.source and each.source != source for each in made)
+    assert [(each.must_die, each.must_live) for each in made[:3]] == [(True, False), (True, False), (False, True)]
+    assert all("LIMIT = 3" in each.source for each in made)
     assert len({each.source for each in made}) == len(made)

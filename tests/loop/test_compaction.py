@@ -223,3 +223,14 @@ def test_a_request_that_can_never_fit_is_said_to_be_too_long(talk: Talk) -> None
                 await conversation.ask("x" * 9_000)
 
     asyncio.run(whole())
+
+
+def test_what_frees_too_little_is_not_tried_again_until_the_conversation_has_grown() -> None:
+    request = "x" * 6_400
+    compactor, auxiliary = Compactor(), ScriptedModel(["They worked."] * 3, window=WINDOW)
+    messages = worked(10, 5, request)
+    for _ in range(3):
+        assert shortened(messages, request, compactor=compactor, auxiliary=auxiliary) is None
+    assert len(auxiliary.requests) == 1
+    assert shortened(worked(40, 5, request), request, compactor=compactor, auxiliary=auxiliary) is None
+    assert len(auxiliary.requests) == 2

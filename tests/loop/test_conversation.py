@@ -118,24 +118,15 @@ def test_what_another_program_said_before_comes_first(talk: Talk) -> None:
 
 def test_an_unknown_tool_is_told_with_those_that_there_are(talk: Talk) -> None:
     error = result_of(talk, ("bash", {}))["error"]
-    assert error["type"] == "UnknownTool"
+    assert error["type"] == "unknown_tool"
     assert "terminal" in error["message"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        ('{"command": "ls', "MalformedArguments"),
-        ("[" * 100_000, "MalformedArguments"),
-        ('["ls"]', "WrongArguments"),
-        ('{"command": 7}', "WrongArguments"),
-        ('{"comand": "ls"}', "WrongArguments"),
-    ],
-)
-def test_wrong_arguments_are_told_and_nothing_runs(talk: Talk, arguments: str, kind: str) -> None:
+@pytest.mark.parametrize("arguments", ['{"command": "ls', "[" * 100_000, '["ls"]', "ls"])
+def test_malformed_arguments_are_told_and_nothing_runs(talk: Talk, arguments: str) -> None:
     ran: list[object] = []
     tool = Doing("terminal", lambda given, _: ran.append(given), {"command": {"type": "string"}})
-    assert result_of(talk, ("terminal", arguments), tool)["error"]["type"] == kind
+    assert result_of(talk, ("terminal", arguments), tool)["error"]["type"] == "arguments"
     assert not ran
 
 
@@ -146,7 +137,7 @@ def test_a_lost_place_is_told_as_such_and_never_as_output(talk: Talk) -> None:
     told = result_of(talk, ("terminal", {}), Doing("terminal", lost))
     assert told["ok"] is False
     assert "output" not in told
-    assert told["error"]["type"] == "PlaceGone"
+    assert "the container died" in told["error"]["message"]
     assert "nothing ran" in told["error"]["message"]
 
 
@@ -155,7 +146,7 @@ def test_a_broken_tool_does_not_end_the_conversation(talk: Talk) -> None:
         return given["no such key"]
 
     error = result_of(talk, ("terminal", {}), Doing("terminal", broken))["error"]
-    assert error["type"] == "InternalError"
+    assert error["type"] == "internal"
 
 
 def test_calls_that_change_nothing_run_side_by_side(talk: Talk) -> None:
@@ -212,7 +203,7 @@ def test_a_reply_that_was_cut_runs_no_half_of_a_call(talk: Talk) -> None:
     async def whole() -> None:
         async with talk([type(reply)(reply.message, "length"), "ok"], [tool]) as conversation:
             await conversation.ask("go")
-            assert "CutReply" in requests(conversation)[1].messages[-1].content
+            assert "the reply was cut" in requests(conversation)[1].messages[-1].content
 
     asyncio.run(whole())
     assert ran == [{"text": "a"}]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec.errors import ConfigError, PlaceError, PlaceUnavailable
+from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceError, PlaceUnavailable, UsageError
+from hermes_exec.result import ShellState
+from hermes_exec.testing.place import link
 from hermes_exec_backends.modal import ModalBackend, moving, options, reaping
 from tests.modal.conftest import Opened, wait_until_none_is_alive
 from tests.rigs import modal
@@ -101,31 +103,50 @@ def test_a_snapshot_is_a_target(run: Any, server: Apart, opened: Opened) -> None
     assert any("by-name" in tag for tag in server.call("tags"))
 
 
-def test_a_long_life_goes_on_in_a_new_sandbox_and_that_is_announced(
+def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_announced(
     run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(options, "LONGEST_S", 100)
     monkeypatch.setattr(moving, "BEFORE_S", 99.0)
     monkeypatch.setattr(moving, "ANNOUNCED_S", 0.5)
+    announce = moving.announce
 
     async def work() -> None:
-        backend = ModalBackend(modal.profile(name="long", timeout=1000))
+        time_to_move = asyncio.Event()
+
+        async def announce_then(target: str, age_s: float) -> None:
+            await time_to_move.wait()
+            await announce(target, age_s)
+
+        monkeypatch.setattr(moving, "announce", announce_then)
+        backend = ModalBackend(modal.profile(name="long", timeout=101))
         with caplog.at_level(logging.WARNING, "hermes_exec.place"):
             terminal = await hermes_exec.open(backend, audit=False, lease_s=60.0)
+            session = await terminal.session()
             await terminal.write("/srv/kept", b"kept")
-            first = backend.place
-            while backend.place == first:
-                await asyncio.sleep(0.05)
-        monkeypatch.undo()
+            await session.run("cd /srv; here=1; f() { echo f $here; }; export here")
+            job = await terminal.start("sleep 1000", name="long-one")
+            running = asyncio.ensure_future(terminal.run(["sleep", "1000"]))
+            states = f"{link(terminal).guest['folder']}/*/state"
+            while (await terminal.run(["sh", "-c", f"grep -q here= {states}"])).exit_code:
+                pass  # it is written down once the shell is idle
+            time_to_move.set()
+            with pytest.raises(OutcomeUnknown, match="the place moved"):
+                await running
+            result = await session.run("f; pwd; cat kept")
+            assert (result.stdout, result.shell) == (b"f 1\n/srv\nkept", ShellState.ROLLED_BACK)
+            assert "the place had moved" in result.note
+            assert (await session.run("f")).shell is ShellState.KEPT
+            with pytest.raises(UsageError):
+                await job.status()
         assert [sandbox["definition"]["timeout_secs"] for sandbox in server.call("alive")] == [100]
-        async with hermes_exec.open(ModalBackend(modal.profile(name="long")), audit=False) as other:
-            assert await other.read("/srv/kept") == b"kept"
         await terminal.close()
 
     run(work())
     said = [record.getMessage() for record in caplog.records]
-    assert "in 0.5 s its files go on in a new sandbox" in said[0]
-    assert "was moved to" in said[1]
+    assert "in 0.5 s its files and sessions go on in a new sandbox" in said[0]
+    assert "jobs end with the place that is to move: long-one" in said[1]
+    assert "was moved to" in said[2]
     assert server.call("alive") == []
 
 

@@ -20,14 +20,12 @@ from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.starting import LOCAL, Place, content, place_of
 from tests.conftest import require_part
 from tests.rigs import apptainer, docker_engine
-from tests.rigs.layers import LAYERS, QUICK
+from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
 SKILL = "skill-validate"
-NOT_THERE = {"docker": set[str](), "singularity": {"ipc", "user"}}
-"""Layers that cannot be left out there: Apptainer makes that namespace itself, and refuses to start as root."""
 ALL = {
     "mounts", "noexec mounts", "security module", "seccomp", "network namespace", "process namespace",
     "IPC namespace", "user", "capabilities", "no_new_privs", "environment", "limits of a process", "folders in memory",
@@ -87,7 +85,7 @@ def test_the_loss_of_a_layer_is_noticed_there(place: Place) -> None:
             return await proving.attempts(policy, LAYERS[layer][0](specification), this_host(), place)
 
     async def all_of_them() -> dict[str, Proof]:
-        layers = [layer for layer in LAYERS if layer not in NOT_THERE[place.kind]]
+        layers = [layer for layer in LAYERS if layer not in ALWAYS.get(place.kind, ())]
         return dict(zip(layers, await asyncio.gather(*map(without, layers)), strict=True))
 
     shown = asyncio.run(all_of_them())

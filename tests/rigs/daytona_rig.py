@@ -15,7 +15,7 @@ from tests.rigs.daytona_server import KEY, Daytona
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_VARIABLE = "HX_TEST_DAYTONA_KEY"
+VARIABLE = "HX_TEST_DAYTONA_KEY"
 _running: list[Daytona] = []
 
 
@@ -23,7 +23,7 @@ def server() -> Daytona:
     """The server, started when it is first asked for; it ends with the process."""
     why = cell_root.why_not()
     require_part("bubblewrap's namespaces", why, usable=not why)
-    os.environ[_VARIABLE] = KEY
+    os.environ[VARIABLE] = KEY
     if not _running:
         _running.append(Daytona().__enter__())
         atexit.register(_running[0].__exit__)
@@ -35,7 +35,7 @@ def profile(service: Daytona, **options: Any) -> DaytonaProfile:
     chosen: dict[str, Any] = {"image": "python:3.11", **options}
     if {"sandbox", "snapshot", "dockerfile"} & options.keys():
         del chosen["image"]
-    return DaytonaProfile(api_url=service.api_url, api_key=SecretSource("env", (_VARIABLE,)), **chosen)
+    return DaytonaProfile(api_url=service.api_url, api_key=SecretSource("env", (VARIABLE,)), **chosen)
 
 
 def checked() -> Generator[Daytona]:

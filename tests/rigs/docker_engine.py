@@ -107,6 +107,8 @@ class Dockerd(Engine):
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
             "--bridge=none", "--iptables=false", "--ip6tables=false", *self._more,
         ]  # fmt: skip
+        # Its mounts come and go with containers; whoever copies all mounts of this machine must not meet them.
+        words = ["unshare", "--mount", "--propagation", "slave", *words]
         if tied := shutil.which("setpriv"):
             words = [tied, "--pdeathsig", "TERM", *words]
         with (folder / "log").open("ab") as log:

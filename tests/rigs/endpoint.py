@@ -6,7 +6,6 @@ a person's word right after a tool's result is answered with 400 and kept in ``c
 
 from __future__ import annotations
 
-import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterable
@@ -87,8 +86,10 @@ class ScriptedEndpoint:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                with contextlib.suppress(ConnectionError):
+                try:
                     rig._answer(self, body)
+                except ConnectionError:
+                    self.close_connection = True
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
@@ -139,14 +140,19 @@ class ScriptedEndpoint:
             answer = say(answer)
         if isinstance(answer, Reply):
             answer = Streamed(answer)
-        handler.send_response(200)
-        handler.send_header("content-type", "text/event-stream")
-        handler.send_header("transfer-encoding", "chunked")
-        handler.end_headers()
-        if isinstance(answer, Raw):
-            self._send(handler, [answer.body])
-        else:
-            self._stream(handler, answer, body["model"])
+        hangs = isinstance(answer, Streamed) and answer.hang is not None
+        try:
+            handler.send_response(200)
+            handler.send_header("content-type", "text/event-stream")
+            handler.send_header("transfer-encoding", "chunked")
+            handler.end_headers()
+            if isinstance(answer, Raw):
+                self._send(handler, [answer.body])
+            else:
+                self._stream(handler, answer, body["model"])
+        finally:
+            if hangs:
+                self.left.set()
 
     def _stream(self, handler: BaseHTTPRequestHandler, answer: Streamed, model: str) -> None:
         events = list(_events(answer, model))
@@ -161,10 +167,8 @@ class ScriptedEndpoint:
         self._send(handler, events, end=stop is None)
         if answer.hang is not None:
             self.hanging.set()
-            with contextlib.suppress(ConnectionError):
-                while handler.connection.recv(4096):
-                    pass
-            self.left.set()
+            while handler.connection.recv(4096):
+                pass
         if stop is not None:
             handler.close_connection = True
 

@@ -40,3 +40,6 @@ LAYERS: dict[str, tuple[Callable[[Confinement], Confinement], str]] = {
     "user": (lambda made: replace(made, uid=0, gid=0), "user.ordinary"),
 }
 """How each is lost, and the rule that is then found broken."""
+
+ALWAYS = {"singularity": {"ipc", "user"}}
+"""Layers that cannot be left out of a kind of place: Apptainer makes that namespace itself, and no root is let in."""

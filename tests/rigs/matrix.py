@@ -35,17 +35,24 @@ from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.render import apparmor
 from hermes_exec_policies.starting import LOCAL, Place, start
 from tests.rigs import hostile, images, vm
-from tests.rigs.layers import LAYERS, QUICK
+from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 from tests.rigs.machine import there
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hermes_exec_backends.confined.run import Run
 
 POLICY = "skill-validate"
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "tests" / "gate" / "corpus" / "hostile.jsonl"
+RESULTS = ROOT / ".cache" / "matrix"
 TABLE = ROOT / "docs" / "security.md"
 NOBODY = "65534"
+QUICKLY = "HERMES_EXEC_MATRIX_QUICKLY"
+"""Set where those acts are left out that are ended by a clock."""
+_LAST = "Apptainer, as a user"
+"""The last one before the machine that is emulated, which takes longest."""
 _APART = "HERMES_EXEC_MATRIX_APART"
 """Set where it was started again."""
 BEGIN, END = "<!-- hostile acts: written by tests/rigs/matrix.py -->", "<!-- end of hostile acts -->"
@@ -89,6 +96,8 @@ def starter(place: Place) -> hostile.Starter:
 def in_place(kind: str, image: str = "", engine: str = "", user: str = "") -> list[hostile.Act]:
     """Run everything in one kind of place, as root or as an ordinary user."""
     items = hostile.acts(CORPUS)
+    if os.environ.get(QUICKLY):
+        items = [item for item in items if item["class"] != "resource"]
     if user:
         importlib.import_module("hermes_exec_backends.singularity.start")  # what is on disk may be out of its reach
 
@@ -140,7 +149,7 @@ def table(columns: dict[str, list[hostile.Act]]) -> str:
         for act in acts:
             if act.outcome not in {"blocked", "limit"}:
                 reasons.setdefault(f"`{act.id}` {_WORDS.get(act.outcome, act.outcome)}: {act.detail}", []).append(name)
-    return "\n".join([*lines, "", *(f"- {reason} ({', '.join(names)})" for reason, names in reasons.items())])
+    return "\n".join([*lines, "", *(f"- {reason} ({'; '.join(names)})" for reason, names in reasons.items())])
 
 
 def _cell(acts: list[hostile.Act]) -> str:
@@ -155,12 +164,11 @@ def layers(places: dict[str, Place]) -> str:
     for layer, (lose, rule) in LAYERS.items():
         cells: list[str] = []
         for place in places.values():
-            specification = lose(confined(policy, this_host(), place=place.kind)[0])
-            try:
-                proof = asyncio.run(proving.attempts(policy, specification, this_host(), place))
-            except hermes_exec.HermesError as error:
-                cells.append(f"does not start: {error.what.rpartition(': ')[2]}")
+            if layer in ALWAYS.get(place.kind, ()):
+                cells.append("cannot be left out")
                 continue
+            specification = lose(confined(policy, this_host(), place=place.kind)[0])
+            proof = asyncio.run(proving.attempts(policy, specification, this_host(), place))
             broken = [each for each in proof.judged if each.verdict is not Verdict.HELD]
             cells.append(f"noticed by {len(broken)}, `{rule}`" if rule in proof.broken_rules else "**unnoticed**")
         lines.append(f"| {layer} | " + " | ".join(cells) + " |")
@@ -188,20 +196,40 @@ def main(words: list[str]) -> None:
 
     engine = docker_engine.engine()
     image = engine.image(docker_engine.DEBIAN)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
-        tree = images.unpacked(images.debian(), Path(folder) / "debian")
-        columns = {
-            "bubblewrap, as root": apart("bubblewrap"),
-            "bubblewrap, as a user": apart("bubblewrap", "", "", NOBODY),
-            "Docker": apart("docker", image, engine.address),
-            "Apptainer, as root": apart("singularity", str(tree)),
-            "Apptainer, as a user": apart("singularity", str(tree), "", NOBODY),
-            "AppArmor, in the virtual machine": in_machine(),
+        tree = str(images.unpacked(images.debian(), Path(folder) / "debian"))
+        runs: dict[str, Callable[[], list[hostile.Act]]] = {
+            "bubblewrap, as root": lambda: apart("bubblewrap"),
+            "bubblewrap, as a user": lambda: apart("bubblewrap", "", "", NOBODY),
+            "Docker": lambda: apart("docker", image, engine.address),
+            "Apptainer, as root": lambda: apart("singularity", tree),
+            "Apptainer, as a user": lambda: apart("singularity", tree, "", NOBODY),
+            "bubblewrap with AppArmor": in_machine,
         }
         places = {"bubblewrap": LOCAL, "Docker": Place("docker", image, engine.address)}
-        without = layers({**places, "Apptainer": Place("singularity", str(tree))})
-    write(f"{table(columns)}\n\n{without}")
+        columns: dict[str, list[hostile.Act]] = {}
+        without = ""
+        for name, run in runs.items():
+            found: list[dict[str, Any]] = remembered(name, _plainly(run))
+            columns[name] = [hostile.Act(**act) for act in found]
+            if name == _LAST:
+                without = remembered("layers", lambda: layers({**places, "Apptainer": Place("singularity", tree)}))
+            if without:
+                write(f"{table(columns)}\n\n{without}")
+
+
+def _plainly(run: Callable[[], list[hostile.Act]]) -> Callable[[], list[dict[str, Any]]]:
+    return lambda: [dataclasses.asdict(act) for act in run()]
+
+
+def remembered(name: str, make: Callable[[], Any]) -> Any:
+    """What a run of a part gave; a run that broke off goes on where it was. Remove the folder to begin anew."""
+    file = RESULTS / f"{name}.json"
+    if not file.exists():
+        file.write_text(json.dumps(make()), encoding="utf-8")
+    return json.loads(file.read_text())
 
 
 if __name__ == "__main__":

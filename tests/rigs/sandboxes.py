@@ -7,12 +7,12 @@ prints as JSON what came of it.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401  what is imported late may be out of that user's reach
 import dataclasses
 import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from hermes_exec_policies.load import load
 from hermes_exec_policies.render.bpf import program
 from hermes_exec_policies.render.filter import filter_of
 
+import_module("concurrent.futures.thread")  # what is imported late may be out of that user's reach
 PYTHON = "/usr/bin/python3"
 SYSTEM: dict[str, Any] = {
     "binds": (Bind(source="/usr", target="/usr"),),

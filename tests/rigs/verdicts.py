@@ -1,7 +1,7 @@
 """The whole gate over a corpus of hostile and benign skills, and what came of each.
 
-``python -m tests.rigs.verdicts hostile|benign [--corpus FOLDER] [--only WORD …] [--json FILE] [--bombs]`` judges each
-item as ``hermes-exec skill add`` would. Programs become the function of a skill that swallows every error and returns
+``python -m tests.rigs.verdicts hostile|probes|benign [--corpus FOLDER] [--only WORD …] [--json FILE]`` judges each item
+as ``hermes-exec skill add`` would. Programs become the function of a skill that swallows every error and returns
 the right sum, with honest tests and a case of a person's: only what is seen from outside speaks against it. Hostile
 items are judged in a network namespace with nothing but loopback, so that even a sandbox that failed lets nothing out.
 """
@@ -66,6 +66,9 @@ async def judged(item: dict[str, Any], store: Environments) -> dict[str, Any]:
         parent.mkdir(mode=0o711)
         if "lang" not in item:
             report = await check(corpus.benign(item, parent), store=store)
+        elif item["lang"] == "skill":
+            files = {"scripts/main.py": corpus.BASES["good"], "tests/test_main.py": corpus.TEST, **item["files"]}
+            report = await check(corpus.write_skill(parent / "hostile-skill", files), cases=[CASE], store=store)
         elif item["lang"] == "tree":
             source = await corpus.hostile(item, parent, 61_800)
             report = await check(source, cases=[CASE], store=store, folder="hostile-skill")
@@ -143,13 +146,13 @@ def wrong(told: list[dict[str, Any]]) -> list[str]:
 
 def _main() -> int:
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("kind", choices=["hostile", "benign"])
+    words.add_argument("kind", choices=["hostile", "probes", "benign"])
     words.add_argument("--corpus", type=Path, default=corpus.FOLDER)
     words.add_argument("--only", nargs="*", default=[])
     words.add_argument("--json", type=Path)
     words.add_argument("--bombs", action="store_true", help="also what uses a machine up; its limits are proven first")
     given = words.parse_args()
-    if given.kind == "hostile" and {name for _, name in socket_names()} - {"lo"}:
+    if given.kind != "benign" and {name for _, name in socket_names()} - {"lo"}:
         print("hostile skills are judged where there is only loopback: unshare --net …", file=sys.stderr)
         return 2
     items = [json.loads(line) for line in (given.corpus / f"{given.kind}.jsonl").read_text("utf-8").splitlines()]

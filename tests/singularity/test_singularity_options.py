@@ -13,7 +13,7 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.profiles import SingularityProfile
-from hermes_exec_backends.singularity import SingularityBackend
+from hermes_exec_backends.singularity import SingularityBackend, health
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -117,3 +117,25 @@ def test_an_instance_is_not_needed(tree: Path, carrier: str) -> None:
 def test_an_image_file_works_as_a_tree_does(sif: Path) -> None:
     result = run(sif, "echo x >/tmp/x; cat /tmp/x; echo $SINGULARITY_NAME")
     assert result.stdout.decode() == f"x\n{sif.name}\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "value", "remedy"),
+    [
+        ("kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces="),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "profile apptainer /usr/libexec/apptainer/bin/starter"),
+    ],
+)
+def test_doctor_tells_what_keeps_a_user_from_namespaces_and_how_they_are_allowed(
+    tmp_path: Path, file: str, value: str, remedy: str
+) -> None:
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(f"{value}\n")
+    (check,) = health.namespaces(tmp_path, "apptainer")
+    assert (check.name, check.status) == ("namespaces", "warning")
+    assert remedy in check.remedy
+
+
+def test_doctor_says_nothing_of_namespaces_where_everybody_may_make_them(tmp_path: Path) -> None:
+    assert health.namespaces(tmp_path, "apptainer") == []

@@ -17,13 +17,16 @@ from hermes_exec_agent.tools.calling import perform
 from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import core_tools
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
+from hermes_exec_backends.daytona import DaytonaBackend
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.local import LocalBackend
-from hermes_exec_backends.profiles import BubblewrapProfile, SingularityProfile
+from hermes_exec_backends.modal import ModalBackend
+from hermes_exec_backends.profiles import BubblewrapProfile, SingularityProfile, SlurmProfile
 from hermes_exec_backends.singularity import SingularityBackend
+from hermes_exec_backends.slurm import SlurmBackend
 from hermes_exec_backends.ssh import SshBackend
 from tests.conftest import require_part
-from tests.rigs import apptainer
+from tests.rigs import apptainer, daytona_rig, modal, slurm
 from tests.rigs.docker_engine import BUSYBOX, engine
 from tests.rigs.sshd import Sshd
 
@@ -32,8 +35,11 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec_agent.tools.tool import Tool
+    from tests.rigs.daytona_server import Daytona
 
 PLACES = ("local", "bubblewrap", "ssh", "docker", "singularity")
+ALL_PLACES = (*PLACES, "slurm", "modal", "daytona")
+"""Those that take long to be had, too."""
 
 
 class Nobody:
@@ -101,6 +107,17 @@ def sshd() -> Generator[Sshd]:
 
 
 @pytest.fixture(scope="module")
+def cluster() -> Generator[slurm.Cluster]:
+    with slurm.cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def daytona() -> Generator[Daytona]:
+    yield from daytona_rig.checked()
+
+
+@pytest.fixture(scope="module")
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Backend]:
     """Makes the backend of the place that a test is parametrized with."""
     match request.param:
@@ -116,6 +133,15 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             return lambda: DockerBackend(engine().profile())
         case "busybox":
             return lambda: DockerBackend(engine().profile(BUSYBOX))
+        case "slurm":
+            cluster: slurm.Cluster = request.getfixturevalue("cluster")
+            return lambda: SlurmBackend(SlurmProfile(memory=1 << 30, lease_s=60.0), cluster.here)
+        case "modal":
+            modal.server()
+            return lambda: ModalBackend(modal.profile())
+        case "daytona":
+            service: Daytona = request.getfixturevalue("daytona")
+            return lambda: DaytonaBackend(daytona_rig.profile(service))
         case _:
             tree = apptainer.tree(tmp_path_factory.mktemp("tree"))
             return lambda: SingularityBackend(SingularityProfile(image=str(tree)))

@@ -19,8 +19,6 @@ from hermes_exec_agent.tools.approvals import Approvals
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import core_tools
-from hermes_exec_backends.bubblewrap import BubblewrapBackend
-from hermes_exec_backends.profiles import BubblewrapProfile
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.compiler.conftest import TASK, draft
@@ -47,10 +45,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
 
 @asynccontextmanager
 async def working(
-    tmp_path: Path, replies: list[str], person: Any, backend: Any, **rules: Any
+    tmp_path: Path, replies: list[str], person: Any, **rules: Any
 ) -> AsyncGenerator[tuple[Agent, list[str]]]:
     lines: list[str] = []
-    async with hermes_exec.open(backend) as terminal:
+    async with hermes_exec.open("local") as terminal:
         context = Context(
             terminal, terminal.kind, person or Nobody(), "1", model="scripted", data=tmp_path / "data",
             approvals=Approvals("allow", rules), tell=lines.append,
@@ -67,11 +65,10 @@ def with_agent(
     do: Callable[[Agent], Coroutine[Any, Any, Any]],
     replies: list[str] | None = None,
     person: Any = None,
-    backend: Any = "local",
     **rules: Any,
 ) -> Any:
     async def done() -> Any:
-        async with working(tmp_path, replies or [], person, backend, **rules) as (agent, lines):
+        async with working(tmp_path, replies or [], person, **rules) as (agent, lines):
             return await do(agent), lines
 
     return asyncio.run(done())
@@ -170,16 +167,19 @@ def test_a_skill_made_in_a_conversation_is_used_in_it_and_its_file_arrives(
         agent.context.record = lambda kind, data: recorded.append((kind, data))
         made = await agent("skill_manage", action="create", name="generate_csv_report", task=TASK)
         rows = '{"rows": [{"Product": "a", "Revenue": 1}]}'
-        ran = await agent("skill_run", name="generate_csv_report", arguments=rows, copy_to="/tmp/copied")
-        read = await agent("read_file", path="/tmp/copied/report.csv")
+        ran = await agent("skill_run", name="generate_csv_report", arguments=rows, copy_to=str(tmp_path / "copied"))
+        read = await agent("read_file", path=str(tmp_path / "copied/report.csv"))
         wrong = await agent("skill_run", name="generate-csv-report", arguments='{"rows": [{}]}')
         unfit = await agent("skill_run", name="generate-csv-report", arguments='{"rows": 1}')
         no_json = await agent("skill_run", name="generate-csv-report", arguments="rows")
         return made, ran, read, wrong, unfit, no_json
 
-    backend = BubblewrapBackend(BubblewrapProfile())
-    (made, ran, read, wrong, unfit, no_json), lines = with_agent(tmp_path, done, [draft()], backend=backend)
-    assert made["ok"], made
+    person = Somebody()
+    (made, ran, read, wrong, unfit, no_json), lines = with_agent(tmp_path, done, [draft()], person)
+    assert [why for _, why in person.asked] == [
+        "scripted runs commands without a sandbox; register generate-csv-report as unprotected all the same?"
+    ]
+    assert made["ok"], made["error"]["message"]
     assert made["backend"] == ran["backend"] == "sandbox"
     assert lines[0] == "[Core] No tool found for task..."
     assert lines[-1] == "[Core] Skill 'generate_csv_report' successfully registered."
@@ -190,8 +190,7 @@ def test_a_skill_made_in_a_conversation_is_used_in_it_and_its_file_arrives(
     assert (wrong["error"]["type"], "each row has" in wrong["error"]["message"]) == ("skill_failed", True)
     assert unfit["error"]["type"] == no_json["error"]["type"] == "usage_error"
     assert [data["outcome"] for kind, data in recorded if kind == "skill"] == ["registered", "ok", "ValueError"]
-    counts = Registry(home).skill("generate-csv-report")
-    assert counts.state == "ready"
+    assert Registry(home).version("generate-csv-report").protection == "unprotected"
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ class Screen:
     def tell(self, text: str) -> None:
         """A line of a tool's own, as it stands."""
         self.pause()
-        self._console.print(safe(text), markup=False, highlight=False, style="cyan")
+        self._console.print(safe(text), markup=False, highlight=False, style="cyan", soft_wrap=True)
 
     def pause(self) -> None:
         """Print what is unfinished as it is, and move nothing."""

@@ -1,18 +1,17 @@
-"""Do what a model asked for: find the tool, check the arguments, run it, and bring every failure into one form."""
+"""Do what a model asked for, in its order; each call is recorded before it runs, its result before it is shown."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 import time
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError
 from hermes_exec_agent.loop.updates import CallEnded, CallStarted
-from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.asking import failed
+from hermes_exec_agent.tools.calling import perform
+from hermes_exec_agent.tools.envelope import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Kind
     from hermes_exec_agent.loop.updates import Update
     from hermes_exec_agent.messages import ToolCall
+    from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.tool import Context, Tool
 
-_log = logging.getLogger("hermes_exec.agent")
 _SIDE_BY_SIDE = 8
 """Calls that run at once."""
-_COMPLAINTS = 3
-"""Problems of one call's arguments that are told."""
 _CUT = (
     "the reply was cut at its limit, so that this call may not be whole; nothing of it ran. Ask again, for less at once"
 )
@@ -57,7 +54,6 @@ class Acting:
         self._context = context
         self._record = record
         self._clean = clean
-        self._validators: dict[str, Any] = {}
         self._cut = ""
 
     async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
@@ -107,35 +103,6 @@ class Acting:
         return Acted(call, envelope, self._changes(call))
 
     async def _call(self, call: ToolCall) -> Envelope:
-        tool = self._tools.get(call.name)
-        if tool is None:
-            known = ", ".join(sorted(self._tools)) or "none"
-            return self._failed("UnknownTool", f"there is no tool {call.name!r}. There are: {known}")
         if call.id == self._cut:
-            return self._failed("CutReply", _CUT)
-        try:
-            given = json.loads(call.arguments)
-        except (ValueError, RecursionError) as error:
-            return self._failed("MalformedArguments", f"the arguments are no JSON ({error}). Send one JSON object")
-        if problems := self._problems(tool, given):
-            return self._failed("WrongArguments", f"{call.name}: {'; '.join(problems)}")
-        try:
-            return await tool.call(cast("dict[str, Any]", given), self._context)
-        except HermesError as error:
-            return self._failed(type(error).__name__, f"{error} ({error.state})")
-        except Exception as error:  # noqa: BLE001  a tool's fault is its own, and the conversation goes on
-            _log.exception("a tool failed", extra={"tool": call.name})
-            return self._failed("InternalError", f"{call.name} broke: {type(error).__name__}: {error}")
-
-    def _problems(self, tool: Tool, given: object) -> list[str]:
-        """What is wrong with the arguments, by the tool's schema."""
-        name = tool.spec.name
-        if name not in self._validators:
-            from jsonschema import Draft202012Validator
-
-            self._validators[name] = Draft202012Validator(tool.spec.parameters)
-        found = sorted(self._validators[name].iter_errors(given), key=lambda each: str(each.json_path))
-        return [f"{each.json_path.removeprefix('$.')}: {each.message[:200]}" for each in found[:_COMPLAINTS]]
-
-    def _failed(self, kind: str, message: str) -> Envelope:
-        return Envelope(ok=False, place=self._context.place, error=Failure(kind, message))
+            return failed(self._context.place, Failure("arguments", _CUT))
+        return await perform(self._tools.values(), call, self._context)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.named import Models
     from hermes_exec_agent.tools.approvals import Approvals
     from hermes_exec_agent.tools.tool import Person, Tool
+    from hermes_exec_policies.gate.cases import Case
 
 
 @asynccontextmanager
@@ -33,6 +34,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     cwd: str | None = None,
     approvals: Approvals | None = None,
     tell: Callable[[str], None] | None = None,
+    cases: Sequence[Case] = (),
 ) -> AsyncGenerator[Conversation]:
     """Open ``target`` and begin a conversation there, or go on with the one whose id begins with ``resume``.
 
@@ -50,6 +52,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         cwd: the folder to start in, in the place.
         approvals: what tools may do without being asked.
         tell: shows the person a line of a tool's own.
+        cases: a person's, which skills that are made here have to hold.
 
     Raises:
         PlaceError, ConfigError: the place could not be opened; nothing was recorded.
@@ -63,7 +66,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         if tell is not None:
             context.tell = tell
         if tools is None:
-            tools = core_tools(models=models, log=log)
+            tools = core_tools(models=models, log=log, cases=cases)
         made = tools(context) if callable(tools) else tools
         conversation = Conversation(models=models, tools=made, context=context, log=log, options=options)
         await conversation.begin()

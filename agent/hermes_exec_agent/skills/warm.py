@@ -169,7 +169,7 @@ class WarmRunner:
     async def _filled(self, version: Version, policy: Policy) -> None:
         try:
             await self._made(version, policy)
-        except HermesError as error:
+        except (HermesError, OSError) as error:
             _log.info("no sandbox of %s is kept ready: %s", version.name, error)  # the next call says it
 
     async def _made(self, version: Version, policy: Policy) -> None:

@@ -53,6 +53,7 @@ class Terminal(BaseTool[Command]):
         except asyncio.CancelledError:
             await (await starting).kill()  # whoever cancelled would not know its id
             raise
+        workspace.jobs.append(job.id)
         return Envelope(
             ok=True, place=context.place, cwd=folder, session_id=job.id, output="started", note="see the tool process"
         )

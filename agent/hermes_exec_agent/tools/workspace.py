@@ -33,6 +33,8 @@ class Workspace:
         self.terminal = terminal
         self.place = place
         self.env = {AGENT: model or "unknown"}
+        self.jobs: list[str] = []
+        """What was started in the background."""
         self._session: Session | None = None
         self._cwd = ""
         self._home = ""
@@ -111,7 +113,11 @@ class Workspace:
         return path
 
     async def close(self) -> None:
-        """End the shell, and remove what was kept."""
+        """End the shell, and remove what was kept. What still runs in the background goes on."""
+        for id in self.jobs:
+            with contextlib.suppress(HermesError):
+                await (await self.terminal.job(id)).prune()  # an ended one that is remembered would keep the place
+        self.jobs = []
         with contextlib.suppress(HermesError):
             if self._kept:
                 await self.terminal.run(["rm", "-rf", "--", self._kept], timeout=_ASKED_S)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec_backends.bubblewrap.outside import TRIAL
-from hermes_exec_backends.bubblewrap.restrictions import SYSCTLS, explain
+from hermes_exec_backends.confined.restrictions import explain, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,12 +43,6 @@ async def trial(program: str, settings: Path) -> Check:
         return Check("sandbox", "ok", "one starts, in namespaces of its own")
     why = explain(said, read_settings(settings), root=os.geteuid() == 0, program=program)
     return Check("sandbox", "missing", why.reason, why.remedy)
-
-
-def read_settings(folder: Path) -> dict[str, str]:
-    """The settings of the kernel that user namespaces depend on, as far as it has them."""
-    files = {name: folder / name for name in SYSCTLS}
-    return {name: file.read_text(encoding="ascii").strip() for name, file in files.items() if file.exists()}
 
 
 async def _run(argv: Sequence[str]) -> tuple[int | None, str]:

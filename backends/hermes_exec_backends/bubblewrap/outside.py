@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.plain.place import ask
-from hermes_exec_backends.bubblewrap import restrictions
+from hermes_exec_backends.confined import restrictions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest import tree
-from hermes_exec_backends.bubblewrap import restrictions
-from hermes_exec_backends.bubblewrap.health import read_settings
+from hermes_exec_backends.confined import restrictions
 from hermes_exec_backends.confined.bounds import Bounds
 from hermes_exec_backends.confined.control import Control, empty_file, given, launcher, memory_file
 from hermes_exec_backends.confined.held import Piped, gone, streams
@@ -202,5 +201,5 @@ async def _told(process: subprocess.Popen[bytes], control: Control) -> Report:
 async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:
     await gone(process)
     said = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
-    why = restrictions.explain(said, read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
+    why = restrictions.explain(said, restrictions.read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
     return PlaceUnavailable(f"bubblewrap: no sandbox could be made: {why.reason}", remedy=why.remedy)

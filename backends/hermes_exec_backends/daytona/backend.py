@@ -69,8 +69,8 @@ class DaytonaBackend(Backend):
 
     @property
     def place(self) -> str:
-        """The sandbox's name."""
-        return self._name
+        """The sandbox's name, if it is ours to end."""
+        return self._name if self._ours else ""
 
     @property
     def pythons(self) -> Sequence[str]:
@@ -111,6 +111,7 @@ class DaytonaBackend(Backend):
         Raises:
             ConfigError: an option is wrong, or the cost guard refuses it; nothing was created.
             PlaceUnavailable: no SDK, no key, or the service did not give us one; nothing is left behind.
+            PlaceGone: the sandbox that it was ``returning`` to has ended.
         """
         self._connecting = asyncio.Lock()
         await self._service.open()
@@ -125,7 +126,12 @@ class DaytonaBackend(Backend):
         profile = self._profile
         self._ours, self._woken = profile.sandbox is None, False
         if profile.sandbox:
+            if self.returning:
+                await self._still_there(profile.sandbox)
             self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
+            if self.adopting and tags.LEASE in self._sandbox.labels:
+                self._ours = True
+                await self._mark("open")
         else:
             self._sandbox = await again(self._service, profile, profile.name) if profile.name else None
             if self._sandbox is not None:
@@ -135,11 +141,19 @@ class DaytonaBackend(Backend):
                 self._sandbox = await create(self._service, profile, name, self.lease_s)
         self._name = str(self._sandbox.name)
 
+    async def _still_there(self, name: str) -> None:
+        """Of a sandbox that was stopped nothing that ran is left, so it is not started for that."""
+        found = await self._service.get(name)
+        if gone(str(found.state.value)):
+            raise PlaceGone(f"daytona: {name}: {described(found)}", remedy="open a new one")
+
     async def _mark(self, state: str) -> None:
         """Let a kept sandbox be one that is in use, or the other way round: its intervals, then its label."""
         wanted = intervals(self._profile, self.lease_s)
         keeps = self._profile.auto_delete_min is None and state == "kept"
         with sdk_errors(f"sandbox {self._sandbox.name!r} keeps its intervals"):
+            if self._sandbox.labels.get(tags.STATE) == "jobs":
+                await self._sandbox.set_autostop_interval(wanted["auto_stop_interval"], request_timeout=REQUEST_S)
             await self._sandbox.set_auto_delete_interval(
                 NEVER if keeps else wanted["auto_delete_interval"], request_timeout=REQUEST_S
             )

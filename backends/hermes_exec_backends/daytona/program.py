@@ -103,7 +103,7 @@ def is_here(argv: "list[bytes]", env: "dict[bytes, bytes]") -> bool:
     """Whether it is code for the very Python that this one is, started in the way that this one was."""
     if argv[1:2] != [b"-ISc"] or len(argv) < 3:
         return False
-    folders = [b""] if b"/" in argv[0] else [os.fsencode(folder) for folder in os.get_exec_path(env)]
+    folders = [b""] if b"/" in argv[0] else env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
     for folder in folders:
         path = os.path.join(folder, argv[0])
         if os.access(path, os.X_OK):
@@ -120,11 +120,11 @@ def go_on(argv: "list[bytes]", env: "dict[bytes, bytes]") -> None:
         del sys.modules[name]
     code = 0
     try:
-        exec(compile(argv[2], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})  # noqa: S102
+        exec(compile(argv[2], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  it was sent to be run
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:  # noqa: BLE001  Python itself tells of any
+        sys.excepthook(type(error), error, error.__traceback__)
         code = 1
     finally:
         for stream in (sys.stdout, sys.stderr):

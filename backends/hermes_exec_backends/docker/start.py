@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,8 @@ class Made:
 async def _created(
     engine: Engine, confinement: Confinement, argv: Sequence[str], image: str, limits: Limits, python: str
 ) -> Made:
-    source = given(confinement, argv, mounts=False, wall_s=limits.wall_s)
+    ours = replace(confinement, apparmor="")  # which the engine applies to our launcher already
+    source = given(ours, argv, mounts=False, wall_s=limits.wall_s)
     mark = secrets.token_hex(16)
     config: dict[str, Any] = {
         **options(confinement, limits),

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_backends.modal import creating, keeping, moving
+from hermes_exec_backends.cloud import guard, tags
+from hermes_exec_backends.modal import creating, keeping, moving, options
 from hermes_exec_backends.modal.account import Account, bound_throttling
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class ModalBackend(Backend):
         self._account: Account | None = None
         self._sandbox: Sandbox | None = None
         self._ours = False
+        self._created: float | None = None
+        """When it was created, of one that was there: seconds since 1970."""
         self._kept = ""
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -54,8 +58,8 @@ class ModalBackend(Backend):
 
     @property
     def place(self) -> str:
-        """The sandbox's id."""
-        return self._sandbox.id if self._sandbox is not None else ""
+        """The sandbox's id, if it is ours to end."""
+        return self._sandbox.id if self._sandbox is not None and self._ours else ""
 
     @property
     def pythons(self) -> Sequence[str]:
@@ -94,35 +98,45 @@ class ModalBackend(Backend):
         Raises:
             ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
             PlaceUnavailable: no SDK, no token, no such sandbox, or Modal refused; nothing is left behind.
+            PlaceGone: the sandbox that it was ``returning`` to has ended.
         """
         profile = self._profile
         account = self._account = await Account.of(profile)
+        self._created = None
         try:
             if profile.sandbox:
-                self._sandbox = await creating.attach(account, profile.sandbox)
+                self._sandbox = await creating.attach(account, profile.sandbox, returning=self.returning)
+                self._ours = self.adopting and await self._taken_over(self._sandbox)
             else:
-                self._sandbox = await self._found() or await self._created()
+                self._sandbox = await self._found() or await self._new()
                 self._ours = True
-                loop = asyncio.get_running_loop()
-                self._tasks = [loop.create_task(self._renew()), loop.create_task(self._move())]
         except BaseException:
-            self._account = None
+            self._sandbox = self._account = None
             await account.leave()
             raise
+        if self._ours:
+            loop = asyncio.get_running_loop()
+            self._tasks = [loop.create_task(self._renew()), loop.create_task(self._move())]
 
     async def _found(self) -> Sandbox | None:
         """The one that is alive under the profile's name."""
-        profile, account = self._profile, self._opened()
-        if not profile.name:
-            return None
-        found = await creating.find(account, profile, profile.name)
+        profile = self._profile
+        found = await creating.find(self._opened(), profile, profile.name) if profile.name else None
         if found is not None:
-            if profile.max_hours is not None:
-                creating.check_age(profile, await account.call("modal: its tags", found.handle.get_tags.aio()))
-            await found.renew(self.lease_s)
+            await self._taken_over(found)
         return found
 
-    async def _created(self) -> Sandbox:
+    async def _taken_over(self, sandbox: Sandbox) -> bool:
+        """Whether a sandbox is one of ours; its lease is renewed then, and its age is known."""
+        told = await self._opened().call("modal: its tags", sandbox.handle.get_tags.aio())
+        self._created = tags.created(told)
+        if self._created is None:
+            return False
+        guard.check_age(self._profile, self._created, time.time())
+        await sandbox.renew(self.lease_s)
+        return True
+
+    async def _new(self) -> Sandbox:
         profile, account = self._profile, self._opened()
         image = await keeping.kept(account, profile, creating.image_name(profile)) if profile.name else None
         return await creating.create(account, profile, self.lease_s, image)
@@ -135,16 +149,29 @@ class ModalBackend(Backend):
                 with contextlib.suppress(HermesError):  # out of reach: the next time, then
                     await self._sandbox.renew(self.lease_s)
 
+    @property
+    def moves(self) -> bool:
+        """Whether its profile asks for a longer life than the vendor gives."""
+        return self._ours and self._profile.timeout > options.LONGEST_S
+
     async def _move(self) -> None:
-        """Go on in a new sandbox with the same files before the vendor ends this one."""
-        await moving.announce(self._profile, self.target)
-        sandbox = self._sandbox
-        if sandbox is None:
-            return
+        """Go on in a new sandbox with the same files, each time before the vendor ends this one."""
+        age_s = time.time() - self._created if self._created is not None else 0.0
+        left_s = float(self._profile.timeout)
+        while left_s > options.LONGEST_S:
+            await moving.announce(self.target, age_s)
+            left_s -= options.LONGEST_S - moving.BEFORE_S
+            age_s = 0.0
+            await self._go_on_elsewhere(self._there())
+
+    async def _go_on_elsewhere(self, sandbox: Sandbox) -> None:
+        arrive = await self.handover() if self.handover is not None else None
         try:
             self._sandbox = await moving.move(self._opened(), self._profile, sandbox, self.lease_s)
         except HermesError as error:
             _log.error("%s could not be moved: %s", self.target, error.what)
+        if arrive is not None:
+            await arrive()
 
     def _opened(self) -> Account:
         if self._account is None:

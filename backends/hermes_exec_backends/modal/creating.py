@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec_backends.cloud import guard, tags
 from hermes_exec_backends.modal import lease, options
 from hermes_exec_backends.modal.account import BUILD_S, sdk
-from hermes_exec_backends.modal.failures import Doubtful, NotFound, Refused, Taken
+from hermes_exec_backends.modal.failures import Doubtful, Gone, NotFound, Taken
 from hermes_exec_backends.modal.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -27,17 +26,22 @@ SIZE = "hermes_exec.size"
 _LONGEST_NAME = 60
 
 
-async def attach(account: Account, sandbox_id: str) -> Sandbox:
+async def attach(account: Account, sandbox_id: str, *, returning: bool) -> Sandbox:
     """The sandbox of that id.
 
     Raises:
         PlaceUnavailable: there is none, or it has ended.
+        PlaceGone: so, where somebody was ``returning`` to it.
     """
     what = f"modal: the sandbox {sandbox_id}"
-    found = Sandbox(account, await account.call(what, sdk().Sandbox.from_id.aio(sandbox_id, client=account.client)))
-    death = await found.death()
+    missing = PlaceGone if returning else Gone
+    try:
+        found = Sandbox(account, await account.call(what, sdk().Sandbox.from_id.aio(sandbox_id, client=account.client)))
+        death = await found.death()
+    except Gone as error:
+        raise missing(error.what, remedy=error.remedy) from error
     if death:
-        raise Refused(f"{what} has ended: {death}", remedy="open a new one")
+        raise missing(f"{what} has ended: {death}", remedy="open a new one")
     return found
 
 
@@ -121,13 +125,6 @@ def size(profile: ModalProfile) -> str:
     if profile.memory:
         parts.append(f"{profile.memory / 2**30:.1f} GiB")
     return ", ".join([*parts, *([profile.gpu] if profile.gpu else [])]) or "the least"
-
-
-def check_age(profile: ModalProfile, found: dict[str, str]) -> None:
-    """Refuse a sandbox with these tags that is older than the cost guard allows."""
-    since = tags.created(found)
-    if since is not None:
-        guard.check_age(profile, since, time.time())
 
 
 def image_name(profile: ModalProfile) -> str:

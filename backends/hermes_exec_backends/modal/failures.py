@@ -23,7 +23,11 @@ class Refused(PlaceUnavailable):
     """Modal answered, and refused. Nothing ran."""
 
 
-class NotFound(Refused):
+class Gone(Refused):
+    """The sandbox has ended. Nothing ran."""
+
+
+class NotFound(Gone):
     """Modal knows nothing of that name or id. Nothing ran."""
 
 

@@ -1,7 +1,7 @@
 """A life longer than the vendor allows: before a sandbox's time is over its files go on in a new one.
 
-What runs is lost with the old sandbox: its processes end, and requests under way have an unknown outcome. So it is
-announced before, in the log, and happens once in the vendor's longest life.
+What runs is lost with the old sandbox: its processes end, and requests under way have an unknown outcome. The terminal
+goes on (``hermes_exec.link.moving``). It is announced before, in the log, and happens once in each longest life.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ BEFORE_S = 300.0
 _log = logging.getLogger("hermes_exec.place")
 
 
-async def announce(profile: ModalProfile, target: str) -> None:
-    """Return when it is time to move; never, where the profile asks for no more than the vendor allows."""
-    if profile.timeout <= options.LONGEST_S:
-        await asyncio.Event().wait()
-    await asyncio.sleep(max(options.LONGEST_S - BEFORE_S - ANNOUNCED_S, 0.0))
+async def announce(target: str, age_s: float) -> None:
+    """Return when it is time to move a sandbox that is ``age_s`` old."""
+    await asyncio.sleep(max(options.LONGEST_S - BEFORE_S - ANNOUNCED_S - age_s, 0.0))
     _log.warning(
-        "%s reaches the vendor's longest life: in %g s its files go on in a new sandbox, and what runs there ends",
+        "%s reaches the vendor's longest life: in %g s its files and sessions go on in a new sandbox, what runs ends",
         target,
         ANNOUNCED_S,
     )

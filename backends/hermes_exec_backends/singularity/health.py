@@ -8,9 +8,12 @@ import shutil
 from pathlib import Path
 
 from hermes_exec.backend import Check
+from hermes_exec_backends.confined.restrictions import forbidden, read_settings
 from hermes_exec_backends.singularity.backend import PROGRAMS
 
 _LIMITERS = (Path("/run/systemd/system"), Path("/sys/fs/cgroup/cgroup.controllers"))
+_STARTER = "/usr/libexec/{}/bin/starter"
+"""What makes its namespaces, which a profile has to name."""
 _MOUNTERS = ("squashfuse_ll", "squashfuse")
 
 
@@ -44,4 +47,10 @@ async def examine() -> list[Check]:
     if os.geteuid() != 0:
         text = "in a user namespace no system call is filtered"
         checks.append(Check("seccomp", "warning", text, "security = ['seccomp:FILE']"))
-    return checks
+    return [*checks, *namespaces(Path("/proc/sys"), Path(path).name)]
+
+
+def namespaces(settings: Path, program: str) -> list[Check]:
+    """A warning where a distribution keeps user namespaces from ordinary users."""
+    why = forbidden(read_settings(settings), _STARTER.format(program), program)
+    return [] if why is None else [Check("namespaces", "warning", why.reason, f"{why.remedy}, unless its package did")]

@@ -36,6 +36,7 @@ _REAL_TIME = {1, 2, 6}
 _LISTED = frozenset({"/", "/etc", "/app", "/app/skills", "/run", "/var", "/var/lib", "/mnt", "/media", "/srv"})
 _OWN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)")
 _ELSEWHERE = re.compile(r"/(etc|root|home|proc|sys|dev|run|var|mnt|boot)(/|$)|/$|/app/skills(/|$)")
+_INTERPRETERS = re.compile(r"(python|perl|ruby|node|lua|php|tclsh)[\d.]*$|(ba|da|z|k|a)?sh$|[gm]?awk$")
 _ATTRIBUTES = re.compile(r"security\.capability|trusted\.")
 _SECRETS = re.compile(
     r"^/(root|home)(/|$)|^/etc/(g?shadow|sudoers|krb5\.keytab|ssh/|ssl/private)|^(/var)?/run/(secrets|credentials)(/|$)"
@@ -224,6 +225,9 @@ def _started(words: tuple[str, ...]) -> Finding | None:
         return _told("suites.denied-program", f"it runs what it wrote: {words[0][:120]}")
     if any(each.startswith(("LD_PRELOAD=", "LD_AUDIT=")) for each in words):
         return _told("suites.denied-program", f"it has {program} load what it chose")
+    first = next((each for each in words[2:] if not each.startswith("-")), "")
+    if _INTERPRETERS.match(program) and _OWN.match(first):
+        return functional("suites.runs-written", f"it runs what it wrote: {first[:120]}; programs are in scripts/")
     if program in _PROGRAMS:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
         return _told(code, f"it starts {program}")

@@ -24,6 +24,8 @@ class Mutant:
     source: str
     must_die: bool
     """Whether tests that pass with it are no tests."""
+    must_live: bool = False
+    """Whether tests that fail with it look at something else than what the skill does."""
 
 
 def mutants(source: str, function: str) -> list[Mutant]:
@@ -37,6 +39,8 @@ def mutants(source: str, function: str) -> list[Mutant]:
     found = [
         Mutant("raises", _emptied(tree, function, raising), must_die=True),
         Mutant("returns nothing", _emptied(tree, function, ast.parse("return None").body), must_die=True),
+        # The others are written in the same way, so tests that know the text of the skill would tell them by that.
+        Mutant("says the same in another layout", ast.unparse(tree), must_die=False, must_live=True),
     ]
     spots = [node for node in ast.walk(_function(tree, function)) if _turned(copy.deepcopy(node)) is not None]
     step = max(1, len(spots) // _MOST)

@@ -206,9 +206,14 @@ async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> None:
     noticed = await asyncio.gather(
         *(_noticed(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
     )
-    seen.mutants, seen.killed = len(made), sum(noticed)
+    broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]
+    seen.mutants, seen.killed = len(broken), sum(broken)
     for mutant, killed in zip(made, noticed, strict=True):
-        if not killed and mutant.must_die:
+        if mutant.must_live:
+            if killed:
+                said = "its tests fail when only its layout changes: they have to test what it does, not its text"
+                seen.findings.append(functional("suites.mutation", said, entry))
+        elif not killed and mutant.must_die:
             seen.findings.append(
                 functional(
                     "suites.mutation",

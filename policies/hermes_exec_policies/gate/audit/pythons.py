@@ -10,7 +10,8 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.audit import shapes
+from hermes_exec_policies.gate.audit import hiding, shapes
+from hermes_exec_policies.gate.audit.folded import Folder
 from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _RUNS_TEXT = frozenset({"eval", "exec", "compile", "execfile", "runsource", "runcode", "run_path", "run_module"})
 _NETWORK = frozenset(
     {"socket", "ssl", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx", "aiohttp",
-     "ftplib", "smtplib", "imaplib", "poplib", "telnetlib", "paramiko", "websocket", "websockets", "socketserver",
-     "xmlrpc", "xmlrpc.client", "nntplib", "pycurl", "dns", "scapy"}
+     "ftplib", "webbrowser", "smtplib", "imaplib", "poplib", "telnetlib", "paramiko", "websocket", "websockets",
+     "socketserver", "xmlrpc", "xmlrpc.client", "nntplib", "pycurl", "dns", "scapy"}
 )  # fmt: skip
 _KERNEL = frozenset({"ctypes", "_ctypes", "cffi", "_posixsubprocess", "_winapi", "pyseccomp", "ptrace", "frida"})
 _OBJECTS = frozenset(
@@ -46,11 +47,15 @@ _PLACES = re.compile(
     r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube/config)"
 )
 _MINING = re.compile(r"stratum\+(tcp|ssl)://|\bxmrig\b|\bminerd\b|coinhive|/dev/tcp/", re.IGNORECASE)
+_CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*(?!utf-?8\b)[-\w.]+", re.MULTILINE | re.IGNORECASE)
+"""As PEP 263 has it: the first two lines may say how the bytes are to be read."""
 _GATHERS = frozenset({"repr", "str", "print", "dumps", "sorted", "pformat", "pprint"})
 
 
 def findings(path: str, text: str, *, network: bool) -> list[Finding]:
     """What the rules find in one file; ``network`` is whether hosts were asked for."""
+    if _CODING.search("\n".join(text.split("\n", 2)[:2])):
+        return [security("audit.coding", "it asks to be read in another encoding than it is looked at", path)]
     try:
         tree = ast.parse(text, path)
     except (SyntaxError, ValueError) as error:
@@ -67,13 +72,17 @@ class _Look:
         self._network = network
         self._docs: set[int] = set()
         self._harmless = False
+        self._folder = Folder(ast.Module([], []))
 
     def all(self, tree: ast.Module) -> Iterator[Finding]:
         self._docs = {id(text) for each in ast.walk(tree) for text in shapes.description(each)}
         self._harmless = shapes.is_harmless(tree)
+        self._folder = Folder(tree)
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
+        if not self._tests:
+            yield from hiding.findings(self._path, tree, self._folder, network=self._network, text=self._text)
 
     def _statement(self, node: ast.AST) -> Iterator[Finding]:
         match node:
@@ -110,11 +119,8 @@ class _Look:
                 node, name
             ):
                 yield self._hit("descriptors", "it tries descriptors that it did not open", node.lineno)
-            case ast.Compare(left=left, comparators=[right], lineno=line) if shapes.is_now(left) != shapes.is_now(
-                right
-            ):
-                if shapes.is_fixed(right if shapes.is_now(left) else left):
-                    yield self._hit("time", "it does something else before or after a fixed date", line)
+            case ast.Compare(left=left, comparators=[right], lineno=line) if shapes.dated(left, right, self._folder):
+                yield self._hit("time", "it does something else before or after a fixed date", line)
             case ast.Constant(value=str(value), lineno=line) if id(node) not in self._docs:
                 yield from self._text(value, line)
             case _:

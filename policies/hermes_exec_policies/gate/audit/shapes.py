@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.gate.audit.folded import Folder
 
 HARMLESS = frozenset(
     {"gethostname", "inet_aton", "inet_ntoa", "inet_pton", "inet_ntop", "htons", "htonl", "ntohs", "ntohl", "AF_INET",
@@ -71,6 +75,19 @@ def tries(loop: ast.For, name: str) -> bool:
         and any(isinstance(argument, ast.Name) and argument.id == name for argument in each.args[:1])
         for each in ast.walk(loop)
     )
+
+
+def dated(left: ast.expr, right: ast.expr, folder: Folder) -> bool:
+    """Whether one side is what time it is, and the other one a moment that stands in the text."""
+    if is_now(left) == is_now(right):
+        return False
+    now, other = (left, right) if is_now(left) else (right, left)
+    value = folder.value(other)
+    if isinstance(value, int) and any(
+        isinstance(each, ast.Attribute) and each.attr == "year" for each in ast.walk(now)
+    ):
+        return True
+    return is_fixed(other) or (isinstance(value, int) and value > _LONG_AGO)
 
 
 def is_now(node: ast.expr) -> bool:

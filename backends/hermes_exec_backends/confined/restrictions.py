@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 COUNT = "user/max_user_namespaces"
 CLONE = "kernel/unprivileged_userns_clone"
@@ -57,3 +58,21 @@ def explain(said: str, sysctls: Mapping[str, str], *, root: bool = False, progra
     if any(word in said for word in (*_PROC, *_FORBIDDEN)):
         return Why(f"it is not allowed to make one ({said})", _CONTAINER)
     return Why(said or "it gave no reason", "")
+
+
+def read_settings(folder: Path) -> dict[str, str]:
+    """The settings of the kernel that user namespaces depend on, as far as it has them."""
+    files = {name: folder / name for name in SYSCTLS}
+    return {name: file.read_text(encoding="ascii").strip() for name, file in files.items() if file.exists()}
+
+
+def forbidden(sysctls: Mapping[str, str], program: str, name: str) -> Why | None:
+    """Why the kernel's settings keep an ordinary user from user namespaces, and what allows them to ``program``.
+
+    Whether a profile that allows them is loaded already, as packages of some programs bring one, is not seen here.
+    """
+    if sysctls.get(COUNT) == "0" or sysctls.get(CLONE) == "0":
+        return explain("", sysctls)
+    if sysctls.get(APPARMOR) == "1":
+        return Why("AppArmor allows user namespaces to named programs alone", allowing(program, name))
+    return None

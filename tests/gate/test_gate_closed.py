@@ -1,0 +1,86 @@
+"""With any one layer gone nothing is accepted, and watching a sandbox changes nothing that it is proven by."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
+from hermes_exec_policies import host
+from hermes_exec_policies.canaries.prove import prove
+from hermes_exec_policies.gate import launch
+from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.check import check
+from hermes_exec_policies.gate.verdict import Level, Report
+from hermes_exec_policies.load import load
+from tests.rigs.corpus import BASES, TEST, write_skill
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from tests.conftest import Require
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+CASE = Case([20, 22], 42, Level.PERSON)
+
+
+@pytest.fixture
+def skill(tmp_path: Path, require: Require, monkeypatch: pytest.MonkeyPatch) -> Path:
+    require("bwrap", "makes the sandbox")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return write_skill(tmp_path / "sum-two", {"scripts/main.py": BASES["good"], "tests/test_main.py": TEST})
+
+
+def judged(skill: Path, policy: str = "skill-validate") -> Report:
+    return asyncio.run(check(skill, cases=[CASE], policy=policy))
+
+
+@pytest.fixture
+def forgetful() -> Generator[None]:
+    """What is known of this machine is found out anew, before and after."""
+    host.this_host.cache_clear()
+    yield
+    host.this_host.cache_clear()
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_without_an_engine(skill: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises((PlaceUnavailable, Unsupported), match="bwrap|bubblewrap"):
+        judged(skill)
+
+
+def test_without_a_policy(skill: Path) -> None:
+    with pytest.raises(ConfigError):
+        judged(skill, "skill-absent")
+
+
+def test_without_a_security_module(skill: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = dataclasses.replace(host.this_host(), landlock_abi=0, profiles=())
+    monkeypatch.setattr(launch, "this_host", lambda: bare)
+    with pytest.raises(Unsupported, match="lsm"):
+        judged(skill)
+
+
+def test_with_a_scanner_that_crashes(skill: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "detect_secrets.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(tmp_path / "broken")  # pyright: ignore[reportUnknownMemberType]  its types are partial
+    report = judged(skill)
+    assert not report.accepted
+    assert {each.code for each in report.findings if each.kind != "advice"} == {"audit.unreadable"}
+
+
+def test_without_a_filter_nothing_can_be_seen_so_nothing_is_judged(skill: Path) -> None:
+    unfiltered = load("skill-validate", {"syscalls": {"filtered": False}})
+    with pytest.raises(Exception, match=r"filter|syscalls"):
+        asyncio.run(check(skill, cases=[CASE], policy=unfiltered))
+
+
+def test_what_is_refused_is_refused_in_the_same_way_while_somebody_watches(skill: Path) -> None:
+    assert skill.is_dir()
+    assert asyncio.run(prove(load("skill-validate"), again=True, watched=True)).holds
