@@ -111,7 +111,7 @@ class EventLog:
     ) -> list[Event]:
         """Record several events at once: all of them, or none. See `append`."""
         at = time.time()
-        texts = [(kind, self._redactor.text(_json(data))) for kind, data in events]
+        texts: list[tuple[Kind, str]] = [(kind, self._redactor.text(_json(data))) for kind, data in events]
         with self._lock, refusing(self.path):
             base = self._open(make=True)
             base.execute("BEGIN IMMEDIATE")
