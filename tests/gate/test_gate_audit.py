@@ -52,6 +52,8 @@ def codes(path: str, text: str) -> set[str]:
         ("audit.pipe-to-shell", "x = ' '.join(['curl', 'http://e', f'{chr(124)} sh'])"),
         ("audit.pipe-to-shell", "x = ''.join(chr(c ^ 1) for c in [98, 116, 115, 109, 33, 100, 33, 125, 33, 114, 105])"),
         ("audit.place", "x = '/ro' + 'ot/.ssh'"),
+        ("audit.pieces", "x = '%s%s' % ('sys', 'tem')"),
+        ("audit.pieces", "x = bytes((115, 121, 115, 116, 101, 109)).decode()"),
         ("audit.encoded", "import base64\nx = base64.b64decode('aW1wb3J0IG9z')"),
         ("audit.pieces", "x = 'sys' + 'tem'"),
         ("audit.pieces", "import os\nos.__dict__['x']"),

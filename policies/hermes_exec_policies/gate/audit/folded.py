@@ -19,11 +19,12 @@ _MOST = 1 << 16
 _DEEP = 60
 
 
-def _octets(value: object) -> bytes:
-    return bytes(cast("list[int]", value)) if isinstance(value, list) else b""
+def _octets(value: Any) -> bytes:
+    """Of numbers alone; of one number it would be that many bytes."""
+    return bytes(cast("list[int]", value)) if isinstance(value, list | tuple) else b""
 
 
-def _backwards(value: Any) -> list[Any]:
+def _reversed(value: list[Any]) -> list[Any]:
     return list(reversed(value))
 
 
@@ -40,7 +41,7 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "chr": chr, "ord": ord, "str": str, "int": int, "bytes": _octets, "bytearray": _octets, "list": list, "tuple": list,
-    "reversed": _backwards, **_DECODERS,
+    "reversed": _reversed, **_DECODERS,
 }  # fmt: skip
 _CODECS = frozenset(
     {"rot13", "rot_13", "rot-13", "hex", "base64", "utf-8", "utf8", "ascii", "latin-1", "unicode_escape"}
@@ -93,8 +94,10 @@ class Folder:
                 return value
             case ast.Name(id=name) if name in local or name in self._names:
                 return local.get(name, self._names.get(name))
-            case ast.List(elts=many) | ast.Tuple(elts=many):
+            case ast.List(elts=many):
                 return [fold(each) for each in many]
+            case ast.Tuple(elts=many):
+                return tuple(fold(each) for each in many)
             case ast.JoinedStr(values=parts):
                 return "".join(
                     str(fold(each.value if isinstance(each, ast.FormattedValue) else each)) for each in parts
@@ -144,10 +147,9 @@ class Folder:
 
 
 def _bounded(value: Any) -> Any:
-    many: Any = value
-    if isinstance(value, str | bytes | list) and len(many) > _MOST:
+    if isinstance(value, str | bytes | list) and len(cast("str", value)) > _MOST:
         raise Unknown
-    return many
+    return cast("Any", value)
 
 
 def _combined(op: ast.operator, left: Any, right: Any) -> Any:
@@ -158,9 +160,6 @@ def _combined(op: ast.operator, left: Any, right: Any) -> Any:
             return left - right
         case ast.BitXor():
             return left ^ right
-        case ast.Mod() if isinstance(left, str):
-            many: Any = right
-            return left % (tuple(many) if isinstance(right, list) else many)
         case ast.Mod():
             return left % right
         case _:
