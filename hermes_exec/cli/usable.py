@@ -15,6 +15,7 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.registry import backend_class, known_types
 
 _PATIENCE_S = 15.0
+_POLLED = "sysctl fs.inotify.max_user_instances=1024 there"
 _WORST = ("ok", "warning", "missing")
 
 
@@ -215,6 +216,10 @@ async def _look(terminal: Any) -> list[Check]:
     lacks = [name for name, holds in capabilities.items() if holds is False]
     result = await terminal.run(["true"])
     checks = [Check("command", "ok", f"true took {result.duration_s * 1e3:.1f} ms there")]
+    if capabilities["sessions"]:
+        async with await terminal.session() as session:
+            note = (await session.run("true")).note
+        checks.append(Check("session", "warning", note, _POLLED) if note else Check("session", "ok", "it answers"))
     if lacks:
         text = f"without {', '.join(lacks).replace('_', ' ')}"
         checks.append(Check("capabilities", "warning", text, "install Python 3.6 or later there"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -100,8 +101,8 @@ def crashed_guest(in_shell: str, of_program: str) -> str:
     name = re.fullmatch(r".*/hx-([0-9a-f]{16})", folder)
     assert name is not None
     Path(folder, "home").unlink()  # or the next guest of any other test removes it
-    time.sleep(0.2)  # the commands start their children
     keeper, guest = guest_processes(child.pid)
+    wait_for_programs({in_shell: 3, of_program: 2})
     watched = [os.pidfd_open(pid) for pid in (keeper, guest)]
     for pidfd in watched:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -112,6 +113,14 @@ def crashed_guest(in_shell: str, of_program: str) -> str:
     child.stdin.close()
     child.stdout.close()
     return name[1]
+
+
+def wait_for_programs(wanted: dict[str, int]) -> None:
+    """Return once so many of each run."""
+    give_up = time.monotonic() + 40
+    while any(programs(words) < count for words, count in wanted.items()):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
 
 
 def guest_processes(orchestrator: int) -> tuple[int, int]:
@@ -231,17 +240,25 @@ def sweep() -> None:
     for folder in ("/dev/shm", "/var/tmp", "/run"):
         subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
     name = crashed_guest("sleep 9911", "sleep 9922")
-    before = programs()
+    before = napping()
     argv = [sys.executable, "-I", "-m", "hermes_exec", "doctor", "--reap", "--json"]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
-    told = {"swept": json.loads(done.stdout), "programs before": before, "programs after": programs()}
+    told = {"swept": json.loads(done.stdout), "programs before": before, "programs after": napping()}
     print(json.dumps(told | {"folders after": [str(path) for path in folders(name)]}))
 
 
-def programs() -> int:
+def napping() -> int:
     """How many of the crashed guest's programs run."""
-    argvs = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
-    return sum(argv.startswith(b"sleep\x0099") for argv in argvs)
+    return programs("sleep 9911") + programs("sleep 9922")
+
+
+def programs(words: str) -> int:
+    """How many processes were started by these words."""
+    found = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            found += path.read_bytes() == "\0".join([*words.split(), ""]).encode()
+    return found
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["sweep"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from hermes_exec.backend import Backend, Channel, Receiver
 
@@ -73,6 +76,15 @@ def test_doctor_says_so() -> None:
     done = subprocess.run([*FEW, "1", sys.executable, "-c", text], check=True, capture_output=True, text=True)
     assert "name='inotify', status='warning'" in done.stdout
     assert "max_user_instances" in done.stdout
+
+
+def test_doctor_of_a_place_says_so_of_its_sessions(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "hermes_exec", "doctor", "local", "--json"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "XDG_STATE_HOME": str(tmp_path)}
+    done = subprocess.run([*FEW, "1", *words], check=True, capture_output=True, text=True, env=environment)
+    (found,) = (check for kind in json.loads(done.stdout) for check in kind["checks"] if check["name"] == "session")
+    assert (found["status"], "max_user_instances" in found["detail"]) == ("warning", True)
+    assert found["remedy"]
 
 
 @thorough

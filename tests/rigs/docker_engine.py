@@ -90,11 +90,12 @@ class Engine:
 class Dockerd(Engine):
     """A dockerd that was started for the tests."""
 
-    def __init__(self, *more: str) -> None:
-        """Start one; ``more`` are further options of its."""
+    def __init__(self, *more: str, folder: Path | None = None, around: tuple[str, ...] = ()) -> None:
+        """Start one; ``more`` are further options of its, ``around`` starts what follows it as a program."""
         self._more = more
+        self._around = around
         self._program = shutil.which("dockerd", path=_PATH) or ""
-        self.folder = Path(tempfile.mkdtemp(prefix="hx-dockerd-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="hx-dockerd-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
         super().__init__(f"unix://{self.folder}/sock")
@@ -103,7 +104,7 @@ class Dockerd(Engine):
         """Start it, and return once it answers. It ends with the thread that calls this."""
         folder = self.folder
         words = [
-            self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
+            *self._around, self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
             "--bridge=none", "--iptables=false", "--ip6tables=false", *self._more,
         ]  # fmt: skip

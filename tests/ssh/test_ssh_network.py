@@ -71,6 +71,14 @@ async def test_a_slow_network_costs_one_round_trip_for_a_command(network: Networ
         assert 0.2 <= min(took) < 0.4
 
 
+async def test_the_ssh_program_too_sends_less_to_a_host_that_is_far(network: Network, far: Sshd) -> None:
+    network.set(delay_ms=100)
+    backend = SshBackend(far.profile(transport="openssh"))
+    async with hermes_exec.open(backend, audit=False) as terminal:
+        assert backend.far
+        assert (await terminal.run("echo hi")).stdout == b"hi\n"
+
+
 async def test_many_lost_packets_lose_nothing(network: Network, far: Sshd) -> None:
     async with opened(far) as terminal:
         network.set(delay_ms=10, loss=5)

@@ -34,6 +34,8 @@ _log = logging.getLogger("hermes_exec.ssh")
 _LOOK_S = 1.0
 """How often to look whether somebody has logged in again; it is a look at a local socket."""
 _LOGIN_S = 300.0
+_FAR_LOGIN_S = 0.5
+"""Eight round trips of 20 ms each, and what the programs take; taken for far by mistake, a guest starts 20 ms later."""
 _HINTS = (
     ("Permission denied", "name the right user and key_path, or load the key into the agent"),
     ("IDENTIFICATION HAS CHANGED", "ask its administrator for the new fingerprint; ssh says above what to remove"),
@@ -88,6 +90,12 @@ class Master(Shared):
         self._folder = ""
         self._path = ""
         self._making = asyncio.Lock()
+        self._login_s: float | None = None
+
+    @property
+    def far(self) -> bool:
+        """See ``Backend.far``: by the time that logging in took, and so where somebody else has logged in."""
+        return self._login_s is None or self._login_s > _FAR_LOGIN_S
 
     async def connect(self) -> None:
         """See that the master is there, logging in if it is not.
@@ -121,10 +129,12 @@ class Master(Shared):
 
     async def _log_in(self, *, interactive: bool) -> None:
         questions = "no" if interactive else "yes"
+        began = asyncio.get_running_loop().time()
         await self._run(
             "-o", f"BatchMode={questions}", "-o", "ControlMaster=yes", "-o", f"ControlPath={self._path}",
             "-o", "ControlPersist=yes", "-N", "-f", self._host,
         )  # fmt: skip
+        self._login_s = asyncio.get_running_loop().time() - began
 
     async def _run(self, *words: str) -> str:
         # A file takes what it says: the master that stays behind would keep a pipe open.
