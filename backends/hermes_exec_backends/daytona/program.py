@@ -4,7 +4,6 @@ import _signal
 import fcntl
 import os
 import struct
-import sys
 import termios
 
 from .frames import ERR, OUT, STATUS
@@ -89,44 +88,8 @@ def become(argv: "list[bytes]", env: "dict[bytes, bytes]", streams: "tuple[int, 
             os.dup2(fd, target)
         os.closerange(3, told)
         os.closerange(told + 1, 256)
-        if is_here(argv, env):
-            os.close(told)
-            go_on(argv, env)
         os.execvpe(argv[0], argv, env)
     except OSError as error:
         os.write(told, STATUS.pack(error.errno or 5))
     finally:
         os._exit(127)
-
-
-def is_here(argv: "list[bytes]", env: "dict[bytes, bytes]") -> bool:
-    """Whether it is code for the very Python that this one is, started in the way that this one was."""
-    if argv[1:2] != [b"-ISc"] or len(argv) < 3:
-        return False
-    folders = [b""] if b"/" in argv[0] else env.get(b"PATH", os.fsencode(os.defpath)).split(b":")
-    for folder in folders:
-        path = os.path.join(folder, argv[0])
-        if os.access(path, os.X_OK):
-            return os.path.samefile(path, sys.executable)
-    return False
-
-
-def go_on(argv: "list[bytes]", env: "dict[bytes, bytes]") -> None:
-    """Be that code without starting Python once more, which takes longer than all else that a guest needs to begin."""
-    os.environb.clear()
-    os.environb.update(env)
-    sys.argv[:] = ["-c"] + [os.fsdecode(word) for word in argv[3:]]
-    for name in [name for name in sys.modules if name.partition(".")[0] == __name__.partition(".")[0]]:
-        del sys.modules[name]
-    code = 0
-    try:
-        exec(compile(argv[2], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  it was sent to be run
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException as error:  # noqa: BLE001  Python itself tells of any
-        sys.excepthook(type(error), error, error.__traceback__)
-        code = 1
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
