@@ -22,6 +22,7 @@ from hermes_exec_policies.gate.suites import Candidate, Seen, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
 from hermes_exec_policies.load import load
+from tests.rigs.breadth import thorough
 from tests.rigs.corpus import write_skill
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ QUIET = {
 }
 
 
+@thorough
 @pytest.mark.parametrize("name", QUIET)
 def test_what_a_sandbox_refused_counts_though_the_skill_keeps_silent_and_is_right(judge: Judge, name: str) -> None:
     code, act = QUIET[name]
@@ -172,6 +174,7 @@ def test_what_a_sandbox_refused_counts_though_the_skill_keeps_silent_and_is_righ
     assert all(each.kind == "security" for each in seen.findings if each.code == code)
 
 
+@thorough
 @pytest.mark.parametrize(
     "act",
     [
