@@ -267,6 +267,8 @@ def test_a_worker_that_is_killed_is_an_error_and_is_replaced(rig: Rig) -> None:
         with pytest.raises(TransferError) as caught:
             await blocked
         assert caught.value.errno == errno.EIO
+        while workers(rig):  # until it has seen that the others are gone, too
+            await asyncio.sleep(0.01)
         assert await rig.files.read("a") == b"1"
 
     rig.run(scenario())

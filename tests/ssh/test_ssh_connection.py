@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,11 +14,12 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import until
 from hermes_exec_backends.ssh import SshBackend
+from hermes_exec_backends.ssh.wire import Wire
 from tests.rigs.sshd import Sshd, free_port
 from tests.ssh.conftest import said
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
 
 @pytest.fixture
@@ -53,6 +56,19 @@ async def test_other_settings_get_a_connection_of_their_own(own: Sshd) -> None:
     ):
         assert (await two.run("seq 20000 | tail -n 1")).stdout == b"20000\n"
         assert logins(own) == 2
+
+
+async def test_an_answer_that_is_faster_than_who_asked(own: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Wire.write
+
+    def slowly(self: Wire, parts: Sequence[bytes]) -> None:
+        write(self, parts)
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.2)
+
+    monkeypatch.setattr(Wire, "write", slowly)
+    async with asyncio.timeout(60), hermes_exec.open(SshBackend(own.profile()), audit=False) as terminal:
+        assert (await terminal.run("echo in")).stdout == b"in\n"
 
 
 async def test_more_terminals_than_one_connection_may_carry() -> None:

@@ -126,7 +126,8 @@ class Packets(Packetizer):
                 return
             payload = data.asbytes()
             kind = payload[0]
-            if not self._logged_in and not self._expect(kind, payload):
+            before = not self._logged_in  # asked now: the answer may be here before this thread goes on
+            if before and not self._expect(kind, payload):
                 return
             if kind == common.MSG_KEXINIT:
                 self._waiting = []
@@ -136,7 +137,7 @@ class Packets(Packetizer):
                 self._seal(key, payload)
             if key.used >= self.REKEY_BYTES and not self.need_rekey():
                 self._want_keys()
-        if not self._logged_in:
+        if before:
             self._sent(kind, payload)
 
     def _seal(self, key: Key | None, payload: bytes) -> None:
