@@ -71,7 +71,8 @@ def grew(before: Holdings, after: Holdings) -> None:
     assert after.theirs <= before.theirs
     assert after.processes <= before.processes
     assert after.files <= before.files
-    assert after.memory <= before.memory + 8 * MIB
+    # What streams had on their way when they were left differs by some windows; twelve that leaked are more.
+    assert after.memory <= before.memory + 24 * MIB
 
 
 def test_a_little_of_everything_leaves_nothing_behind(place: Place) -> None:
