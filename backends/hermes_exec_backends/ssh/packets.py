@@ -228,9 +228,8 @@ class Packets(Packetizer):
             self._held = self._open(self._held + data if self._held else data, told)
         except (InvalidTag, ValueError, struct.error, IndexError) as error:
             self._wire.read(None)
-            self._inbox.put(
-                SSHException(f"A packet that was changed or malformed ({str(error) or 'its tag is wrong'})")
-            )
+            why = str(error) or "its tag is wrong"
+            self._inbox.put(SSHException(f"A packet that was changed or malformed ({why})"))
         for tell in told:
             tell()
 
