@@ -110,7 +110,11 @@ def test_links_are_not_followed(home: Home, file: Path, tmp_path: Path) -> None:
         bundle.read(Registry(home), file, tmp_path / "in")
 
 
-@pytest.mark.parametrize("data", [b"", b"nonsense", gzip.compress(b"nonsense"), gzip.compress(b"\0" * 2048)])
+NO_BUNDLES = [b"", b"nonsense", gzip.compress(b"nonsense"), gzip.compress(b"\0" * 2048)]
+
+
+# Named here: a compressed file carries the time, and every worker has to collect the same names.
+@pytest.mark.parametrize("data", NO_BUNDLES, ids=["empty", "nonsense", "compressed nonsense", "zeros"])
 def test_what_is_no_bundle_is_refused(home: Home, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x").write_bytes(data)
     with pytest.raises(Refused, match="no bundle"):
