@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from tests.rigs.bounded import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
@@ -127,14 +129,7 @@ def running() -> Callable[[str], list[int]]:
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], None]:
     """Wait for something that no event tells."""
-
-    def wait(holds: Callable[[], object]) -> None:
-        give_up = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < give_up, "it did not come"
-            time.sleep(0.01)
-
-    return wait
+    return wait_until
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from hermes_exec.job import Job, list_jobs, prune_jobs
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import until
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6, OtherPython
 
@@ -101,14 +101,6 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def is_alive() -> Callable[[int], bool]:
     return alive
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until something is so that no event tells."""
-    give_up = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < give_up, "it did not come"
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import subprocess
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import hermes_exec
 from hermes_exec.job import prune_jobs, start_job
 from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import until
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
@@ -90,14 +90,6 @@ def run_in(backend: LocalBackend, scenario: Scenario) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until something is so that no event tells."""
-    give_up = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < give_up, "it did not come"
-        await asyncio.sleep(0.01)
 
 
 def link_of(terminal: Terminal) -> Link:

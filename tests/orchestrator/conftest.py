@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +19,7 @@ import pytest
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import alive
+from tests.rigs.bounded import until
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Receiver
@@ -85,13 +85,6 @@ def run_bounded(work: Awaitable[None], limit_s: float = 120.0) -> None:
 def bounded() -> Callable[..., None]:
     """Run a whole test within a limit of time."""
     return run_bounded
-
-
-async def until(holds: Callable[[], object], within_s: float = 60.0) -> None:
-    give_up = time.monotonic() + within_s
-    while not holds():
-        assert time.monotonic() < give_up, "it did not come"
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture

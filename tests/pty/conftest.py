@@ -10,6 +10,7 @@ import pytest
 
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import until as until_so
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
@@ -99,15 +100,7 @@ def until() -> Callable[[Pty, bytes], Awaitable[bytes]]:
     return read_until
 
 
-async def wait_until(true: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came true")
-
-
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
     """Wait for what nobody tells of, a minute at most."""
-    return wait_until
+    return until_so

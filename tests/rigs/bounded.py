@@ -1,8 +1,9 @@
-"""Run a test's coroutine, and end it when it hangs."""
+"""Run a test's coroutine, and end it when it hangs; wait for what no event tells of."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,3 +21,19 @@ def within(limit_s: float) -> Callable[[Awaitable[Any]], Any]:
         return asyncio.run(bounded())
 
     return run
+
+
+async def until(holds: Callable[[], object], within_s: float = 60.0) -> None:
+    """Wait until something is so that no event tells."""
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up, "it did not come"
+        await asyncio.sleep(0.01)
+
+
+def wait_until(holds: Callable[[], object], within_s: float = 60.0) -> None:
+    """``until``, where no loop runs."""
+    give_up = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < give_up, "it did not come"
+        time.sleep(0.05)

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.rigs import apptainer
+from tests.rigs.bounded import wait_until
 from tests.rigs.killed import Left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-PATIENCE_S = 60.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, "it did not come to hold"
-        time.sleep(0.1)
 
 
 @pytest.fixture

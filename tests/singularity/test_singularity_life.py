@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,22 +18,14 @@ from hermes_exec.testing.place import link
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from tests.rigs import apptainer
+from tests.rigs.bounded import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE_S = 40.0
-
 
 def backend(image: Path, **options: object) -> SingularityBackend:
     return SingularityBackend(SingularityProfile.model_validate({"image": str(image), **options}))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, "it did not come to hold"
-        time.sleep(0.1)
 
 
 @pytest.fixture(autouse=True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
+from tests.rigs.bounded import wait_until
 from tests.rigs.killed import Left
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.rigs.slurm import Cluster
 
-PATIENCE_S = 60.0
 CONFIG = """
 [backends.here]
 type = "local"
@@ -24,13 +22,6 @@ via = "here"
 memory = "512 MiB"
 lease_s = 4
 """
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, "it did not come to hold"
-        time.sleep(0.1)
 
 
 def configured(folder: Path, cluster: Cluster) -> Path:

@@ -20,10 +20,9 @@ from hermes_exec.testing.place import link
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm import SlurmBackend
 from tests.rigs import slurm
+from tests.rigs.bounded import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.rigs.slurm import Cluster
 
 MEMORY = 512 << 20
@@ -32,13 +31,6 @@ PATIENCE_S = 40.0
 
 def allocation(cluster: Cluster, **fields: object) -> SlurmBackend:
     return SlurmBackend(SlurmProfile.model_validate({"memory": MEMORY, **fields}), cluster.here)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < give_up, "it did not come to hold"
-        time.sleep(0.1)
 
 
 def fields_of(cluster: Cluster, job: str) -> dict[str, str]:

@@ -71,7 +71,7 @@ class Nobody:
         Raises:
             Unsupported: always.
         """
-        raise Unsupported(f"{tool} needs a person's word, and nobody is there", remedy="--approve allow, or a terminal")
+        raise Unsupported("nobody is there to be asked", remedy="--approve allow, or a terminal")
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:  # noqa: ARG002  the shape of `Person`
         """Refuse.

@@ -54,7 +54,7 @@ async def _asked(tool: str, line: str, context: Context) -> tuple[str, str]:
         if await context.person.approve(tool, line):
             return "approved", ""
     except HermesError as error:
-        return "nobody there", f"{tool} needs somebody's approval, and nobody is there: {error}"
+        return "nobody there", f"{tool} needs somebody's approval: {error}"
     return "denied", "the person said no. Do not try the same in another way; ask what they want instead"
 
 
