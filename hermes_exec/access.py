@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from hermes_exec import account
 from hermes_exec.carrier import FileCarrier
+from hermes_exec.within import opens
 
 if TYPE_CHECKING:
     import os
@@ -99,6 +100,7 @@ class Access:
         """Make one folder like the other, moving only what differs; see ``Files.sync``."""
         return await self.files.sync(local, remote, **options)
 
+    @opens
     async def forward(
         self,
         listen: Endpoint | str | int,
@@ -198,6 +200,7 @@ class Access:
 
         return await enforcement(self._context.link("enforce limits"))
 
+    @opens
     async def pty(
         self,
         command: Sequence[Words] | None = None,
@@ -251,6 +254,7 @@ class Access:
 
         return await list_ptys(self._context.link("run interactive programs"))
 
+    @opens
     async def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
         """Look at an interactive program that was started under ``name``, after what it showed of late.
 

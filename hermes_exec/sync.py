@@ -199,7 +199,10 @@ class Terminal(Face):
         shell: str | None = None,
         login: bool | None = None,
     ) -> Session:
-        """Open another live shell, independent of all others. It starts with the terminal's own settings."""
+        """Open another live shell, independent of all others: ``with terminal.session() as session``.
+
+        It starts with the terminal's own settings.
+        """
         return Session(
             self._portal, self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login))
         )

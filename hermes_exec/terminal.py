@@ -12,6 +12,7 @@ from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec.execute import DEFAULT_JOB_LEASE_S, Context, Options
 from hermes_exec.session import Session
 from hermes_exec.stream import Stream
+from hermes_exec.within import opens
 
 if TYPE_CHECKING:
     import os
@@ -119,6 +120,7 @@ class Terminal(Access):
         fields["argv"] = [execute.encode(word) for word in command]
         return fields
 
+    @opens
     async def session(
         self,
         name: str | None = None,
@@ -128,7 +130,10 @@ class Terminal(Access):
         shell: str | None = None,
         login: bool | None = None,
     ) -> Session:
-        """Open another live shell, independent of all others. It starts with the terminal's own settings."""
+        """Open another live shell, independent of all others: ``async with terminal.session() as session``.
+
+        It starts with the terminal's own settings.
+        """
         return self._new_session(name, cwd=cwd, env=env, shell=shell, login=login)
 
     def _new_session(
