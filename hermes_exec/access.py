@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hermes_exec.execute import Context, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import Context
     from hermes_exec.files.files import Files
     from hermes_exec.files.info import Progress, SyncReport, TransferReport
     from hermes_exec.files.requests import Path
@@ -203,7 +204,7 @@ class Access:
     @opens
     async def pty(
         self,
-        command: Sequence[Words] | None = None,
+        command: Words | Sequence[Words] | None = None,
         *,
         rows: int = 24,
         cols: int = 80,
@@ -215,7 +216,8 @@ class Access:
         """Start an interactive program on a terminal of its own; returns once it runs.
 
         Args:
-            command: the program and its arguments; the user's login shell if left out.
+            command: shell text for a ``sh`` of its own, or a program and its arguments; the user's login shell
+                if left out.
             rows: height in lines.
             cols: width in characters.
             env: variables for it; ``TERM`` says what kind of terminal will show it.
@@ -235,6 +237,8 @@ class Access:
         if keep_s:
             await record_guest(link, self._context.target)
         text = "the login shell" if command is None else account.shown(command)
+        if isinstance(command, str | bytes):
+            command = ("sh", "-c", command)
         with account.starting(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:
             return await link_pty(
                 link,

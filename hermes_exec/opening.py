@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import TYPE_CHECKING, Literal
 
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.encoding import checked_count, checked_seconds
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.plan import Plan
 from hermes_exec.terminal import Terminal
 from hermes_exec.within import opens
@@ -72,10 +74,13 @@ def plan_of(
     if cwd is not None:
         plan.cwd = cwd
     plan.env.update(env or {})
+    if carrier not in {None, "auto", "guest", "plain"}:
+        raise UsageError(f"no carrier is called {carrier!r}", remedy="auto, guest or plain")
     plan.carrier = carrier or plan.carrier
-    plan.lease_s = plan.lease_s if lease_s is None else lease_s
+    if lease_s is not None:
+        plan.lease_s = checked_seconds(lease_s, "a lease", math.inf)
     if max_output is not None:
-        plan.max_output = max_output
+        plan.max_output = checked_count(max_output, "max_output")
     return plan
 
 
