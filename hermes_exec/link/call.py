@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.carrier import check_loop
 from hermes_exec.guest import wire
 from hermes_exec.link.borrowed import Borrowed
 
@@ -67,6 +68,7 @@ class Call:
     )  # fmt: skip
 
     def __init__(self, link: Link, number: int, frame: bytes, sink: Sink) -> None:
+        check_loop(link.loop)
         self.number = number
         self.frame = frame
         self.sink = sink

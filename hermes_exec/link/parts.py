@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from hermes_exec.carrier import check_loop
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 
@@ -15,6 +17,7 @@ class Parts:
     """Which parts the guest has, and which of them we rely on."""
 
     def __init__(self, send: Callable[[bytes], None], kind: bootstrap.Kind) -> None:
+        self._loop = asyncio.get_running_loop()
         self._send = send
         self._kind: bootstrap.Kind = kind
         self._there: set[str] = set()
@@ -22,6 +25,7 @@ class Parts:
 
     def need(self, part: str) -> None:
         """Send a part, unless it is there."""
+        check_loop(self._loop)
         self._needed.add(part)
         if part not in self._there:
             self._there.add(part)
