@@ -1,7 +1,8 @@
 """GPUs: what an engine that has some is asked for, and what is said by one that has none.
 
-Docker gives a container GPUs by a hook of NVIDIA's toolkit, which it looks for when it starts. A hook of ours in its place
-makes it an engine with GPUs, as far as the engine goes: it takes the request, and tells the hook which devices are meant.
+Docker gives a container GPUs by a hook of NVIDIA's toolkit, which it looks for when it starts. A hook of ours in its
+place makes it an engine with GPUs, as far as the engine goes: it takes the request, and tells the hook which ones
+are meant.
 """
 
 from __future__ import annotations
