@@ -13,6 +13,7 @@ from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.encoding import checked_seconds, encode, encode_env, encode_words
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
 from hermes_exec.jobstatus import JobState, JobStatus, raise_error
+from hermes_exec.link.call import Lapsed
 
 if TYPE_CHECKING:
     import os
@@ -33,6 +34,7 @@ _LONGEST_CAP_S = 1e9
 _LONGEST_NAME = 256
 _log = logging.getLogger("hermes_exec.job")
 _PART = "jobs"
+_QUESTIONS = {"jobs", "job_wait"}
 
 
 class Job:
@@ -60,7 +62,7 @@ class Job:
 
     async def _status(self, operation: str, **fields: Any) -> JobStatus:
         self._link.need(_PART)
-        answer = await self._link.call(operation, {"job": self.id, **fields}).result()
+        answer = await self._asked(operation, fields)
         raise_error(answer, f"job {self.id}")
         try:
             status = JobStatus.from_answer(answer["jobs"][0])
@@ -70,6 +72,14 @@ class Job:
             self._account.ended(status.result, status.stdout_bytes, status.stderr_bytes)
             self._account = None
         return status
+
+    async def _asked(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            try:
+                return await self._link.call(operation, {"job": self.id, **fields}).result()
+            except Lapsed:  # our lease was over, and the job goes on: to ask once more changes nothing
+                if operation not in _QUESTIONS:
+                    raise
 
     async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
         """What it wrote, as events, from byte ``offset`` of the stream on.

@@ -12,6 +12,8 @@ from hermes_exec.link import bootstrap
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_OUTLIVE = {"jobs", "pty"}
+
 
 class Parts:
     """Which parts the guest has, and which of them we rely on."""
@@ -22,6 +24,11 @@ class Parts:
         self._kind: bootstrap.Kind = kind
         self._there: set[str] = set()
         self._needed: set[str] = set()
+
+    @property
+    def outlive(self) -> bool:
+        """Whether something was started, or may have been, that goes on without us."""
+        return not self._needed.isdisjoint(_OUTLIVE)
 
     def need(self, part: str) -> None:
         """Send a part, unless it is there."""
