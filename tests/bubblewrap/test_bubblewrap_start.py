@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import PlaceUnavailable, Unsupported, UsageError
+from hermes_exec.guest import tree
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Bind, Landlock, Limits, PathRule, Tmpfs
-from tests.rigs.sandboxes import PYTHON, as_user, run_text, specification
+from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specification
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,6 +150,26 @@ print('alive')
     assert tries(inside, text) == ["EACCES", "EACCES", "EACCES", "EACCES", "alive"]
 
 
+def test_process_1_is_confined_before_the_program_may_begin(require: Require, somebody: int) -> None:
+    require("bwrap", "makes the sandbox")
+
+    async def first() -> tuple[str, int]:
+        confinement = specification(uid=somebody, seccomp=refusing())
+        async with await start(confinement, [PYTHON, "-I", "-c", ""]) as run:
+            folder = Path("/proc", str(tree.stat(run.facts.pid)[1]))
+            return (folder / "status").read_text(), (folder / "mem").stat().st_uid
+
+    status, owner = asyncio.run(first())
+    assert "Seccomp:\t2\n" in status
+    assert owner == 0  # and not of the sandbox's user: its memory is nobody's to open
+
+
+def test_what_is_read_can_never_be_started(inside: Inside, require: Require) -> None:
+    require("sealed memory files", "Linux 6.3 has them", usable=_has_sealed_files())
+    program = Path("/usr/bin/true").read_bytes()
+    assert tries(inside, "attempt(lambda: os.execve(0, ['true'], {}))", stdin=program) == ["EACCES"]
+
+
 def test_what_is_seen_from_outside_before_it_begins(require: Require, somebody: int) -> None:
     require("bwrap", "makes the sandbox")
 
@@ -170,6 +191,14 @@ def test_what_is_seen_from_outside_before_it_begins(require: Require, somebody: 
             assert Path(f"/proc/{facts.pid}/cmdline").read_bytes().find(b"false") < 0  # it has not begun
 
     asyncio.run(look())
+
+
+def _has_sealed_files() -> bool:
+    try:
+        os.close(os.memfd_create("any", 8))
+    except OSError:
+        return False
+    return True
 
 
 def deny_mkdir() -> bytes:

@@ -129,6 +129,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[vm.Done, Path]:
         "attempts": [*CONTROLS, *sorted(BY_FILES | BY_NETWORK | BY_CAPABILITIES)],
         "write": list(policy.files.write),
         "scratch": list(policy.files.scratch),
+        "hold": 30,
         "variables": ["PATH", "LANG"],
         "limits": {},
         "profile": apparmor.profile_name(policy),
@@ -162,6 +163,7 @@ def sandboxes(policy: Policy) -> tuple[Confinement, dict[str, Any]]:
         "attempts": [*CONTROLS, *(each.name for each in held_there(policy))],
         "write": list(policy.files.write),
         "scratch": list(policy.files.scratch),
+        "hold": 30,
         "variables": [name for name, _ in specification.env],
         "limits": {name: value for name, value in policy.limits.model_dump().items() if value is not None},
     }

@@ -63,6 +63,7 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
             "attempts": [*CONTROLS, *(each.name for each in canaries)],
             "write": list(policy.files.write),
             "scratch": [],
+            "hold": 30,
             "variables": [],
             "limits": {},
             "outside": outside,

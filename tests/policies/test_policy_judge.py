@@ -70,6 +70,11 @@ def test_an_attempt_that_did_not_end_as_an_attempt_proves_nothing(how: dict[str,
     assert verdict(judge(report(outcome(WRITE, **how)), [WRITE], NONCE)) == "invalid"
 
 
+def test_an_attempt_that_was_too_slow_is_told_to_be_that() -> None:
+    proof = judge(report(outcome(WRITE, outcome="hung")), [WRITE], NONCE)
+    assert (verdict(proof), proof.invalid) == ("invalid", "too slow: no end or answer in time of files-etc")
+
+
 def test_an_attempt_that_is_not_reported_proves_nothing() -> None:
     assert verdict(judge(report(), [WRITE], NONCE)) == "invalid"
 

@@ -88,6 +88,15 @@ def test_a_rule_that_does_not_hold_refuses_the_sandbox_by_name(tmp_path: Path, m
     assert "these rules do not hold: lsm" in str(evidence.refusal())
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_attempts_that_do_not_end_in_time_are_told_to_be_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proving, "_SUITE_S", 0.05)  # less than an interpreter needs for a hundred attempts
+    proof = shown(quick(), specified(quick()))
+    assert proof.verdict is Verdict.INVALID
+    assert proof.invalid.startswith("too slow: the attempts did not end within 0.05 s; the suite ")
+
+
 def test_no_attempts_are_made_in_a_place_that_is_not_known_to_them() -> None:
     with pytest.raises(Unsupported, match="modal: no attempts can be made there"):
         asyncio.run(proving.evidence_of("modal", quick()))

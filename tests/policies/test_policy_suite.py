@@ -40,6 +40,7 @@ def reported() -> bytes:
         "scratch": ["/dev/shm"],
         "variables": ["PATH", "PWD"],
         "limits": LIMITS,
+        "hold": 0,
         "outside": {
             "secret": "terces", "name": "7c1f0e5b", "file": "/no/such/file", "pid": 4194303, "tcp": 1,
             "abstract": "canary", "homes": [], "socket": "/no/such/socket", "shm": "none",

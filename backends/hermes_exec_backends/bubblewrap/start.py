@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.confined.run import Run
     from hermes_exec_backends.confined.spec import Bind
 
-_START_S = 30.0
+_START_S = 60.0
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 

@@ -28,6 +28,7 @@ FLAGS = "-ISBc"
 """Of the launcher's interpreter. A program with them, for the same one, is a text that it runs in place."""
 _GRACE_S = 60
 """How much longer than its limit a sandbox lives whose watcher has died."""
+_NEVER_RUN = 8  # MFD_NOEXEC_SEAL
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = 4
 _ROOM = "hermes_exec_backends.confined"
@@ -71,8 +72,12 @@ def memory_file(data: bytes, name: str) -> int:
 
 
 def empty_file(name: str) -> int:
-    """A descriptor of a file in memory that is to be filled."""
-    return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    """A descriptor of a file in memory that is to be filled, and can never be started as a program (Linux 6.3)."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(name, flags | _NEVER_RUN)
+    except OSError:
+        return os.memfd_create(name, flags)
 
 
 def fill(fd: int, data: bytes) -> None:

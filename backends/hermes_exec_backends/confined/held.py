@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 STDOUT, STDERR = 1, 2
 _READ = 64 << 10
-_SILENT_S = 10.0
+_SILENT_S = 60.0
 
 
 class Held(Protocol):

@@ -11,7 +11,7 @@ before Landlock, which may close /proc. The system call filter comes last, since
 of what comes after it, it has to allow read, write, close, execve and exit_group.
 
 This process is process 1 of the sandbox. It reaps orphans, cannot be written to by those that it started (it is not
-dumpable), is confined as they are, and takes all of them with it when the program has ended.
+dumpable), is confined as they are, before the program begins, and takes all of them with it when that has ended.
 """
 
 import _signal
@@ -64,11 +64,13 @@ def main(control: int, spec: "dict[str, Any]") -> None:
             nested.close_mounts(spec["writable"])
         mount_all(spec, report)
         drop_privileges()
+        theirs, ours = os.pipe()
         child = os.fork()
     except BaseException as error:  # whatever it is, nothing may be started
         give_up(control, error)
     if child == 0:
-        become(control, spec, report)()
+        os.close(ours)
+        become(control, spec, report, theirs)()
         return  # as any interpreter at the end of its program
     try:
         if spec["alarm"]:
@@ -77,6 +79,9 @@ def main(control: int, spec: "dict[str, Any]") -> None:
         become_undumpable()
         confine(spec, {})
         filter_calls(spec["seccomp"], spec)
+        os.write(ours, GO)
+        os.close(ours)
+        os.close(theirs)
     except BaseException as error:
         give_up(control, error)
     reap(control, child)
@@ -105,8 +110,11 @@ def inline(spec: "dict[str, Any]") -> None:
     os.execvp(argv[0], argv)
 
 
-def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> "Callable[[], None]":
-    """In the child: the rest, then the program. Returns only where that is a text for this very interpreter."""
+def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]", first: int) -> "Callable[[], None]":
+    """In the child: the rest, then the program. Returns only where that is a text for this very interpreter.
+
+    On ``first`` process 1 says that it is confined itself, before which nothing foreign may run beside it.
+    """
     try:
         os.setsid()
         os.chdir(spec["cwd"])
@@ -119,6 +127,9 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]") -> "C
         if control == STREAMS:
             see_program(argv[0])
         tell(control, "\n".join(["applied", *lines]).encode())
+        if os.read(first, len(GO)) != GO:
+            os._exit(125)
+        os.close(first)
         if spec["observed"]:
             hand_over(control, spec["observed"])
         else:

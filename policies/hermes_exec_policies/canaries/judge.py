@@ -93,6 +93,9 @@ def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
     if not why and lines[-1].get("ended") != nonce:
         begun = [str(line["begins"]) for line in lines if "begins" in line]
         why = f"the suite broke off, in {begun[-1]}" if begun else "the suite broke off"
+    hung = [name for name, line in outcomes.items() if line.get("outcome") == "hung"]
+    if not why and hung:
+        why = f"too slow: no end or answer in time of {', '.join(hung)}"
     failed = [name for name in CONTROLS if outcomes.get(name, {}).get("outcome") != "worked"]
     if not why and failed:
         why = f"what has to work did not: {', '.join(f'{name} ({_told(outcomes.get(name, {}))})' for name in failed)}"

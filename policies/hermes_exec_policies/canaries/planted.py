@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _VARIABLE = "HERMES_EXEC_CANARY_TOKEN"
-_SLEEP_S = 120
+_SLEEP_S = 3600
 _IPC_RMID = 0
 _MOST_HOMES = 100
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from .kit import Config
 
 _MIB = 1 << 20
-HOLD_S = 1.0
-"""How long too much is held on to, so that who looks from outside sees it."""
 
 
 def _refused(code: int) -> OSError:
@@ -139,7 +137,7 @@ def processes(config: "Config") -> str:
                 time.sleep(60)
                 os._exit(0)
             children.append(pid)
-        time.sleep(HOLD_S)
+        time.sleep(config["hold"])
     finally:
         for pid in children:
             os.kill(pid, 9)
@@ -154,7 +152,7 @@ def memory(config: "Config") -> str:
     if pid == 0:
         try:
             held = [bytearray(b"\1" * (8 * _MIB)) for _ in range(config["limits"]["memory"] // (8 * _MIB) + 2)]
-            time.sleep(HOLD_S)
+            time.sleep(config["hold"])
             os._exit(0 if held else 1)
         except MemoryError:
             os._exit(12)

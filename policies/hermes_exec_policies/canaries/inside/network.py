@@ -14,6 +14,8 @@ _NOWHERE = "192.0.2.1"
 """An address that belongs to nobody (RFC 5737)."""
 _NOWHERE_6 = "2001:db8::1"
 """The same (RFC 3849)."""
+PATIENT_S = 20
+"""For an answer; what is forbidden is refused at once."""
 _LEADING_NOWHERE = {
     "lo", "tunl0", "sit0", "ip6tnl0", "gre0", "gretap0", "erspan0", "ip_vti0", "ip6_vti0", "ip6gre0",
 }  # fmt: skip
@@ -25,7 +27,7 @@ _ENGINES = (
 
 def _connected(family: int, address: "tuple[object, ...]") -> str:
     made = socket.socket(family, socket.SOCK_STREAM)
-    made.settimeout(2)
+    made.settimeout(PATIENT_S)
     made.connect(address)
     return str(address)
 
@@ -167,7 +169,7 @@ def inherited(_: "Config") -> str:
 def _asked(request: bytes) -> str:
     """Ask the proxy for something; what it refuses is a missing right, and no answer is none."""
     made = socket.socket(socket.AF_UNIX)
-    made.settimeout(4)
+    made.settimeout(PATIENT_S)
     made.connect("/app/net/egress.sock")
     made.sendall(request)
     answer = made.recv(64)
