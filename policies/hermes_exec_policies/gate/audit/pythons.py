@@ -10,7 +10,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.audit import hiding, shapes
+from hermes_exec_policies.gate.audit import hiding, shapes, variables
 from hermes_exec_policies.gate.audit.folded import Folder
 from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
 
@@ -81,6 +81,7 @@ class _Look:
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
+        yield from variables.findings(self._path, tree, self._folder)
         if not self._tests:
             yield from hiding.findings(self._path, tree, self._folder, network=self._network, text=self._text)
 
