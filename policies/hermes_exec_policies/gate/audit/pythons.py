@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.audit import hiding, shapes, shells
+from hermes_exec_policies.gate.audit import hiding, shapes, shells, variables
 from hermes_exec_policies.gate.audit.folded import Folder
 from hermes_exec_policies.gate.audit.origins import Origins
 from hermes_exec_policies.gate.audit.reaches import Reaches
@@ -100,6 +100,7 @@ class _Look:
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
+        yield from variables.findings(self._path, tree, self._folder)
         if not self._tests:
             yield from hiding.findings(
                 self._path, tree, self._folder, network=self._network, text=self._text, said=seen.said
