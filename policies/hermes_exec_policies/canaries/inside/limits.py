@@ -99,7 +99,9 @@ def inodes(config: "Config") -> str:
 
 @attempt("limits-core")
 def core(_: "Config") -> str:
-    """Be allowed to leave a core dump."""
+    """Be allowed to leave a core dump, or have it handed to a program outside, which a limit of 0 does not stop."""
+    if resource.getrlimit(resource.RLIMIT_CORE)[0] == 0:
+        return "core dumps for a program outside"
     _set(resource.RLIMIT_CORE, _MIB, resource.RLIM_INFINITY)
     return "core dumps"
 
