@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import hermes_exec
-from benchmarks.figures import Figure, median, spent, spent_async
+from benchmarks.figures import Figure, in_turns_async, median, spent
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from tests.rigs import images
@@ -68,16 +68,11 @@ def _place(image: Path) -> SingularityBackend:
 
 async def _measure(image: Path, actions: Path, rounds: int) -> list[Figure]:
     bare = Bare(image)
-    ours: list[float] = []
-    theirs: list[float] = []
     async with hermes_exec.open(_place(image), audit=False) as terminal:
         session = await terminal.session()
-        for _ in range(20):
-            await session.run("true")
-        for turn in range(rounds):
-            ours.append(await spent_async(lambda: session.run("true")))
-            if turn % 10 == 0:
-                theirs.append(bare.exec())
+        await in_turns_async(1, lambda: session.run("true"))
+        (ours,) = await in_turns_async(rounds, lambda: session.run("true"))
+        theirs = [bare.exec() for _ in range(rounds // 10)]
     opens: list[float] = []
     starts: list[float] = []
     for _ in range(max(3, rounds // 40)):

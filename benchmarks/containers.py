@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import hermes_exec
-from benchmarks.figures import Figure, median, spent, spent_async
+from benchmarks.figures import Figure, in_turns_async, median, spent
 from benchmarks.peers.serve import Peer
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker.demux import Demux
@@ -110,19 +110,14 @@ async def _measure(engine: Dockerd, peer: Peer, rounds: int, size: int) -> list[
         session = await terminal.session()
         connection = exec_socket(engine, container, ["cat"])
         command = ["docker", "--host", engine.address, "exec", container, "true"]
-        ours: list[float] = []
-        echoes: list[float] = []
-        client: list[float] = []
-        agent: list[float] = []
-        for _ in range(20):
-            await session.run("true")
+
+        async def echoed() -> None:
             echo(connection)
-        for turn in range(rounds):
-            ours.append(await spent_async(lambda: session.run("true")))
-            echoes.append(spent(lambda: echo(connection)))
-            if turn % 10 == 0:
-                agent.append(peer.run("true"))
-                client.append(spent(lambda: subprocess.run(command, check=True)))
+
+        await in_turns_async(1, lambda: session.run("true"), echoed)
+        ours, echoes = await in_turns_async(rounds, lambda: session.run("true"), echoed)
+        agent = [peer.run("true") for _ in range(rounds // 10)]
+        client = [spent(lambda: subprocess.run(command, check=True)) for _ in range(rounds // 10)]
         connection.close()
         producer = ["head", "-c", str(size), "/dev/zero"]
         streams: list[float] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import hermes_exec
-from benchmarks.figures import Figure, median, spent_async
+from benchmarks.figures import Figure, in_turns_async, median, spent_async
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec_backends.daytona import DaytonaBackend
 from hermes_exec_backends.daytona.service import Account, make
@@ -67,13 +67,12 @@ async def _opening(api_url: str, rounds: int) -> list[Figure]:
 async def _latency(terminal: Terminal, sandbox: Any, rounds: int) -> list[Figure]:
     session: Session = await terminal.session()
     await session.run("true")
-    ours: list[float] = []
-    words: list[float] = []
-    theirs: list[float] = []
-    for _ in range(rounds):
-        ours.append(await spent_async(lambda: session.run("true")))
-        words.append(await spent_async(lambda: terminal.run(["true"])))
-        theirs.append(await spent_async(lambda: sandbox.process.exec("true", timeout=30)))
+    ours, words, theirs = await in_turns_async(
+        rounds,
+        lambda: session.run("true"),
+        lambda: terminal.run(["true"]),
+        lambda: sandbox.process.exec("true", timeout=30),
+    )
     beside = median(theirs) * 1e3
     return [
         Figure("Daytona: session `true`", "ms", median(ours) * 1e3, "SDK exec", beside, 0.2),

@@ -52,6 +52,30 @@ async def spent_async(call: Callable[[], Awaitable[object]]) -> float:
     return time.perf_counter() - begin
 
 
+BLOCK = 20
+"""How often a command is repeated before it is the next one's turn. One each time would measure how cold a new process
+leaves the caches for whoever comes after it."""
+
+
+def in_turns(rounds: int, *calls: Callable[[], float]) -> list[list[float]]:
+    """What each of these calls says that it took, ``rounds`` times each, in turns of ``BLOCK``."""
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(max(1, rounds // BLOCK)):
+        for seconds, call in zip(times, calls, strict=True):
+            seconds.extend(call() for _ in range(BLOCK))
+    return times
+
+
+async def in_turns_async(rounds: int, *calls: Callable[[], Awaitable[object]]) -> list[list[float]]:
+    """The seconds that each of these awaited calls takes, ``rounds`` times each, in turns of ``BLOCK``."""
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(max(1, rounds // BLOCK)):
+        for seconds, call in zip(times, calls, strict=True):
+            for _ in range(BLOCK):
+                seconds.append(await spent_async(call))
+    return times
+
+
 def median(values: list[float]) -> float:
     """The median."""
     return statistics.median(values)

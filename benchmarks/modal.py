@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import hermes_exec
-from benchmarks.figures import Figure, median, spent_async
+from benchmarks.figures import Figure, in_turns_async, median, spent_async
 from hermes_exec_backends.modal import ModalBackend
 from hermes_exec_backends.modal.account import sdk
 from tests.rigs import modal
@@ -77,13 +77,9 @@ async def _opening(peer: Peer, rounds: int) -> list[Figure]:
 
 async def _commands(terminal: Terminal, peer: Peer, rounds: int) -> list[Figure]:
     session = await terminal.session()
-    ours: list[float] = []
-    theirs: list[float] = []
-    for turn in range(rounds + 10):
-        ours.append(await spent_async(lambda: session.run("true")))
-        if turn % 4 == 0:
-            theirs.append(await spent_async(peer.true))
-    true = median(ours[10:]) * 1e3
+    await in_turns_async(1, lambda: session.run("true"), peer.true)
+    ours, theirs = await in_turns_async(rounds, lambda: session.run("true"), peer.true)
+    true = median(ours) * 1e3
     return [Figure("Modal: session `true`", "ms", true, "SDK exec", median(theirs) * 1e3, 0.2)]
 
 

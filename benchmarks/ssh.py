@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import hermes_exec
-from benchmarks.figures import Figure, median, spent, spent_async
+from benchmarks.figures import Figure, in_turns_async, median, spent, spent_async
 from benchmarks.files import make_tree
 from hermes_exec_backends.ssh import SshBackend
 from hermes_exec_backends.ssh.host import resolve
@@ -64,15 +64,14 @@ def _client(sshd: Sshd, *more: str) -> list[str]:
 async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, rounds: int) -> list[Figure]:
     session: Session = await terminal.session()
     channel = _channel(raw, "cat")
-    ours: list[float] = []
-    echo: list[float] = []
-    client: list[float] = []
     words = [*_client(sshd), "true"]
-    for turn in range(rounds + 20):
-        echo.append(spent(lambda: _echo(channel)))
-        ours.append(await spent_async(lambda: session.run("true")))
-        if turn % 10 == 0:
-            client.append(spent(lambda: subprocess.run(words, check=True)))
+
+    async def echoed() -> None:
+        _echo(channel)
+
+    await in_turns_async(1, lambda: session.run("true"), echoed)
+    ours, echo = await in_turns_async(rounds, lambda: session.run("true"), echoed)
+    client = [spent(lambda: subprocess.run(words, check=True)) for _ in range(rounds // 10)]
     many = [await terminal.session() for _ in range(100)]
     await asyncio.gather(*(each.run("true") for each in many))
     begin = time.perf_counter()
@@ -81,9 +80,9 @@ async def _latency(sshd: Sshd, terminal: Terminal, raw: paramiko.Transport, roun
     at_once = 10 * len(many) / (time.perf_counter() - begin)
     for each in many:
         await each.close()
-    true = median(ours[20:]) * 1e6
+    true = median(ours) * 1e6
     return [
-        Figure("SSH: session `true`", "µs", true, "echo on paramiko", median(echo[20:]) * 1e6, 4.0),
+        Figure("SSH: session `true`", "µs", true, "echo on paramiko", median(echo) * 1e6, 4.0),
         Figure("SSH: session `true`", "µs", true, "`ssh`, shared connection", median(client) * 1e6, 0.05),
         Figure("SSH: 100 commands at once", "/s", at_once, "3,000 /s", 3000.0, 1.0, "higher"),
     ]

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from hermes_exec import account
 from hermes_exec.carrier import FileCarrier
+from hermes_exec.within import opens
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from hermes_exec.execute import Context, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import Context
     from hermes_exec.files.files import Files
     from hermes_exec.files.info import Progress, SyncReport, TransferReport
     from hermes_exec.files.requests import Path
@@ -99,6 +101,7 @@ class Access:
         """Make one folder like the other, moving only what differs; see ``Files.sync``."""
         return await self.files.sync(local, remote, **options)
 
+    @opens
     async def forward(
         self,
         listen: Endpoint | str | int,
@@ -198,9 +201,10 @@ class Access:
 
         return await enforcement(self._context.link("enforce limits"))
 
+    @opens
     async def pty(
         self,
-        command: Sequence[Words] | None = None,
+        command: Words | Sequence[Words] | None = None,
         *,
         rows: int = 24,
         cols: int = 80,
@@ -212,7 +216,8 @@ class Access:
         """Start an interactive program on a terminal of its own; returns once it runs.
 
         Args:
-            command: the program and its arguments; the user's login shell if left out.
+            command: shell text for a ``sh`` of its own, or a program and its arguments; the user's login shell
+                if left out.
             rows: height in lines.
             cols: width in characters.
             env: variables for it; ``TERM`` says what kind of terminal will show it.
@@ -232,6 +237,8 @@ class Access:
         if keep_s:
             await record_guest(link, self._context.target)
         text = "the login shell" if command is None else account.shown(command)
+        if isinstance(command, str | bytes):
+            command = ("sh", "-c", command)
         with account.starting(self._context, f"pty-{new_id()}", "pty", text, cwd, name) as told:
             return await link_pty(
                 link,
@@ -251,6 +258,7 @@ class Access:
 
         return await list_ptys(self._context.link("run interactive programs"))
 
+    @opens
     async def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
         """Look at an interactive program that was started under ``name``, after what it showed of late.
 

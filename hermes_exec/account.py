@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from hermes_exec.carrier import Running
-    from hermes_exec.execute import Context, Options, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import Context, Options
     from hermes_exec.result import Result
 
 _log = logging.getLogger("hermes_exec.command")

@@ -6,14 +6,30 @@ Two exist: the guest's (``hermes_exec.link``), which keeps every promise, and th
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
     from hermes_exec.link.link import Link
+
+
+def check_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Refuse to go on when another loop than ``loop`` runs: whoever waits there would never be told.
+
+    Raises:
+        UsageError: another one runs; nothing was sent.
+    """
+    if asyncio.get_running_loop() is not loop:
+        raise UsageError(
+            "the terminal belongs to the event loop that it was opened on, and this is another one",
+            remedy="open one here, or hermes_exec.sync, whose terminals any number of threads may share",
+        )
 
 
 class Running(Protocol):

@@ -81,8 +81,11 @@ class Output:
         self._head = whole[:head]
         self._tail = bytearray()
         self._keep_tail(whole[head:])
-        path = self._spools.new()
-        self._spool = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            path = self._spools.new()
+            self._spool = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except OSError:  # no room for a file, or no folder for it: head and tail are kept all the same
+            return
         self._write(whole)
 
     def _keep_tail(self, data: bytes) -> None:

@@ -11,6 +11,7 @@ HermesError
 │   └── ProtocolError        the other side broke the protocol; the connection was dropped
 ├── CommandFailed            ``check=True`` and the command did not succeed; carries its Result
 ├── TransferError            a file operation failed in the place (also OSError)
+├── Refused                  an untrusted program is not proven, or was changed since; nothing ran
 └── Closed                   the terminal, session or job was already closed; nothing ran
 
 A command that fails is a result; an error means that *we* could not do our part. Every error says

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hermes_exec import account
 from hermes_exec.account import shown
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector, Spools
+from hermes_exec.encoding import Words, checked_count, checked_seconds, encode, encode_env, encode_input
 from hermes_exec.errors import (
     Closed,
     CommandFailed,
@@ -24,6 +24,7 @@ from hermes_exec.guest.wire import WINDOW
 from hermes_exec.result import Result, ShellState, Truncation
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from hermes_exec.carrier import Carrier, Running
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
 
-Words = str | bytes
-Command = "Words | Sequence[Words]"
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
 """What the field ``shell`` of an answer means."""
 NO_SHELL = _STATES.index(ShellState.NONE)
@@ -114,27 +113,6 @@ class Options:
     max_output: int | None = None
 
 
-def encode(text: Words | os.PathLike[str]) -> bytes:
-    """Bytes as they are, text as the file system spells it."""
-    try:
-        data = text if isinstance(text, bytes) else os.fsencode(text)
-    except UnicodeEncodeError as error:
-        raise UsageError(f"text that has no bytes: {error}", remedy="give bytes") from error
-    if b"\0" in data:
-        raise UsageError("a command, path or variable cannot hold a NUL byte")
-    return data
-
-
-def encode_env(env: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Variables as bytes; a name that no shell could export is refused."""
-    encoded: dict[bytes, bytes] = {}
-    for name, value in env.items():
-        if not name.isidentifier() or not name.isascii():
-            raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
-        encoded[name.encode()] = encode(value)
-    return encoded
-
-
 def arguments_of(context: Context, options: Options) -> dict[str, Any]:
     """The fields of a request; those left out have the guest's default."""
     fields: dict[str, Any] = {}
@@ -143,9 +121,7 @@ def arguments_of(context: Context, options: Options) -> dict[str, Any]:
         context.link("enforce limits").need("limits")
     timeout = context.timeout_s if options.timeout is None else options.timeout
     if timeout is not None:
-        if not 0 < timeout <= _MAX_TIMEOUT_S:
-            raise UsageError(f"a timeout of {timeout} s", remedy="more than 0, or None for the default")
-        fields["timeout"] = float(timeout)
+        fields["timeout"] = checked_seconds(timeout, "a timeout", _MAX_TIMEOUT_S)
     if options.stdin is not None or options.interactive:
         fields["stdin"] = True
     if options.env:
@@ -155,18 +131,8 @@ def arguments_of(context: Context, options: Options) -> dict[str, Any]:
     if options.merge_stderr:
         fields["merge"] = True
     if options.grace_s is not None:
-        fields["grace"] = float(options.grace_s)
+        fields["grace"] = checked_seconds(options.grace_s, "a grace", _MAX_TIMEOUT_S, zero=True)
     return fields
-
-
-def input_of(options: Options) -> bytes | None:
-    """A command's standard input as bytes, or None."""
-    if not isinstance(options.stdin, str):
-        return options.stdin
-    try:
-        return options.stdin.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise UsageError(f"standard input that has no bytes: {error}", remedy="give bytes") from error
 
 
 async def feed_input(call: Running, data: bytes) -> None:
@@ -196,8 +162,8 @@ async def run(
 ) -> Result:
     """Run one command to its end and keep its output."""
     most = context.max_output if options.max_output is None else options.max_output
-    collector = Collector(most, context.spools)
-    stdin = input_of(options)
+    collector = Collector(checked_count(most, "max_output"), context.spools)
+    stdin = encode_input(options.stdin)
     call = context.carrier.start(operation, fields, collector)
     told = account.begin(context, call, command, options, session)
     feeding: asyncio.Task[None] | None = None

@@ -7,18 +7,20 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from hermes_exec import execute, joblog, records
+from hermes_exec import joblog, records
 from hermes_exec.account import shown
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
+from hermes_exec.encoding import checked_seconds, encode, encode_env, encode_words
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
 from hermes_exec.jobstatus import JobState, JobStatus, raise_error
+from hermes_exec.link.call import Lapsed
 
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from hermes_exec.account import Account
-    from hermes_exec.execute import Words
+    from hermes_exec.encoding import Words
     from hermes_exec.joblog import LogStream
     from hermes_exec.limits import Limits
     from hermes_exec.link.link import Link
@@ -28,9 +30,11 @@ CAP_S = 86400.0
 """Seconds after which a job is ended unless it was started with another cap."""
 LOG_CAP = 1 << 30
 """Bytes of log that a job may write unless it was started with another cap."""
+_LONGEST_CAP_S = 1e9
 _LONGEST_NAME = 256
 _log = logging.getLogger("hermes_exec.job")
 _PART = "jobs"
+_QUESTIONS = {"jobs", "job_wait"}
 
 
 class Job:
@@ -58,7 +62,7 @@ class Job:
 
     async def _status(self, operation: str, **fields: Any) -> JobStatus:
         self._link.need(_PART)
-        answer = await self._link.call(operation, {"job": self.id, **fields}).result()
+        answer = await self._asked(operation, fields)
         raise_error(answer, f"job {self.id}")
         try:
             status = JobStatus.from_answer(answer["jobs"][0])
@@ -68,6 +72,14 @@ class Job:
             self._account.ended(status.result, status.stdout_bytes, status.stderr_bytes)
             self._account = None
         return status
+
+    async def _asked(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            try:
+                return await self._link.call(operation, {"job": self.id, **fields}).result()
+            except Lapsed:  # our lease was over, and the job goes on: to ask once more changes nothing
+                if operation not in _QUESTIONS:
+                    raise
 
     async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
         """What it wrote, as events, from byte ``offset`` of the stream on.
@@ -193,27 +205,23 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
 
 def _words(command: Words | Sequence[Words]) -> dict[str, Any]:
     if isinstance(command, str | bytes):
-        return {"command": execute.encode(command)}
-    if not command:
-        raise UsageError("an empty command", remedy="give a program and its arguments")
-    return {"argv": [execute.encode(word) for word in command]}
+        return {"command": encode(command)}
+    return {"argv": encode_words(command)}
 
 
 def _options(options: JobOptions) -> dict[str, Any]:
     name, cwd = options.get("name", ""), options.get("cwd")
     cap_s, log_cap = options.get("cap_s", CAP_S), options.get("log_cap", LOG_CAP)
-    if cap_s is not None and not 0 < cap_s < 1e9:
-        raise UsageError(f"a cap of {cap_s} s", remedy="more than 0, or None for none")
     if len(name) > _LONGEST_NAME:
         raise UsageError(f"a name of {len(name)} characters", remedy=f"{_LONGEST_NAME} at most")
     if log_cap < 1:
         raise UsageError(f"a log of {log_cap} bytes", remedy="at least 1")
     return {
         "name": name,
-        "env": execute.encode_env(options.get("env") or {}),
-        "cwd": None if cwd is None else execute.encode(cwd),
+        "env": encode_env(options.get("env") or {}),
+        "cwd": None if cwd is None else encode(cwd),
         "stdin": bool(options.get("stdin")),
-        "cap_s": None if cap_s is None else float(cap_s),
+        "cap_s": None if cap_s is None else checked_seconds(cap_s, "a cap", _LONGEST_CAP_S),
         "log_cap": log_cap,
     }
 

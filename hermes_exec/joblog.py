@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hermes_exec.errors import ProtocolError
 from hermes_exec.guest.wire import STDERR, STDOUT
 from hermes_exec.jobstatus import raise_error
+from hermes_exec.link.call import Lapsed
 from hermes_exec.result import Event, Truncation
 
 if TYPE_CHECKING:
@@ -75,7 +76,28 @@ class LogSink:
 
 
 async def read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGenerator[Event]:
-    """The events of one ``log`` request; leaving early ends it."""
+    """The events of one ``log`` request; leaving early ends it.
+
+    Where our lease was over meanwhile it is asked for again, from where we were.
+    """
+    taken = 0
+    while True:
+        rest = {**fields, "offset": fields["offset"] + taken}
+        if "count" in fields:
+            rest["count"] = fields["count"] - taken
+        try:
+            async with aclosing(_read(link, rest, stream)) as events:
+                async for event in events:
+                    taken += len(event.data)
+                    yield event
+        except Lapsed:
+            if fields["offset"] < 0:  # from an end that has moved on
+                raise
+        else:
+            return
+
+
+async def _read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGenerator[Event]:
     sink = LogSink(stream)
     call = link.call("log", {**fields, "stream": STREAMS[stream]}, sink)
     call.answer.add_done_callback(lambda _: sink.wake.set())

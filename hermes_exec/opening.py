@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.encoding import checked_count, checked_seconds
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.plan import Plan
 from hermes_exec.terminal import Terminal
+from hermes_exec.within import opens
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-    from types import TracebackType
+    from collections.abc import Mapping
 
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Carrier
@@ -22,32 +24,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.place")
 
 
-class Opening:
-    """What ``open`` gives: ``await`` it for a Terminal, or use it with ``async with``."""
-
-    def __init__(self, target: str | Backend | None, options: Mapping[str, Any]) -> None:
-        self._target = target
-        self._options = dict(options)
-        self._terminal: Terminal | None = None
-
-    def __await__(self) -> Generator[Any, None, Terminal]:
-        """Open the place."""
-        return open_terminal(self._target, **self._options).__await__()
-
-    async def __aenter__(self) -> Terminal:
-        """Open the place."""
-        self._terminal = await self
-        return self._terminal
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        if self._terminal is not None:
-            await self._terminal.close()
-
-
-def open(
+@opens
+async def open(
     target: str | Backend | None = None,
     *,
     cwd: str | None = None,
@@ -56,7 +34,7 @@ def open(
     lease_s: float | None = None,
     carrier: Literal["auto", "guest", "plain"] | None = None,
     audit: bool | None = None,
-) -> Opening:
+) -> Terminal:
     """Open a place: ``async with hermes_exec.open("local") as terminal``.
 
     Args:
@@ -74,30 +52,6 @@ def open(
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the place could not be opened; nothing is left behind.
     """
-    return Opening(
-        target,
-        {
-            "cwd": cwd,
-            "env": env,
-            "max_output": max_output,
-            "lease_s": lease_s,
-            "carrier": carrier,
-            "audit": audit,
-        },
-    )
-
-
-async def open_terminal(
-    target: str | Backend | None,
-    *,
-    cwd: str | None,
-    env: Mapping[str, str] | None,
-    max_output: int | None,
-    lease_s: float | None,
-    carrier: str | None,
-    audit: bool | None,
-) -> Terminal:
-    """See ``open``."""
     plan = plan_of(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier)
     return await open_plan(plan, plan.audit(wanted=audit))
 
@@ -120,10 +74,13 @@ def plan_of(
     if cwd is not None:
         plan.cwd = cwd
     plan.env.update(env or {})
+    if carrier not in {None, "auto", "guest", "plain"}:
+        raise UsageError(f"no carrier is called {carrier!r}", remedy="auto, guest or plain")
     plan.carrier = carrier or plan.carrier
-    plan.lease_s = plan.lease_s if lease_s is None else lease_s
+    if lease_s is not None:
+        plan.lease_s = checked_seconds(lease_s, "a lease", math.inf)
     if max_output is not None:
-        plan.max_output = max_output
+        plan.max_output = checked_count(max_output, "max_output")
     return plan
 
 

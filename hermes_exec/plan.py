@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec import execute, registry
+from hermes_exec import registry
 from hermes_exec.backend import Backend
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.config import paths
+from hermes_exec.encoding import encode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -114,11 +115,11 @@ class Plan:
         self.max_output = profile.max_output
         self.python = profile.python
         if profile.shell:
-            self.session["shell"] = execute.encode(profile.shell)
+            self.session["shell"] = encode(profile.shell)
         if profile.login:
             self.session["login"] = True
         if profile.setup:
-            self.session["setup"] = [execute.encode(line) for line in profile.setup]
+            self.session["setup"] = [encode(line) for line in profile.setup]
 
     def audit(self, *, wanted: bool | None) -> Audit | None:
         """The audit of this terminal, or None."""

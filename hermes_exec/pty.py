@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec import execute, records
+from hermes_exec.encoding import encode, encode_env, encode_words
 from hermes_exec.errors import Closed, HermesError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.account import Account
     from hermes_exec.carrier import Running
-    from hermes_exec.execute import Words
+    from hermes_exec.encoding import Words
     from hermes_exec.link.call import Call
     from hermes_exec.link.link import Link
     from hermes_exec.result import Result
@@ -221,13 +222,11 @@ async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are
     name = name or (records.new_id() if keep_s else f"pty-{os.urandom(4).hex()}")
     fields: dict[str, Any] = {"name": name, "rows": rows, "cols": cols, "keep_s": float(keep_s)}
     if argv is not None:
-        if not argv:
-            raise UsageError("an empty command", remedy="give a program and its arguments")
-        fields["argv"] = [execute.encode(word) for word in argv]
+        fields["argv"] = encode_words(argv)
     if env:
-        fields["env"] = execute.encode_env(env)
+        fields["env"] = encode_env(env)
     if cwd is not None:
-        fields["cwd"] = execute.encode(cwd)
+        fields["cwd"] = encode(cwd)
     command = argv or _LOGIN_SHELL
     start = link.call("pty", fields)
     pty = Pty(link, name, command, (0, 0), account)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
+from hermes_exec.encoding import encode
 from hermes_exec.errors import Closed
 from hermes_exec.execute import Options
 from hermes_exec.guest.wire import STDERR, STDOUT
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec.carrier import Running
-    from hermes_exec.execute import Context, RunOptions, StreamOptions, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import Context, RunOptions, StreamOptions
     from hermes_exec.result import Result
 
 BACKGROUND_CAP = 1 << 20
@@ -77,7 +79,7 @@ class Session:
             raise Closed("the session is closed")
         fields = execute.arguments_of(self._context, options)
         fields["session"] = self._call.number
-        fields["command"] = execute.encode(command)
+        fields["command"] = encode(command)
         return fields
 
     def background_output(self) -> tuple[bytes, bytes]:

@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec import account, execute
+from hermes_exec.encoding import encode_input
 from hermes_exec.errors import Closed, UsageError
 from hermes_exec.guest.wire import STDOUT, WINDOW
 from hermes_exec.result import Event, Result
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
     from hermes_exec.account import Account
     from hermes_exec.carrier import Running
-    from hermes_exec.execute import Context, Options, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import Context, Options
 
 
 class Stream:
@@ -59,7 +61,7 @@ class Stream:
             return
         if self._context.closed:
             raise Closed("the terminal is closed")
-        stdin = execute.input_of(self._options)
+        stdin = encode_input(self._options.stdin)
         self._call = self._context.carrier.start(self._operation, self._fields, self)
         self._told = account.begin(self._context, self._call, self._command, self._options, self._session)
         self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))

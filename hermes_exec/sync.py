@@ -60,7 +60,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from hermes_exec.access import SyncOptions, TransferOptions
-    from hermes_exec.execute import RunOptions, StreamOptions, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import RunOptions, StreamOptions
     from hermes_exec.files.files import Files as AsyncFiles
     from hermes_exec.files.info import Progress, TransferReport
     from hermes_exec.files.requests import Path
@@ -199,7 +200,10 @@ class Terminal(Face):
         shell: str | None = None,
         login: bool | None = None,
     ) -> Session:
-        """Open another live shell, independent of all others. It starts with the terminal's own settings."""
+        """Open another live shell, independent of all others: ``with terminal.session() as session``.
+
+        It starts with the terminal's own settings.
+        """
         return Session(
             self._portal, self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login))
         )
@@ -367,7 +371,7 @@ class Terminal(Face):
 
     def pty(
         self,
-        command: Sequence[Words] | None = None,
+        command: Words | Sequence[Words] | None = None,
         *,
         rows: int = 24,
         cols: int = 80,
@@ -379,7 +383,8 @@ class Terminal(Face):
         """Start an interactive program on a terminal of its own; returns once it runs.
 
         Args:
-            command: the program and its arguments; the user's login shell if left out.
+            command: shell text for a ``sh`` of its own, or a program and its arguments; the user's login shell
+                if left out.
             rows: height in lines.
             cols: width in characters.
             env: variables for it; ``TERM`` says what kind of terminal will show it.

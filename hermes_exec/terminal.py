@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from hermes_exec import execute
 from hermes_exec.access import Access
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Spools
-from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec.encoding import encode, encode_env, encode_words
+from hermes_exec.errors import Unsupported
 from hermes_exec.execute import DEFAULT_JOB_LEASE_S, Context, Options
 from hermes_exec.session import Session
 from hermes_exec.stream import Stream
+from hermes_exec.within import opens
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Capabilities, Carrier
-    from hermes_exec.execute import RunOptions, StreamOptions, Words
+    from hermes_exec.encoding import Words
+    from hermes_exec.execute import RunOptions, StreamOptions
     from hermes_exec.observe.audit import Audit
     from hermes_exec.result import Result
 
@@ -113,12 +116,11 @@ class Terminal(Access):
 
     def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
         self._context.check_open()
-        if not command:
-            raise UsageError("an empty command", remedy="give a program and its arguments")
         fields = execute.arguments_of(self._context, options)
-        fields["argv"] = [execute.encode(word) for word in command]
+        fields["argv"] = encode_words(command)
         return fields
 
+    @opens
     async def session(
         self,
         name: str | None = None,
@@ -128,7 +130,10 @@ class Terminal(Access):
         shell: str | None = None,
         login: bool | None = None,
     ) -> Session:
-        """Open another live shell, independent of all others. It starts with the terminal's own settings."""
+        """Open another live shell, independent of all others: ``async with terminal.session() as session``.
+
+        It starts with the terminal's own settings.
+        """
         return self._new_session(name, cwd=cwd, env=env, shell=shell, login=login)
 
     def _new_session(
@@ -145,11 +150,11 @@ class Terminal(Access):
             raise Unsupported("this place keeps no live shells", remedy=execute.NEEDS_PYTHON)
         fields = dict(self._session_fields)
         if cwd is not None:
-            fields["cwd"] = execute.encode(cwd)
+            fields["cwd"] = encode(cwd)
         if env:
-            fields["env"] = execute.encode_env(env)
+            fields["env"] = encode_env(env)
         if shell is not None:
-            fields["shell"] = execute.encode(shell)
+            fields["shell"] = encode(shell)
         if login is not None:
             fields["login"] = login
         self._sessions += 1

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.rigs import columns
 from tests.rigs.breadth import WHOLE
@@ -21,9 +21,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-settings.register_profile("plain", max_examples=20)
-if not WHOLE:
-    settings.load_profile("plain")
+# A loaded machine is slow, and that is no finding.
+settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("plain", settings.get_profile("whole"), max_examples=20)
+settings.load_profile("whole" if WHOLE else "plain")
 IN_CI = os.environ.get("CI") == "true"
 
 

@@ -6,7 +6,7 @@ import typer
 
 from hermes_exec.cli.chatting import talk
 from hermes_exec.cli.flags import flags
-from hermes_exec.cli.options import Json, On
+from hermes_exec.cli.options import Improve, Json, On
 from hermes_exec.cli.skill_work import Cases
 from hermes_exec_agent.chat.asked import Asked
 
@@ -37,6 +37,7 @@ def chat(  # noqa: PLR0913  one parameter an option
         typer.Option(metavar="FILE", help="Replies written beforehand instead of a model; demo is one that is here."),
     ] = None,
     case: Cases = None,
+    improve: Improve = True,
     json: Json = False,
 ) -> int:
     """Talk to the agent, which works in a place with its tools and skills.
@@ -47,4 +48,4 @@ def chat(  # noqa: PLR0913  one parameter an option
     Exit codes: 0; 1 where one question got no answer of the model's own (its budget, a guardrail, a filter);
     2 without a model, with a screen that says how to set one up.
     """
-    return talk(Asked(on, query, model, resume, replay, approve, budget, case or [], json, flags.quiet))
+    return talk(Asked(on, query, model, resume, replay, approve, budget, case or [], json, flags.quiet, improve))

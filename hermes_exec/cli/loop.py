@@ -1,4 +1,4 @@
-"""Run a command so that Ctrl-C, a hang-up and ``kill`` end what it started before it ends itself."""
+"""Run a command so that Ctrl-C, a quit, a hang-up and ``kill`` end what it started before it ends itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:

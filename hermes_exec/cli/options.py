@@ -30,6 +30,10 @@ On = Annotated[
         autocompletion=_targets,
     ),
 ]
+Improve = Annotated[
+    bool,
+    typer.Option("--improve/--no-improve", help="Whether a skill that fails in use is improved and run once more."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Place = Annotated[
     str | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hermes_exec.cli import loop
-from hermes_exec.cli.options import Json, On
+from hermes_exec.cli.options import Improve, Json, On
 from hermes_exec.cli.say import note, say
 from hermes_exec.cli.show import show_json
 from hermes_exec.cli.words import seconds
@@ -37,6 +37,7 @@ class _Wanted:
     keep_s: float
     grace_s: float
     budget: int | None
+    improve: bool
     json: bool
 
 
@@ -68,6 +69,7 @@ def serve(  # noqa: PLR0913  one parameter an option
     budget: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Replies of the model that one turn may take.")
     ] = None,
+    improve: Improve = True,
     json: Json = False,
 ) -> int:
     """Serve the agent as OpenAI's chat completions: /v1/chat/completions, /v1/models, /health, /ready, /metrics.
@@ -77,7 +79,9 @@ def serve(  # noqa: PLR0913  one parameter an option
     """
     if approve not in {"allow", "deny"}:
         raise UsageError(f"--approve {approve}: nobody is there to be asked", remedy="--approve allow, --approve deny")
-    wanted = _Wanted(on, host, port, token_from, name or [], approve, most, seconds(keep), seconds(grace), budget, json)
+    wanted = _Wanted(
+        on, host, port, token_from, name or [], approve, most, seconds(keep), seconds(grace), budget, improve, json
+    )
     return loop.run(_serve(wanted))
 
 
@@ -90,8 +94,9 @@ async def _serve(wanted: _Wanted) -> int:
     from hermes_exec_agent.tools.approvals import Approvals
 
     try:
-        from hermes_exec_agent.server.app import Offer, Server, listen
+        from hermes_exec_agent.server.app import Offer, Server
         from hermes_exec_agent.server.guard import Guard, is_loopback, names_of
+        from hermes_exec_agent.server.listening import listen
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"aiohttp", "prometheus_client"}:
             raise
@@ -116,6 +121,7 @@ async def _serve(wanted: _Wanted) -> int:
             keep_s=wanted.keep_s,
             memory=lambda: examine(os.environ.get(VARIABLE, "")),
             budget=wanted.budget,
+            mends=wanted.improve,
         )
 
         def listening(url: str) -> None:

@@ -217,7 +217,7 @@ async def _look(terminal: Any) -> list[Check]:
     result = await terminal.run(["true"])
     checks = [Check("command", "ok", f"true took {result.duration_s * 1e3:.1f} ms there")]
     if capabilities["sessions"]:
-        async with await terminal.session() as session:
+        async with terminal.session() as session:
             note = (await session.run("true")).note
         checks.append(Check("session", "warning", note, _POLLED) if note else Check("session", "ok", "it answers"))
     if lacks:

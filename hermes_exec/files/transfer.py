@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from hermes_exec.errors import ProtocolError
+from hermes_exec.errors import ProtocolError, UsageError
 from hermes_exec.files.failures import failure
 from hermes_exec.files.info import Progress, Skipped, TransferReport
 from hermes_exec.guest.filepatterns import Ignore
@@ -33,14 +33,19 @@ class Options:
     links: Links = "refuse"
     ignore: tuple[bytes, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what no type checker has seen."""
+        if self.links not in get_args(Links):
+            raise UsageError(f"links={self.links!r}", remedy=", ".join(get_args(Links)))
+
     def rules(self) -> Ignore:
         """The ignore patterns, parsed."""
         return Ignore(self.ignore)
 
 
 def patterns(ignore: Iterable[str | bytes]) -> tuple[bytes, ...]:
-    """Ignore patterns as bytes."""
-    return tuple(map(os.fsencode, ignore))
+    """Ignore patterns as bytes; text alone is one of them, and not as many as it has letters."""
+    return tuple(map(os.fsencode, [ignore] if isinstance(ignore, str | bytes) else ignore))
 
 
 @dataclass(frozen=True, slots=True)

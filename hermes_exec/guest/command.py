@@ -215,6 +215,8 @@ class Discard:
 
 def drain_all(outlets: "list[Outlet]", done: "Callable[[], None]") -> None:
     """Call ``done`` once each outlet has read what its pipe holds now."""
+    if not outlets:
+        return done()
     left = [len(outlets)]
 
     def one() -> None:
@@ -224,6 +226,7 @@ def drain_all(outlets: "list[Outlet]", done: "Callable[[], None]") -> None:
 
     for outlet in outlets:
         outlet.drain(one)
+    return None
 
 
 def install(server: "Server") -> None:

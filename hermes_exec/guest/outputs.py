@@ -8,11 +8,15 @@ command's output, because the shell is given new pipes before that.
 import os
 
 from . import wire
+from .outlet import waiting_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .client import Request
+    from .loop import Loop
+    from .outlet import Outlet
     from .shell import Shell
+    from .shellcommand import ShellCommand
 
 _CHANNELS = (wire.STDOUT, wire.STDERR)
 
@@ -47,28 +51,90 @@ class Background:
         read()  # where nobody has it open any more, no event would tell
 
 
+class Tap:
+    """The read end of one of the shell's outputs. A command gets a stream only once there is something to read.
+
+    It stays watched from one command to the next: most commands say nothing on one of the two, and to begin and
+    end watching costs more than they do.
+    """
+
+    def __init__(self, loop: "Loop", fd: int, channel: int) -> None:
+        self.fd = fd
+        self.channel = channel
+        self.outlet: "Outlet | None" = None
+        self._loop = loop
+        self._watched = False
+        self._command: "ShellCommand | None" = None
+
+    def connect(self, command: "ShellCommand") -> None:
+        """What comes from now on is this command's."""
+        self._command = command
+        if not self._watched:
+            self._watched = True
+            self._loop.on_read(self.fd, self._readable)
+
+    def disconnect(self) -> None:
+        """Read nothing until the next command."""
+        self._command = None
+        if self.outlet is not None:
+            self.outlet.release()
+            self.outlet = None
+
+    def look(self) -> None:
+        """Open the command's stream if something waits."""
+        if self.outlet is None and waiting_bytes(self.fd):
+            self._open()
+
+    def unwatch(self) -> None:
+        """Leave the descriptor to somebody else."""
+        self.disconnect()
+        self._ignore()
+
+    def _ignore(self) -> None:
+        if self._watched:
+            self._watched = False
+            self._loop.ignore_read(self.fd)
+
+    def _readable(self) -> None:
+        self._ignore()
+        self._open()
+
+    def _open(self) -> None:
+        if self._command is not None:  # else an earlier command left what says this: it waits
+            self._ignore()
+            self.outlet = self._command.open_stream(self.channel)
+            self.outlet.read_from(self.fd)
+
+
 class Outputs:
     """The read ends of the shell's standard output and error."""
 
     def __init__(self, request: "Request") -> None:
-        self.fds: "list[int]" = []
+        self.taps: "list[Tap]" = []
+        self._loop = request.client.server.loop
         self._background = Background(request)
         self._text = b""
 
     def open(self) -> "list[int]":
         """New pipes for a new shell; gives the ends that the shell writes to."""
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self.fds = [out, err]
-        for fd in self.fds:
-            os.set_blocking(fd, False)
+        self.taps = [self._tap(fd, channel) for fd, channel in zip((out, err), _CHANNELS)]
         self._text = b""
         return [out_end, err_end]
 
+    def _tap(self, fd: int, channel: int) -> Tap:
+        os.set_blocking(fd, False)
+        return Tap(self._loop, fd, channel)
+
     def retire(self) -> None:
         """From now on these pipes carry only what earlier commands' children write."""
-        for fd, channel in zip(self.fds, _CHANNELS):
-            self._background.adopt(fd, channel)
-        self.fds = []
+        for tap in self.taps:
+            self._retire(tap)
+        self.taps = []
+
+    def _retire(self, tap: Tap) -> None:
+        tap.unwatch()
+        self._background.adopt(tap.fd, tap.channel)
 
     def renew(self, shell: "Shell") -> None:
         """Something is left in the background: give the next command pipes of its own.
@@ -78,21 +144,18 @@ class Outputs:
         if self._text:
             return
         redirects = b""
-        for index, channel in enumerate(_CHANNELS):
-            if shell.writes_to(channel, self.fds[index]):
-                self._background.adopt(self.fds[index], channel)
-                self.fds[index], redirect = shell.new_pipe(channel)
+        for index, tap in enumerate(self.taps):
+            if shell.writes_to(tap.channel, tap.fd):
+                self._retire(tap)
+                fd, redirect = shell.new_pipe(tap.channel)
+                self.taps[index] = self._tap(fd, tap.channel)
                 redirects += redirect
         if redirects:
             self._text = b"\\exec" + redirects + b";"
 
     def away(self, shell: "Shell") -> str:
         """A note when the shell's own output goes, or is closed, where nobody here sees it; else empty."""
-        gone = [
-            name
-            for name, fd, channel in zip(("output", "error"), self.fds, _CHANNELS)
-            if not shell.writes_to(channel, fd)
-        ]
+        gone = [name for name, tap in zip(("output", "error"), self.taps) if not shell.writes_to(tap.channel, tap.fd)]
         return "the shell's standard {} now goes elsewhere".format(" and ".join(gone)) if gone else ""
 
     def switch(self) -> bytes:

@@ -38,12 +38,10 @@ class Server:
         TreeKill.on_quiet.append(self.check_idle)
 
     def client(self, hello: "dict[str, Any]") -> Client:
-        """The client of that name, new or known."""
+        """The client of that name, new or known; one whose lease was over begins anew."""
         name: bytes = hello["client"]
         client = self.clients.get(name)
         if client is None:
-            if hello["known"]:
-                raise ValueError("this guest does not know the client any more")
             client = self.clients[name] = Client(self, name)
         client.lease_s = float(hello["lease_s"])
         client.env = hello["env"]

@@ -8,7 +8,6 @@ import os
 from _collections import deque
 
 from . import shelltext, tree
-from .command import drain_all
 from .folders import default_shell, first_state, prepare_folder
 from .lookout import EXEC, Lookout
 from .orphans import Orphans
@@ -92,7 +91,7 @@ class Session:
                 self._run(shell, self._current)
 
     def _run(self, shell: Shell, command: "ShellCommand") -> None:
-        command.connect(self._outputs.fds)
+        command.connect(self._outputs.taps)
         if command.arguments.get("stdin"):
             if command.stdin_keeper < 0:
                 command.open_stdin(self.folder)
@@ -166,7 +165,7 @@ class Session:
     def _deliver(self, command: "ShellCommand") -> None:
         if not command.over:
             command.over = True
-            drain_all(command.outlets, lambda: self._finish(command))
+            command.drain(lambda: self._finish(command))
 
     def _finish(self, command: "ShellCommand") -> None:
         command.disconnect(self.folder)

@@ -76,7 +76,7 @@ def install(server: "Server") -> None:
         key = (request.client, arguments["session"])
         session = sessions.get(key)
         if session is None:
-            request.fail(*refused.get(key, ("closed", "the session is closed", 0)))
+            request.fail(*refused.get(key, ("closed", "the session is closed, or its lease was over", 0)))
         else:
             ShellCommand(session, request, arguments)
 

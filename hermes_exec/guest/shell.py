@@ -109,9 +109,9 @@ class Shell:
         try:
             fds = [null, null, null, *high] if login else [null, *outputs]
             self.pid = runner.fork_exec(program[0], self._argv(*program), env, fds)
-        except OSError:
+        except OSError as error:
             os.close(self._fifo)
-            raise
+            raise OSError(error.errno, "{}: {}".format(os.fsdecode(program[0]), error.strerror)) from error
         finally:
             for fd in (null, *high):
                 os.close(fd)

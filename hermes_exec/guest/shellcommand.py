@@ -2,15 +2,16 @@
 
 import os
 
-from . import shelltext, wire
-from .command import Command
+from . import shelltext
+from .command import Command, drain_all
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from .client import Request
     from .outlet import Outlet
+    from .outputs import Tap
     from .session import Session
 
 
@@ -24,7 +25,7 @@ class ShellCommand(Command):
         self.stdin_keeper = -1
         self.bad_folder = False
         self.over = False
-        self.outlets: "list[Outlet]" = []
+        self._taps: "list[Tap]" = []
         if b"\0" in self.text:
             raise ValueError("a command cannot hold a NUL byte")
         if arguments.get("stdin"):
@@ -51,8 +52,8 @@ class ShellCommand(Command):
 
     def unread(self) -> None:
         """It has not begun and will be run once more: release what was prepared for it."""
-        for outlet in self.outlets:
-            outlet.release()
+        for tap in self._taps:
+            tap.disconnect()
         if self.arguments.get("stdin"):
             self.stdin_opened()
             self.stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -79,18 +80,28 @@ class ShellCommand(Command):
         self.answer.update(error="os", message="its shell ends as soon as it starts ({})".format(how))
         self.finish()
 
-    def connect(self, fds: "list[int]") -> None:
+    def connect(self, taps: "list[Tap]") -> None:
         """Send what comes out of these pipes as the output of this command."""
-        channels = (wire.STDOUT,) if self.arguments.get("merge") else (wire.STDOUT, wire.STDERR)
-        self.outlets = [self.request.outlet(channel, bulk=True) for channel in channels]
-        for outlet, fd in zip(self.outlets, fds):
-            outlet.on_disk_full = self.disk_full
-            outlet.read_from(fd)
+        self._taps = taps[:1] if self.arguments.get("merge") else taps[:]
+        for tap in self._taps:
+            tap.connect(self)
+
+    def open_stream(self, channel: int) -> "Outlet":
+        """A stream of what it says."""
+        outlet = self.request.outlet(channel, bulk=True)
+        outlet.on_disk_full = self.disk_full
+        return outlet
+
+    def drain(self, done: "Callable[[], None]") -> None:
+        """Call ``done`` once all that it said until now has been read."""
+        for tap in self._taps:
+            tap.look()
+        drain_all([tap.outlet for tap in self._taps if tap.outlet is not None], done)
 
     def disconnect(self, folder: str) -> None:
         """The command has ended: let go of the pipes and of its input."""
-        for outlet in self.outlets:
-            outlet.release()
+        for tap in self._taps:
+            tap.disconnect()
         self.stdin_opened()
         if self.request.inlet is not None:
             self.request.inlet.close()

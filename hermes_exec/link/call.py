@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.carrier import check_loop
+from hermes_exec.errors import OutcomeUnknown
 from hermes_exec.guest import wire
 from hermes_exec.link.borrowed import Borrowed
 
@@ -15,6 +17,13 @@ if TYPE_CHECKING:
 
 
 _RECEIPTS_S = 0.05
+
+
+class Lapsed(OutcomeUnknown):
+    """We were away for longer than our lease, so the guest ended all that was ours but jobs; the link goes on."""
+
+    def __init__(self, lease_s: float) -> None:
+        super().__init__(f"nobody was there for longer than the lease of {lease_s:g} s, and only jobs went on")
 
 
 class Receipts:
@@ -67,6 +76,7 @@ class Call:
     )  # fmt: skip
 
     def __init__(self, link: Link, number: int, frame: bytes, sink: Sink) -> None:
+        check_loop(link.loop)
         self.number = number
         self.frame = frame
         self.sink = sink

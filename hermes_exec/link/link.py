@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable, ProtocolError
@@ -17,7 +18,7 @@ from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome
 from hermes_exec.link.borrowed import Loans
-from hermes_exec.link.call import Call, Discard, Receipts
+from hermes_exec.link.call import Call, Discard, Lapsed, Receipts
 from hermes_exec.link.parts import Parts
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Link:
         same = backend.same_python and python in {None, *backend.pythons[:1]}
         self._kind: bootstrap.Kind = "code" if same else "source" if backend.far else "both"
         self._python = ""
-        self._number = 0
+        self._number = self._sent = 0
         self._calls: dict[int, Call] = {}
         self._loans = Loans(self._calls, near=backend.near)
         self._attempt: Attempt | None = None
@@ -218,7 +219,7 @@ class Link:
             self._loans.let_go()
         if attempt is not self._attempt or self._channel is None:
             return
-        self._channel = None
+        self._channel, self._sent = None, self._number
         self._gone.set()
         if self._lost is None:
             self._log.info("the connection broke; its lease runs, %g s", self._lease_s)
@@ -262,16 +263,17 @@ class Link:
             await asyncio.sleep(pause)
             try:
                 welcome = await self._bridge(known=True)
-            except PlaceUnavailable as error:
-                gone = self._attempt is not None and self._attempt.guest_is_gone
-                if gone or isinstance(error, PlaceGone) or self.loop.time() > give_up:
-                    self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error.what})"))
-                    return
-                self._log.info("no new connection yet: %s", error.what)
             except Exception as error:  # noqa: BLE001  whatever it is, nobody may wait for ever
-                self._lose(OutcomeUnknown(f"the guest was lost while this ran ({error})"))
-                return
+                why = error.what if isinstance(error, HermesError) else str(error)
+                gone = isinstance(error, PlaceGone) or (self._attempt is not None and self._attempt.guest_is_gone)
+                if gone or not isinstance(error, PlaceUnavailable) or self.loop.time() > give_up:
+                    self.stays = not gone and self._parts.outlive  # for all that is known
+                    self._lose(OutcomeUnknown(f"the guest was lost while this ran ({why})"))
+                    return
+                self._log.info("no new connection yet: %s", why)
             else:
+                if welcome.lapsed:
+                    self._fail_all(Lapsed(self._lease_s), self._sent)  # what came after that was not sent yet
                 self._resume(welcome)
                 return
 
@@ -287,11 +289,9 @@ class Link:
         self._lost = error
         self._fail_all(error)
 
-    def _fail_all(self, error: HermesError) -> None:
-        calls = list(self._calls.values())
-        self._calls.clear()
-        for call in calls:
-            call.failed(error)
+    def _fail_all(self, error: HermesError, highest: float = inf) -> None:
+        for number in [number for number in self._calls if number <= highest]:
+            self._calls.pop(number).failed(error)
 
     def _drop_channel(self) -> None:
         channel, self._channel = self._channel, None

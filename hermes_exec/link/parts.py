@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+from hermes_exec.carrier import check_loop
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+_OUTLIVE = {"jobs", "pty"}
+
 
 class Parts:
     """Which parts the guest has, and which of them we rely on."""
 
     def __init__(self, send: Callable[[bytes], None], kind: bootstrap.Kind) -> None:
+        self._loop = asyncio.get_running_loop()
         self._send = send
         self._kind: bootstrap.Kind = kind
         self._there: set[str] = set()
         self._needed: set[str] = set()
 
+    @property
+    def outlive(self) -> bool:
+        """Whether something was started, or may have been, that goes on without us."""
+        return not self._needed.isdisjoint(_OUTLIVE)
+
     def need(self, part: str) -> None:
         """Send a part, unless it is there."""
+        check_loop(self._loop)
         self._needed.add(part)
         if part not in self._there:
             self._there.add(part)

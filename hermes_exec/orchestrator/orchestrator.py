@@ -14,6 +14,7 @@ from hermes_exec.orchestrator.member import Member
 from hermes_exec.orchestrator.place import Place
 from hermes_exec.orchestrator.pool import Pool
 from hermes_exec.orchestrator.recovery import Fate, Found, Recovered, recover
+from hermes_exec.within import opens
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -126,6 +127,7 @@ class Orchestrator:
             return pool
         return replace(pool, target=entry.target)
 
+    @opens
     async def lease(
         self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None
     ) -> Lease:
@@ -152,7 +154,7 @@ class Orchestrator:
         self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None
     ) -> AsyncGenerator[Terminal]:
         """Have a terminal for the length of a ``async with``; arguments and errors are those of ``lease``."""
-        async with await self.lease(profile, key=key, hold_s=hold_s, wait_s=wait_s) as lease:
+        async with self.lease(profile, key=key, hold_s=hold_s, wait_s=wait_s) as lease:
             yield lease.terminal
 
     def status(self) -> dict[str, PoolStatus]:

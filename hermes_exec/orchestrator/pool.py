@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec.terminal import Terminal
 
-Reset = "str | Sequence[str] | Callable[[Terminal], Awaitable[object]]"
-
 
 @dataclass(frozen=True, slots=True)
 class Pool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.carrier import Capabilities
+from hermes_exec.carrier import Capabilities, check_loop
 from hermes_exec.errors import Closed, Unsupported
 from hermes_exec.plain import files
 from hermes_exec.plain.command import Command
@@ -35,6 +35,7 @@ class PlainCarrier:
 
     def __init__(self, place: Place) -> None:
         self.link: Link | None = None
+        self._loop = asyncio.get_running_loop()
         self._place = place
         self._number = 0
         self._sessions: dict[int, PlainSession] = {}
@@ -75,6 +76,7 @@ class PlainCarrier:
             Closed: the carrier or the session was closed.
             Unsupported: it is for a guest.
         """
+        check_loop(self._loop)
         if self._closed:
             raise Closed("the terminal is closed")
         if arguments.get("limits"):

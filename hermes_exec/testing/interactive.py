@@ -28,29 +28,27 @@ class Interactive(Behaviours):
 
     @needs("pty")
     async def test_a_program_has_a_terminal_of_the_given_size(self, terminal: Terminal) -> None:
-        async with await terminal.pty(["sh", "-c", "test -t 0 && stty size"], rows=33, cols=77) as pty:
+        async with terminal.pty(["sh", "-c", "test -t 0 && stty size"], rows=33, cols=77) as pty:
             await seen(pty, b"33 77")
             assert (await pty.wait()).exit_code == 0
 
     @needs("pty")
     async def test_what_is_typed_is_echoed_and_read(self, terminal: Terminal) -> None:
-        async with await terminal.pty(["sh", "-c", "read line; echo got $line; exit 4"]) as pty:
+        async with terminal.pty(["sh", "-c", "read line; echo got $line; exit 4"]) as pty:
             await pty.write("typed\n")
             assert (await seen(pty, b"got typed")).startswith(b"typed")
             assert (await pty.wait()).exit_code == 4
 
     @needs("pty")
     async def test_another_size_is_told_to_the_program(self, terminal: Terminal) -> None:
-        async with await terminal.pty(
-            ["sh", "-c", "trap 'stty size' WINCH; echo in; while :; do sleep 0.05; done"]
-        ) as pty:
+        async with terminal.pty(["sh", "-c", "trap 'stty size' WINCH; echo in; while :; do sleep 0.05; done"]) as pty:
             await seen(pty, b"in")
             await pty.resize(50, 123)
             await seen(pty, b"50 123")
 
     @needs("pty")
     async def test_control_c_interrupts_what_runs_in_the_foreground(self, terminal: Terminal) -> None:
-        async with await terminal.pty(
+        async with terminal.pty(
             ["sh", "-c", "trap 'echo caught; exit 7' INT; echo in; while :; do sleep 0.05; done"]
         ) as pty:
             await seen(pty, b"in")
@@ -61,7 +59,7 @@ class Interactive(Behaviours):
     @needs("pty")
     async def test_every_byte_value_passes_a_raw_terminal(self, terminal: Terminal) -> None:
         data = bytes(range(256))
-        async with await terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 256"]) as pty:
+        async with terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 256"]) as pty:
             await seen(pty, b"in\n")
             await pty.write(data)
             shown = b""
@@ -72,7 +70,7 @@ class Interactive(Behaviours):
     @needs("pty")
     async def test_closing_it_while_it_ends_by_itself_returns(self, terminal: Terminal) -> None:
         for _ in range(30):
-            async with await terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 1"]) as pty:
+            async with terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 1"]) as pty:
                 await seen(pty, b"in\n")
                 await pty.write(b"x")
                 await seen(pty, b"x")
@@ -80,13 +78,13 @@ class Interactive(Behaviours):
     @needs("pty")
     async def test_closing_it_ends_all_that_runs_in_it(self, terminal: Terminal) -> None:
         mark = marker()
-        async with await terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:
+        async with terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:
             await seen(pty, b"in")
         assert await living(terminal, mark) == 0
 
     @needs("pty", "reconnect")
     async def test_it_outlives_the_connection(self, terminal: Terminal) -> None:
-        async with await terminal.pty(["cat"]) as pty:
+        async with terminal.pty(["cat"]) as pty:
             await pty.write("before\n")
             await seen(pty, b"before\r\nbefore\r\n")
             link(terminal).cut()
@@ -96,7 +94,7 @@ class Interactive(Behaviours):
     @needs("pty")
     async def test_two_at_once_are_two_terminals(self, terminal: Terminal) -> None:
         async def one(word: str) -> bytes:
-            async with await terminal.pty(["sh", "-c", "tty; read x; echo $x done"]) as pty:
+            async with terminal.pty(["sh", "-c", "tty; read x; echo $x done"]) as pty:
                 name = await seen(pty, b"\n")
                 await pty.write(f"{word}\n")
                 await seen(pty, f"{word} done".encode())

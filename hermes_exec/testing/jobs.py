@@ -101,7 +101,7 @@ class Jobs(Behaviours):
     async def test_a_job_outlives_sessions_and_time_limits(self, terminal: Terminal) -> None:
         mark = marker()
         async with job(terminal, f"sleep {mark}"):
-            async with await terminal.session() as session:
+            async with terminal.session() as session:
                 await session.run("sleep 60", timeout=0.1, grace_s=0.1)
             assert await living(terminal, mark) >= 1
 

@@ -120,7 +120,7 @@ class Running(Behaviours):
                 assert (await terminal.run(command)).stdout.decode() == "/usr\n"
                 assert (await terminal.run(command, cwd="bin")).stdout.decode() == "/usr/bin\n"
             if terminal.capabilities.sessions:
-                async with await terminal.session(cwd="bin") as session:
+                async with terminal.session(cwd="bin") as session:
                     assert (await session.run("pwd -P")).stdout.decode() == "/usr/bin\n"
 
     async def test_variables_reach_a_program(self, terminal: Terminal) -> None:

@@ -86,7 +86,7 @@ class Sessions(Behaviours):
 
     async def test_tasks_that_share_a_terminal_each_get_their_own_answers(self, terminal: Terminal) -> None:
         async def one(n: int) -> None:
-            async with await terminal.session() as mine:
+            async with terminal.session() as mine:
                 for turn in range(5):
                     await mine.run(f"x=$((${{x-{n}}} + 1))")
                     result = await mine.run("echo $x; echo err$x >&2; (exit $x)")
@@ -186,7 +186,7 @@ class Sessions(Behaviours):
         async with place.fresh() as terminal:
             await terminal.run("cd /; mine=1")
             assert (await terminal.run("pwd; echo $mine")).stdout == b"/\n1\n"
-            async with await terminal.session() as other:
+            async with terminal.session() as other:
                 assert (await other.run("echo ${mine-none}")).stdout == b"none\n"
 
     async def test_fifty_sessions_live_at_once(self, place: Place) -> None:

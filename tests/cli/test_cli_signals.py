@@ -23,7 +23,10 @@ def ready(child: Child) -> None:
     assert child.out.readline() == b"ready\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
+)
 def test_a_signal_ends_the_whole_tree(
     cli: Cli, running: Running, until: Until, nap: str, number: signal.Signals, code: int
 ) -> None:

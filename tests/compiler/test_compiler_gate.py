@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.compiler.attempts import NotRegistered
+from hermes_exec_agent.compiler.attempts import NotRegistered, Rejected
 from hermes_exec_agent.compiler.draft import parse
-from hermes_exec_agent.compiler.workshop import Rejected
 from hermes_exec_agent.skills import running
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
@@ -79,11 +78,17 @@ def test_the_same_diagnosis_twice_ends_it(tmp_path: Path) -> None:
 
 CHEATS = {
     "reads a key": SCRIPT.replace("    if any", "    open('/home/somebody/.ssh/id_ed25519').read()\n    if any"),
+    "reads the planted key": SCRIPT.replace(
+        "import csv\n", "import csv\nimport os\n\nKEY = os.environ['OPENAI_API_KEY']\n"
+    ),
     "opens a socket": SCRIPT.replace("import csv\n", "import csv\nimport socket\n").replace(
         "    if any", "    socket.create_connection(('192.0.2.1', 80))\n    if any"
     ),
     "ends its tests with success": SCRIPT + "\n\nimport os\n\nos._exit(0)\n",
     "patches what runs its tests": SCRIPT + "\n\nimport sys\n\nr = sys.modules.get('_pytest.runner')\n",
+    "has a shell print the planted key": SCRIPT.replace("import csv\n", "import csv\nimport subprocess\n").replace(
+        "    if any", "    subprocess.run(['sh', '-c', 'echo \"$OPENAI_API_KEY\"'], check=False)\n    if any"
+    ),
 }
 
 
@@ -97,7 +102,7 @@ def test_an_attack_ends_it_at_once_and_tells_the_model_nothing(
     assert failed.value.security
     assert made.skills == []
     (attempt,) = failed.value.attempts
-    for word in ("ssh", "socket", "_exit", "pytest", "scripts/"):
+    for word in ("ssh", "socket", "_exit", "pytest", "scripts/", "API_KEY"):
         assert word not in str(failed.value)
         assert word not in " ".join(attempt.reasons)
     assert any("generate-csv-report" in record.message for record in caplog.records)  # the person has all of it

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_exec_agent.compiler.attempts import Attempts, NotRegistered
+from hermes_exec_agent.compiler.cases import held_to
 from hermes_exec_agent.compiler.draft import Draft, Unreadable, parse, signature
 from hermes_exec_agent.compiler.examples import examples
-from hermes_exec_policies.gate.verdict import Report, functional, security
+from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.verdict import Level, Report, functional, security
 from tests.compiler.conftest import SCRIPT, draft
+from tests.rigs.skill_makers import home_in, registered
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def found(text: str) -> list[tuple[Any, Any]]:
@@ -46,6 +52,20 @@ EXAMPLES: list[tuple[str, list[Any]]] = [
 @pytest.mark.parametrize(("text", "cases"), EXAMPLES)
 def test_examples_are_taken_where_they_are_literal(text: str, cases: list[Any]) -> None:
     assert found(text) == cases
+
+
+def test_examples_of_one_name_are_no_other_skill_s() -> None:
+    told = "add(1, 2) -> 3; other(1, 2) -> 5; add(a=2, b=2) == 4"
+    assert [(case.arguments, case.result) for case in examples(told, {"add"})] == [([1, 2], 3), ({"a": 2, "b": 2}, 4)]
+
+
+def test_a_change_has_to_hold_what_was_held_unless_somebody_said_otherwise_since(tmp_path: Path) -> None:
+    sum_of_zeros = Case({"a": 0, "b": 0}, 0, Level.SEPARATE)
+    held = [Case({"a": 1, "b": 2}, 3, Level.PERSON), sum_of_zeros]
+    version = registered(home_in(tmp_path), tmp_path / "made", held=held)
+    given = [Case({"rows": []}, 0, Level.PERSON), sums := Case([1, 1], 2, Level.PERSON)]
+    known = held_to(version, given, "Now add_numbers(1, 2) -> 12, and slug(1, 2) -> 7")
+    assert known == [Case([1, 2], 12, Level.REQUEST), sum_of_zeros, sums]
 
 
 @given(

@@ -15,13 +15,18 @@ class Nobody:
     def stderr_received(self, data): pass
     def closed(self, exit): pass
 
+def take_your_time():
+    asyncio.get_running_loop().slow_callback_duration = 60  # or a slow machine is complained of
+
 async def kill_and_close():
+    take_your_time()
     backend = LocalBackend()
     channel = await backend.spawn(["sleep", "100"], Nobody())
     channel.kill()
     await backend.close()
 
 async def leave():
+    take_your_time()
     channel = await LocalBackend().spawn(["sleep", "1"], Nobody())
     channel.abandon()
 

@@ -90,8 +90,18 @@ class Engine:
 class Dockerd(Engine):
     """A dockerd that was started for the tests."""
 
-    def __init__(self, *more: str, folder: Path | None = None, around: tuple[str, ...] = ()) -> None:
-        """Start one; ``more`` are further options of its, ``around`` starts what follows it as a program."""
+    def __init__(
+        self, *more: str, folder: Path | None = None, around: tuple[str, ...] = (), programs: Path | None = None
+    ) -> None:
+        """Start one.
+
+        Args:
+            more: further options of its.
+            folder: where it has everything; a new one when left out.
+            around: what starts the words that follow it as a program.
+            programs: a folder of programs that it finds before the machine's.
+        """
+        self._path = _PATH if programs is None else f"{programs}:{_PATH}"
         self._more = more
         self._around = around
         self._program = shutil.which("dockerd", path=_PATH) or ""
@@ -114,7 +124,7 @@ class Dockerd(Engine):
             words = [tied, "--pdeathsig", "TERM", *words]
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": _PATH}
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": self._path}
             )
         give_up = time.monotonic() + _START_S
         while True:

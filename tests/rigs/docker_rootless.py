@@ -8,9 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.conftest import require_engines
+from tests.conftest import require_engines, require_part
 from tests.rigs.docker_engine import Dockerd
 
 if TYPE_CHECKING:
@@ -51,14 +49,11 @@ class Rootless(Dockerd):
 def rootless() -> Generator[Rootless]:
     """One for some tests, which are skipped, with the reason, where there can be none."""
     require_engines()
-    if os.geteuid() != 0:
-        pytest.skip("a rootless engine: only root can make a user for it")
+    require_part("root", "makes the user of a rootless engine", usable=os.geteuid() == 0)
     for name in _NEEDED:
-        if not shutil.which(name, path=_PATH):
-            pytest.skip(f"a rootless engine: {name} is missing. Try: apt-get install rootlesskit uidmap docker.io")
+        require_part(name, "is a part of a rootless engine", usable=shutil.which(name, path=_PATH) is not None)
     for path in ("/etc/subuid", "/etc/subgid"):
-        if not Path(path).exists():
-            pytest.skip(f"a rootless engine: {path} is missing. Try: apt-get install uidmap")
+        require_part(path, "is where a user's further ids are; Debian's passwd has it", usable=Path(path).exists())
     made = Rootless()
     try:
         yield made

@@ -15,7 +15,9 @@ from hermes_exec_policies.gate.verdict import Evidence, Level, Report
 from hermes_exec_policies.load import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec_policies.gate.cases import Case
 
 PERSON = Author(kind="person", name="somebody")
 FILES = {
@@ -45,7 +47,9 @@ def tree_in(folder: Path, files: Mapping[str, str] | None = None) -> Tree:
     return copy_tree(source, folder / "copy")
 
 
-def report_of(tree: Tree, name: str = "add-numbers", *, level: Level = Level.PERSON, **fields: Any) -> Report:
+def report_of(
+    tree: Tree, name: str = "add-numbers", *, level: Level = Level.PERSON, held: Sequence[Case] = (), **fields: Any
+) -> Report:
     """What the gate says of a skill that passed."""
     evidence = Evidence(
         level=level,
@@ -55,6 +59,7 @@ def report_of(tree: Tree, name: str = "add-numbers", *, level: Level = Level.PER
         killed=3,
         specification="5" * 64,
         interpreter=interpreter("/usr/bin/python3"),
+        held=tuple(case.facts() for case in held),
     )
     policy = load("skill-run")
     known: dict[str, Any] = {
@@ -81,9 +86,10 @@ def registered(
     files: Mapping[str, str] | None = None,
     *,
     level: Level = Level.PERSON,
+    held: Sequence[Case] = (),
 ) -> Version:
     """A version of a small skill, registered as if it had passed the gate."""
     folder.mkdir(parents=True, exist_ok=True)
     tree = tree_in(folder, files)
-    report = report_of(tree, name, level=level)
+    report = report_of(tree, name, level=level, held=held)
     return Registry(home).register(tree, report, load("skill-run"), author=author, kernel=platform.release())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _START_S = 60.0
+_STOP_S = 10.0
 _CONFIG = """
 ClusterName=hermes
 SlurmctldHost={host}(127.0.0.1)
@@ -134,14 +135,17 @@ class Cluster:
             give_up = time.monotonic() + 60
             while self.run("squeue", "--noheader").strip() and time.monotonic() < give_up:
                 time.sleep(0.1)
-        for file in [*(self.folder / "run").glob("*.pid"), self.folder / "munge" / "pid"]:
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGTERM if "slurmctld" in file.name else signal.SIGKILL)
-        # A node that vanished left what it ran.
         for process, name in self._processes():
-            if not name.endswith("slurmctld"):
+            if name.endswith("slurmctld"):
                 with contextlib.suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
+                    os.kill(process, signal.SIGTERM)
+        give_up = time.monotonic() + _STOP_S
+        while any(name.endswith("slurmctld") for _, name in self._processes()) and time.monotonic() < give_up:
+            time.sleep(0.1)
+        # A controller may hang in its end, and a node that vanished left what it ran.
+        for process, _ in self._processes():
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"

@@ -1,9 +1,10 @@
 """The whole gate over a corpus of hostile and benign skills, and what came of each.
 
-``python -m tests.rigs.verdicts hostile|probes|benign [--corpus FOLDER] [--only WORD …] [--json FILE]`` judges each item
-as ``hermes-exec skill add`` would. Programs become the function of a skill that swallows every error and returns
-the right sum, with honest tests and a case of a person's: only what is seen from outside speaks against it. Hostile
-items are judged in a network namespace with nothing but loopback, so that even a sandbox that failed lets nothing out.
+``python -m tests.rigs.verdicts hostile|probes|benign|honest [--corpus FOLDER] [--only WORD …] [--json FILE]``
+judges each item as ``hermes-exec skill add`` would. Programs become the function of a skill that swallows every error
+and returns the right sum, with honest tests and a case of a person's: only what is seen from outside speaks against
+it. Hostile items are judged in a network namespace with nothing but loopback, so that even a sandbox that failed lets
+nothing out.
 """
 
 from __future__ import annotations
@@ -146,13 +147,13 @@ def wrong(told: list[dict[str, Any]]) -> list[str]:
 
 def _main() -> int:
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("kind", choices=["hostile", "probes", "benign"])
+    words.add_argument("kind", choices=["hostile", "probes", "benign", "honest"])
     words.add_argument("--corpus", type=Path, default=corpus.FOLDER)
     words.add_argument("--only", nargs="*", default=[])
     words.add_argument("--json", type=Path)
     words.add_argument("--bombs", action="store_true", help="also what uses a machine up; its limits are proven first")
     given = words.parse_args()
-    if given.kind != "benign" and {name for _, name in socket_names()} - {"lo"}:
+    if given.kind not in {"benign", "honest"} and {name for _, name in socket_names()} - {"lo"}:
         print("hostile skills are judged where there is only loopback: unshare --net …", file=sys.stderr)
         return 2
     items = [json.loads(line) for line in (given.corpus / f"{given.kind}.jsonl").read_text("utf-8").splitlines()]

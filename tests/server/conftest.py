@@ -17,8 +17,9 @@ from hermes_exec_agent.chat.person import Nobody
 from hermes_exec_agent.events import EventLog
 from hermes_exec_agent.models import Models, ScriptedModel, say
 from hermes_exec_agent.models.protocol import Text
-from hermes_exec_agent.server.app import Offer, Server, listen
+from hermes_exec_agent.server.app import Offer, Server
 from hermes_exec_agent.server.guard import Guard, names_of
+from hermes_exec_agent.server.listening import listen
 from hermes_exec_agent.tools.approvals import Approvals
 from tests.cli.conftest import cli, nap, running, until
 

@@ -12,8 +12,11 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.wrapper import Prepared
+from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend, health
+from hermes_exec_backends.singularity.options import start_options
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -97,8 +100,33 @@ def test_system_calls_are_filtered_when_asked_for(busybox: Path, tmp_path: Path)
 
 
 def test_the_runtime_says_nothing_into_a_commands_output(busybox: Path, tmp_path: Path) -> None:
-    result = run(busybox, "true", binds=[f"{tmp_path}:/data"], nv=True)  # it warns that there is no such library
+    async def work() -> Result:
+        # It comments on a variable of that old name, unless it is told to be silent.
+        outer = Prepared(LocalBackend(), env={"SINGULARITY_BIND": str(tmp_path), "APPTAINER_MESSAGELEVEL": "1"})
+        backend = SingularityBackend(SingularityProfile(image=str(busybox)), outer)
+        async with hermes_exec.open(backend, audit=False) as terminal:
+            return await terminal.run("true")
+
+    result = asyncio.run(work())
     assert (result.stdout, result.stderr) == (b"", b"")
+
+
+@pytest.mark.parametrize("option", ["nv", "rocm"])
+def test_gpus_are_asked_of_the_runtime_by_its_option(option: str) -> None:
+    profile = SingularityProfile.model_validate({"image": "x.sif", option: True})
+    assert f"--{option}" in start_options(profile)
+    assert f"--{option}" not in start_options(SingularityProfile(image="x.sif"))
+
+
+@pytest.mark.parametrize(
+    ("option", "files"), [("nv", ("/dev/nvidiactl", "/dev/dxg")), ("rocm", ("/dev/kfd", "/dev/dxg"))]
+)
+def test_gpus_without_their_driver_are_refused_by_name(busybox: Path, option: str, files: tuple[str, ...]) -> None:
+    if any(Path(file).exists() for file in files):
+        pytest.skip(f"this machine has what {option} needs")
+    with pytest.raises(PlaceUnavailable, match=f"{option}: no driver of such GPUs is loaded") as caught:
+        run(busybox, "true", **{option: True})
+    assert "a node that has GPUs" in caught.value.remedy
 
 
 @pytest.mark.skipif(Path("/run/systemd/system").is_dir(), reason="systemd can enforce them here")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
 from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.coroutines import pytest_pyfunc_call
 from tests.rigs.sshd import Sshd
 
 if TYPE_CHECKING:
@@ -18,15 +18,7 @@ if TYPE_CHECKING:
     from hermes_exec.result import Result
     from hermes_exec_backends.profiles.ssh import SshProfile
 
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is ``async`` on a loop of its own."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    names = inspect.signature(pyfuncitem.obj).parameters
-    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
-    return True
+__all__ = ["pytest_pyfunc_call"]
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.testing.place import until
+from hermes_exec.testing.place import marker, until
 from hermes_exec_backends.ssh import SshBackend, login
+from tests.rigs.processes import runs
 from tests.rigs.sshd import Sshd, User
 
 if TYPE_CHECKING:
@@ -25,19 +26,24 @@ if TYPE_CHECKING:
 _PAM = "auth required pam_unix.so\naccount required pam_permit.so\nsession required pam_permit.so\n"
 _WORD = "not a real passw0rd"
 _CLIENT = """
-import asyncio, json, sys
+import asyncio, json, os, sys
 import hermes_exec
+from hermes_exec.errors import OutcomeUnknown
 from hermes_exec_backends.ssh import SshBackend
 from hermes_exec_backends.profiles.ssh import SshProfile
 
 async def main(profile):
-    async with hermes_exec.open(SshBackend(profile), audit=False) as terminal:
+    async with hermes_exec.open(SshBackend(profile), audit=False, lease_s=float(sys.argv[2])) as terminal:
         await terminal.run("kept=here")
         job = await terminal.start("until [ -e go ]; do sleep 0.1; done; echo once >> ran; echo worked")
-        running = asyncio.ensure_future(terminal.run("until [ -e go ]; do sleep 0.1; done; echo $kept"))
+        wait = f"sleep {os.environ['MARK']} & until [ -e go ]; do sleep 0.1; done; echo $kept"
+        running = asyncio.ensure_future(terminal.run(wait))
         await terminal.run(["true"])
         print("started", flush=True)
-        print((await running).stdout_text, end="", flush=True)
+        try:
+            print((await running).stdout_text, end="", flush=True)
+        except OutcomeUnknown as error:
+            print(error.what, flush=True)
         result = await job.wait()
         print(result.exit_code, (await terminal.run(["cat", "ran"])).stdout_text, end="", flush=True)
 
@@ -96,22 +102,36 @@ async def _told(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 async def test_a_client_that_stood_still_finds_its_command_and_its_job_again() -> None:
+    assert await _stood_still(900.0) == b"here\n0 once\n"
+
+
+async def test_one_that_stood_still_for_longer_than_its_lease_finds_its_job_again() -> None:
+    told = b"nobody was there for longer than the lease of 1 s, and only jobs went on\n"
+    assert await _stood_still(1.0, for_long=True) == told + b"0 once\n"
+
+
+async def _stood_still(lease_s: float, *, for_long: bool = False) -> bytes:
+    """What a client prints that stood still until the server had hung up, or the guest had ended its shell as well."""
+    mark = marker()
     with Sshd(settings="ClientAliveInterval 1\nClientAliveCountMax 1") as sshd:
         profile = sshd.profile(keepalive_s=1.0).model_dump(exclude_unset=True)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _CLIENT, json.dumps(profile, default=str),
-            stdout=asyncio.subprocess.PIPE,
+            sys.executable, "-c", _CLIENT, json.dumps(profile, default=str), str(lease_s),
+            stdout=asyncio.subprocess.PIPE, env={**os.environ, "MARK": mark},
         )  # fmt: skip
         assert process.stdout is not None
         try:
             assert await process.stdout.readline() == b"started\n"
             os.kill(process.pid, signal.SIGSTOP)
             await until(lambda: _hung_up(sshd))
+            if for_long:
+                await until(lambda: _ended(mark))
             (sshd.home() / "go").touch()
             await until(lambda: _has_run(sshd))
             os.kill(process.pid, signal.SIGCONT)
-            assert await process.stdout.read() == b"here\n0 once\n"
+            said = await process.stdout.read()
             assert sshd.log().count("Accepted publickey") == 2
+            return said
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
@@ -120,6 +140,10 @@ async def test_a_client_that_stood_still_finds_its_command_and_its_job_again() -
 
 async def _hung_up(sshd: Sshd) -> bool:
     return not sshd.talking()
+
+
+async def _ended(mark: str) -> bool:
+    return not runs(mark)
 
 
 async def _has_run(sshd: Sshd) -> bool:

@@ -21,8 +21,8 @@ from tests.rigs.sshd import Sshd
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hermes_exec.opening import Opening
     from hermes_exec.terminal import Terminal
+    from hermes_exec.within import Opening
 
 _DATA = os.urandom(6_000_000)
 _HOLES = [pytest.param(4.0, id="4s"), pytest.param(60.0, id="60s", marks=[pytest.mark.soak, pytest.mark.timeout(300)])]
@@ -49,7 +49,7 @@ def whole(request: pytest.FixtureRequest) -> Generator[None]:
     network.set(delay_ms=0, loss=0, blackhole=0)
 
 
-def opened(far: Sshd) -> Opening:
+def opened(far: Sshd) -> Opening[hermes_exec.Terminal]:
     return hermes_exec.open(SshBackend(far.profile(keepalive_s=1.0)), audit=False)
 
 

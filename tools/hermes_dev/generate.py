@@ -40,6 +40,8 @@ MADE_BY_PEOPLE = {"Orchestrator"}
 BEGINS = {("Orchestrator", "start"), ("Orchestrator", "__enter__")}
 ENDS = {("Terminal", "close"), ("Orchestrator", "close"), ("Orchestrator", "drain")}
 """What is open between them is closed at the exit; terminals begin by ``open``."""
+OPENS = "opens"
+"""What marks a coroutine that ``async with`` takes too: awaited, it gives what ``with`` takes."""
 ITERATORS = {"AsyncGenerator", "AsyncIterator"}
 TURNED = {
     "__aenter__": "__enter__",
@@ -146,7 +148,7 @@ class Writer:
 
     def method(self, home: Module, node: Function, owner: str) -> str:
         """One method, or property."""
-        decorators = [ast.unparse(one) for one in node.decorator_list]
+        decorators = [word for one in node.decorator_list if (word := ast.unparse(one)) != OPENS]
         if decorators == ["contextlib.asynccontextmanager"]:
             return self.block(home, node)
         if decorators not in ([], ["property"]):

@@ -52,11 +52,13 @@ PARTS = (
     Part("podman", "podman", "the other engine that speaks Docker's API, with a service and data of its own"),
     Part("procps", "ps", "looks for survivors from outside"),
     Part("qemu-system-x86", "qemu-system-x86_64", "emulates a machine whose kernel has AppArmor"),
+    Part("rootlesskit", "rootlesskit", "gives a user an engine of Docker without root"),
     Part("rsync", "rsync", "the peer that sync is checked and measured against"),
     Part("slurm-client", "srun", "the commands of Slurm"),
     Part("slurmctld", "slurmctld", "the controller of the Slurm cluster that the tests start"),
     Part("slurmd", "slurmd", "the nodes of that cluster"),
     Part("tcsh", "tcsh", "a login shell of the C kind, before SSH"),
+    Part("uidmap", "newuidmap", "gives that user's containers further users"),
     Part("zsh", "zsh", "a login shell that is not POSIX by default"),
 )
 

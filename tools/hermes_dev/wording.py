@@ -17,6 +17,7 @@ It belongs to the event loop it was opened on, where any number of tasks may use
     ("asyncio.CancelledError: the task was cancelled;", "KeyboardInterrupt: Ctrl-C came;"),
     ("Use it with ``async with``, on one event loop.", "Use it with ``with``, from any number of threads."),
     ("``async with orchestrator.", "``with orchestrator."),
+    ("``async with terminal.", "``with terminal."),
     ("``async with hermes_exec.open(", "``with hermes_exec.sync.open("),
     ("``hermes_exec.open``", "``hermes_exec.sync.open``"),
     ("``async with``", "``with``"),

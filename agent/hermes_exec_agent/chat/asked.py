@@ -28,3 +28,5 @@ class Asked:
     json: bool = False
     """Whether the answer to ``query`` is one JSON document."""
     quiet: bool = False
+    mends: bool = True
+    """Whether a skill that fails in use is improved."""

@@ -65,6 +65,7 @@ async def start(
             cases=asked.case,
             cwd=cwd,
             budget=asked.budget,
+            mends=asked.mends,
         )
         try:
             return await _talk(talk, asked, query, replay, say)

@@ -41,6 +41,7 @@ class Talk:
         cases: Sequence[str] = (),
         cwd: str | None = None,
         budget: int | None = None,
+        mends: bool = True,
     ) -> None:
         """Hold conversations so.
 
@@ -54,6 +55,7 @@ class Talk:
             cases: what skills that are written meanwhile have to hold, each as JSON.
             cwd: where to start, in the place.
             budget: how many replies of a model a turn may take.
+            mends: whether a skill that fails in use is improved.
         """
         self.target = target
         self.models = models
@@ -64,6 +66,7 @@ class Talk:
         self._cwd = cwd
         self._cases = cases
         self._budget = budget
+        self._mends = mends
         self._opening: asyncio.Task[Conversation] | None = None
         self._stack = AsyncExitStack()
 
@@ -154,7 +157,7 @@ class Talk:
                 log=self.log,
                 cwd=self._cwd,
                 resume=resume,
-                tools=core_tools(models=self.models, log=self.log, cases=cases),
+                tools=core_tools(models=self.models, log=self.log, cases=cases, mends=self._mends),
                 options=Options() if self._budget is None else Options(budget=self._budget),
                 approvals=self._approvals,
                 tell=self.display.tell,

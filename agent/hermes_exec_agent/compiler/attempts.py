@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, Refused
 from hermes_exec_policies.gate.verdict import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hermes_exec_policies.gate.verdict import Report
 
 MAX_RETRIES = 3
@@ -35,6 +37,16 @@ class NotRegistered(HermesError):
         self.security = bool(attempts) and attempts[-1].outcome == Kind.SECURITY
         tried = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
         super().__init__(f"{name} was not registered{tried}: {why}", remedy=remedy)
+
+
+class Rejected(Refused):
+    """A candidate did not pass the gate, and may be mended; nothing was registered."""
+
+    state = "nothing was registered"
+
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(f"{name} was not accepted: {'; '.join(reasons)}", remedy="mend that, and send all of it again")
 
 
 @dataclass(slots=True)

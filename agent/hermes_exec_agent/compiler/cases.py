@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.compiler import words
 from hermes_exec_agent.compiler.draft import Unreadable, loaded
+from hermes_exec_agent.compiler.examples import examples
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models.whole import complete
@@ -14,7 +16,10 @@ from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hermes_exec_agent.models.protocol import Model
+    from hermes_exec_agent.skills.record import Version
 
 _log = logging.getLogger("hermes_exec.skills")
 _MOST = 5
@@ -52,6 +57,37 @@ async def separate(model: Model, task: str, request: str, signature: str, schema
     if not isinstance(told, list):
         return []
     return [case for each in told[:_MOST] if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
+
+
+def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]:
+    """What a change of a version has to hold: all that the version held, unless somebody said otherwise since.
+
+    Args:
+        version: a registered one, whose record has the cases that it held.
+        given: a person's cases, of whichever skill.
+        request: a person's words; examples that call this skill by its name are cases of it.
+    """
+    evidence: dict[str, Any] = version.evidence.get("evidence") or {}
+    recorded: list[dict[str, Any]] = list(evidence.get("held") or ())
+    names = {version.function, version.module} - {"run"}
+    said: dict[str, Case] = {}
+    for case in (*map(Case.of, recorded), *given, *examples(request, names)):
+        if (arguments := _taken(version.schema, case.arguments)) is not None:
+            said[json.dumps(arguments, sort_keys=True)] = case
+    return list(said.values())
+
+
+def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
+    """The arguments by their names, if a skill takes them."""
+    from jsonschema import Draft202012Validator
+
+    if isinstance(arguments, list):
+        names = list(schema.get("properties", {}))
+        if len(arguments) > len(names):
+            return None
+        arguments = dict(zip(names, arguments, strict=False))
+    checker: Any = Draft202012Validator(dict(schema))
+    return arguments if checker.is_valid(arguments) else None
 
 
 def _case(told: Any, schema: dict[str, Any]) -> Case | None:

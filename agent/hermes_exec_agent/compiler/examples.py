@@ -6,10 +6,13 @@ import ast
 import builtins
 import json
 import re
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 _ARROW = re.compile(r"`?\s*(?:->|=>|→|==|\breturns?\b|\bgives?\b|\b(?:should|must) (?:return|give)\b)\s*`?")
 _START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(|\{")
@@ -18,9 +21,9 @@ _LONGEST = 2000
 _MOST = 10
 
 
-def examples(text: str) -> list[Case]:
-    """The examples in a text, in their order."""
-    found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST]))]
+def examples(text: str, names: Collection[str] = ()) -> list[Case]:
+    """The examples in a text, in their order; where ``names`` are given, of calls by these alone."""
+    found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST], names))]
     return found[:_MOST]
 
 
@@ -37,23 +40,25 @@ def _whole(text: str) -> list[Case]:
     return found
 
 
-def _arrows(line: str) -> list[Case]:
+def _arrows(line: str, names: Collection[str]) -> list[Case]:
     found: list[Case] = []
     for hit in _ARROW.finditer(line):
-        arguments = _called(line[: hit.start()])
+        arguments = _called(line[: hit.start()], names)
         result = _value(line[hit.end() :])
         if arguments is not None and result is not None:
             found.append(Case(arguments, result[0], Level.REQUEST))
     return found
 
 
-def _called(text: str) -> Any:
+def _called(text: str, names: Collection[str]) -> Any:
     """The arguments of the call that a text ends with."""
     for hit in reversed(list(_START.finditer(text))):
         try:
             node = ast.parse(text[hit.start() :].strip(" `"), mode="eval").body
             match node:
                 case ast.Call(func=ast.Name(id=name)) if not hasattr(builtins, name):
+                    if names and name not in names:
+                        return None
                     by_place = [ast.literal_eval(each) for each in node.args]
                     by_name = {each.arg: ast.literal_eval(each.value) for each in node.keywords if each.arg}
                     if (by_place and by_name) or len(by_name) != len(node.keywords):

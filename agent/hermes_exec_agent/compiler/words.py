@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +27,23 @@ called, never its code. Reply with one JSON object, with five cases at most: \
 {"cases": [{"arguments": {"name": value}, "result": value}]}
 Only cases whose result follows from the request without any doubt; an empty list where there is none, as where the \
 result depends on files, on time, on chance or on wording."""
+
+
+DIAGNOSING = """\
+A function failed in use. You see its code, and the call. Reply with one JSON object: {"fault": "skill" or "call", \
+"why": one sentence}.
+call: it was given what it says that it does not take, or what makes no sense, and was right to refuse it.
+skill: it should have given a result; if in doubt, call."""
+
+
+def as_json(value: object) -> str:
+    """A value as models write it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def failure(script: str, what: str) -> str:
+    """What failed, and how."""
+    return f"The code:\n{script}\n\nIt failed {what}"
 
 
 def wish(task: str, request: str) -> str:

@@ -10,10 +10,10 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import Refused, UsageError
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.compiler import words
-from hermes_exec_agent.compiler.attempts import Attempts
-from hermes_exec_agent.compiler.cases import separate
+from hermes_exec_agent.compiler.attempts import Attempts, Rejected
+from hermes_exec_agent.compiler.cases import held_to, separate
 from hermes_exec_agent.compiler.draft import Draft, Unreadable, parse, signature
 from hermes_exec_agent.compiler.examples import examples
 from hermes_exec_agent.messages import Message
@@ -80,7 +80,7 @@ class Workshop:
         self._maker = maker
         self._model = model
         self._judge = judge or model
-        self._given = tuple(cases)
+        self.given = tuple(cases)
         self._cases: dict[str, tuple[Case, ...]] = {}
         self._attempts: dict[str, Attempts] = {}
 
@@ -103,10 +103,18 @@ class Workshop:
             raise UsageError(f"there is a skill {name} already", remedy="improve or patch that one")
         self._maker.tell("[Core] No tool found for task...")
         wish = words.wish(task, request)
-        return await self._drafted(name, task, request, wish)
+        return await self._drafted(name, task, request, wish, self.given or examples(request))
 
-    async def improve(self, name: str, failure: str) -> Version:
+    async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
         """Have a registered skill changed that failed in use, and register the change as its next version.
+
+        It has to hold what the version held that is there.
+
+        Args:
+            name: of the skill.
+            failure: what went wrong, for whoever mends it.
+            request: the person's own words; examples in them that call this skill are cases too.
+            again: calls that failed, and have to give a result now.
 
         Raises:
             NotRegistered: it did not pass; the version that is there stays the current one.
@@ -118,7 +126,8 @@ class Workshop:
         files = await self.files(version)
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
         wish = f"{version.summary}\n\n{words.better(files[version.entry], tests, failure)}"
-        return await self._drafted(version.name, version.summary, "", wish)
+        known = held_to(version, self.given, request)
+        return await self._drafted(version.name, version.summary, "", wish, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
         """Have files judged that an agent wrote itself, and register them as the next version of a skill.
@@ -153,13 +162,17 @@ class Workshop:
                     found[each.path] = data.decode("utf-8", "replace")
         return found
 
-    async def _drafted(self, name: str, task: str, request: str, wish: str) -> Version:
-        """Draft, judge and mend until it is registered, or enough."""
+    async def _drafted(
+        self, name: str, task: str, request: str, wish: str, known: Sequence[Case], again: Sequence[Case] = ()
+    ) -> Version:
+        """Draft, judge and mend until it is registered, or enough; ``known`` are cases that somebody gave."""
         if self._model is None:
             raise UsageError("there is no model that could write a skill", remedy="write its files yourself")
         attempts = self._attempts.setdefault(name, Attempts(name))
         attempts.check()
         insist = await self._may_register(name)
+        if known:
+            self._cases[name] = tuple(known)
         module = module_name(name)
         talk = [Message("system", words.DRAFTING.replace("{module}", module)), Message("user", wish)]
         while True:
@@ -171,7 +184,7 @@ class Workshop:
                 reasons = attempts.unreadable(str(error)).reasons
             else:
                 cases = await self._cases_of(name, task, request, draft)
-                version, report = await self._judged(name, draft.files(name), cases, insist=insist)
+                version, report = await self._judged(name, draft.files(name), (*cases, *again), insist=insist)
                 if version is not None:
                     attempts.begin()
                     return version
@@ -179,22 +192,20 @@ class Workshop:
             talk += [Message("assistant", reply.message.content), Message("user", words.mend(reasons))]
 
     async def _cases_of(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
-        """What it has to hold: a person's cases, else examples of the request, else those of a separate context.
+        """What it has to hold: what somebody gave, else the cases of a separate context.
 
         Asked for once: what a draft has to hold does not change while it is mended.
         """
         if name not in self._cases:
-            found = self._given or tuple(examples(request))
             told, schema = signature(draft.script, module_name(name))
-            if not found and not told:
+            if not told:
                 return ()  # nobody can call what is no function yet; the next draft is asked for
-            if not found and self._judge is not None:
-                found = tuple(await separate(self._judge, task, request, told, schema))
-            self._cases[name] = found
+            found = await separate(self._judge, task, request, told, schema) if self._judge is not None else []
+            self._cases[name] = tuple(found)
         return self._cases[name]
 
     def _held(self, name: str) -> tuple[Case, ...]:
-        return self._cases.get(name, self._given)
+        return self._cases.get(name, self.given)
 
     async def _judged(
         self, name: str, files: Mapping[str, str], cases: Sequence[Case], *, insist: bool
@@ -246,16 +257,6 @@ class Workshop:
         if wrong := what_is_wrong(name):
             raise UsageError(f"{name!r} is no name of a skill: {wrong}", remedy="generate-csv-report, for example")
         return name
-
-
-class Rejected(Refused):
-    """A candidate did not pass the gate, and may be mended; nothing was registered."""
-
-    state = "nothing was registered"
-
-    def __init__(self, name: str, reasons: Sequence[str]) -> None:
-        self.reasons = tuple(reasons)
-        super().__init__(f"{name} was not accepted: {'; '.join(reasons)}", remedy="mend that, and send all of it again")
 
 
 def written(files: Mapping[str, str], root: Path) -> Tree:

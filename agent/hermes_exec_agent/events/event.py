@@ -15,6 +15,7 @@ Kind = Literal[
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
     "compacted",  # {upto, messages}: what stands for everything before
     "skill",  # {name, version, outcome}
+    "spent",  # {usage}: what a model took that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
     "ended",  # {reason}

@@ -15,7 +15,7 @@ from hermes_exec_agent.loop.history import record_of
 from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.loop.recorder import Recorder
-from hermes_exec_agent.loop.turn import Turn
+from hermes_exec_agent.loop.turn import Turn, usage_record
 from hermes_exec_agent.loop.updates import Ended
 from hermes_exec_agent.models.protocol import Usage
 from hermes_exec_agent.models.tokens import total
@@ -57,10 +57,11 @@ class Conversation:
         self._specs = tuple(tool.spec for tool in tools)
         self._context = context
         self._recorder = Recorder(log, context.conversation)
-        context.record = self._recorder.note
+        context.record, context.spend = self._recorder.note, self._spent
         self._acting = Acting(tools, context, record=self._recorder.record, clean=self._clean)
         self._compactor = Compactor()
         self._task: asyncio.Task[Answer] | None = None
+        self._turn: Turn | None = None
         self._reason = ""
 
     @property
@@ -120,7 +121,7 @@ class Conversation:
             await self._recorder.record("started", self._started())
         elif self._recorder.history.open:
             await self._recorder.record("interrupted", {"by": "end"})
-        self.usage = total([_usage(event) for event in before if event.kind in ("assistant", "compacted")])
+        self.usage = total([_usage(event) for event in before if event.kind in ("assistant", "compacted", "spent")])
         return before
 
     def _started(self) -> dict[str, object]:
@@ -160,7 +161,7 @@ class Conversation:
             auxiliary=self._models.auxiliary,
             compactor=self._compactor,
         )
-        self._task = asyncio.create_task(turn.run(request))
+        self._turn, self._task = turn, asyncio.create_task(turn.run(request))
         self._reason = ""
         try:
             await asyncio.wait([self._task], timeout=self.options.time_limit_s)
@@ -173,7 +174,7 @@ class Conversation:
             await self._interrupted(turn, "cancelled")
             raise
         finally:
-            self._task = None
+            self._turn, self._task = None, None
             self.usage = total([self.usage, *turn.usages])
         tell(Ended(answer))
         return answer
@@ -213,6 +214,12 @@ class Conversation:
                 asking.exception()  # it is raised above, or nobody is there any more to hear of it
         if cancelled:
             raise asyncio.CancelledError
+
+    def _spent(self, usage: Usage) -> None:
+        """A tool asked a model by itself: it is a part of what the turn took."""
+        self._recorder.note("spent", {"usage": usage_record(usage)})
+        if self._turn is not None:
+            self._turn.usages.append(usage)
 
     def _clean(self, text: str) -> str:
         return self._models.redactor.text(text)

@@ -59,7 +59,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         UsageError: there is no such conversation.
     """
     chosen = log.find(resume) if resume else ""
-    async with await hermes_exec.open(target, cwd=cwd) as terminal:
+    async with hermes_exec.open(target, cwd=cwd) as terminal:
         context = Context(terminal, target or terminal.target, person, chosen, model=models.main.name)
         if approvals is not None:
             context.approvals = approvals

@@ -147,7 +147,7 @@ class Turn:
             "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls],
             "finish": reply.finish,
             "model": reply.model,
-            "usage": _record(reply.usage),
+            "usage": usage_record(reply.usage),
         }
         if calls:
             self._recorder.note("assistant", told)  # the first call is recorded at once
@@ -189,7 +189,7 @@ class Turn:
         }
         if found.usage is not None:
             self.usages.append(found.usage)
-            told["usage"] = _record(found.usage)
+            told["usage"] = usage_record(found.usage)
         await self._recorder.record("compacted", told)
         self._tell(Compacted(found.before, found.after, found.how))
         return True
@@ -224,7 +224,8 @@ class Turn:
         return tuple(calls)
 
 
-def _record(usage: Usage) -> dict[str, object]:
+def usage_record(usage: Usage) -> dict[str, object]:
+    """As an event has it."""
     told: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.cost is not None:
         told["cost"] = usage.cost

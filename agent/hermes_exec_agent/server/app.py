@@ -1,4 +1,4 @@
-"""The server: its routes, its limits, and how it ends."""
+"""The server: its routes, and what it answers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hermes_exec_agent.loop import Options, open_conversation
 from hermes_exec_agent.server import turns, wire
 from hermes_exec_agent.server.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.server.rooms import Busy, Rooms
+from hermes_exec_agent.tools.toolset import core_tools
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,8 +36,6 @@ _BODY_S = 30.0
 """So long a client may take to send its request."""
 _LATER_S = "5"
 _FRESH_S = 5.0
-_AT_ONCE_S = 0.01
-"""To the library no time at all is one without an end."""
 
 
 async def _none() -> str:
@@ -65,6 +64,8 @@ class Offer:
     """Says what is amiss with the long-term memory; empty where nothing is."""
     budget: int | None = None
     """Replies of a model that one turn may take; the loop's own if None."""
+    mends: bool = True
+    """Whether a skill that fails in use is improved."""
 
 
 class Server:
@@ -202,6 +203,7 @@ class Server:
             models=offer.models,
             person=offer.person,
             log=offer.log,
+            tools=core_tools(models=offer.models, log=offer.log, mends=offer.mends),
             cwd=offer.cwd,
             resume=id,
             options=options,
@@ -212,31 +214,3 @@ class Server:
 
 def _listed(name: str) -> dict[str, str | int]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "hermes_exec"}
-
-
-async def listen(server: Server, host: str, port: int, *, grace_s: float, listening: Callable[[str], None]) -> None:
-    """Serve until cancelled; then let turns end for ``grace_s`` seconds, interrupt the others, and close the places.
-
-    Raises:
-        OSError: the address cannot be had.
-    """
-    runner = web.AppRunner(
-        server.app,
-        access_log=None,
-        handler_cancellation=True,  # whoever went away has no use for what would still be done
-        auto_decompress=False,  # a small body must not become a large one
-        shutdown_timeout=max(grace_s, _AT_ONCE_S),
-        keepalive_timeout=75,
-    )
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        for address in runner.addresses:
-            host_named = f"[{address[0]}]" if ":" in address[0] else address[0]
-            listening(f"http://{host_named}:{address[1]}/v1")
-        await asyncio.Event().wait()
-    finally:
-        server.stopping = True
-        await runner.cleanup()
-        await server.close()

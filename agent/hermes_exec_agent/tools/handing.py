@@ -29,6 +29,7 @@ class HandOn:
     names: Sequence[str]
     """Of the tools of the conversation that hands on."""
     cases: Sequence[Case]
+    mends: bool
 
     async def __call__(self, request: str, context: Context) -> tuple[bool, str]:
         """Whether it came to an answer, and its last word. Cancelled, it ends, and so does what it ran."""
@@ -37,7 +38,7 @@ class HandOn:
 
         own = dataclasses.replace(context, conversation="", request="", _workspace=None)
         names = [name for name in self.names if name not in _NOT_HANDED_ON]
-        tools = core_tools(models=self.models, log=self.log, names=names, cases=self.cases)
+        tools = core_tools(models=self.models, log=self.log, names=names, cases=self.cases, mends=self.mends)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation)
         try:
             other = Conversation(models=self.models, tools=tools(own), context=own, log=self.log, options=options)

@@ -74,7 +74,7 @@ class SkillManage(BaseTool[Managing]):
             failure = "\n".join(filter(None, [asked.task, self._skills.failures.get(_plain(asked.name), "")]))
             if not failure:
                 raise UsageError("nothing says what is to be improved", remedy="task")
-            version = await shop.improve(asked.name, failure)
+            version = await shop.improve(asked.name, failure, request=context.request)
         elif asked.patch:
             version = await shop.submit(asked.name, await self._files(asked))
         elif asked.action == "create" and asked.task:

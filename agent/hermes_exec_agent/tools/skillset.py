@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.compiler.workshop import Workshop
     from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.skills.registry import Registry
     from hermes_exec_agent.tools.tool import Context
     from hermes_exec_policies.gate.cases import Case
@@ -27,12 +28,18 @@ conversation is."""
 class Skillset:
     """What the tools for skills share."""
 
-    def __init__(self, context: Context, models: Models | None = None, cases: Sequence[Case] = ()) -> None:
+    def __init__(
+        self, context: Context, models: Models | None = None, cases: Sequence[Case] = (), *, mends: bool = True
+    ) -> None:
+        """``mends`` is whether a skill that fails in use is improved without being asked for."""
         self._context = context
         self._models = models
         self._given = tuple(cases)
+        self._mends = mends
         self.failures: dict[str, str] = {}
         """How each skill failed last in this conversation."""
+        self.mended: set[str] = set()
+        """Those that were to be improved after a failure; it is tried once."""
 
     @cached_property
     def registry(self) -> Registry:
@@ -49,6 +56,7 @@ class Skillset:
     def workshop(self) -> Workshop:
         """Where skills are made, with what was tried so far in this conversation."""
         from hermes_exec_agent.compiler.workshop import Maker, Workshop
+        from hermes_exec_agent.models.counted import Counted
 
         context, models = self._context, self._models
 
@@ -59,10 +67,19 @@ class Skillset:
                 return False  # nobody is there
 
         maker = Maker(model=context.model or "unknown", shells=(context.terminal.kind,), tell=context.tell, agree=agree)
-        return Workshop(
-            self.registry, maker, models.main if models else None, judge=models.auxiliary if models else None,
-            cases=self._given,
-        )  # fmt: skip
+        judge = Counted(models.auxiliary, context.spend) if models else None
+        return Workshop(self.registry, maker, self._counted(), judge=judge, cases=self._given)
+
+    def _counted(self) -> Model | None:
+        """Who drafts; the conversation pays for it."""
+        from hermes_exec_agent.models.counted import Counted
+
+        return Counted(self._models.main, self._context.spend) if self._models is not None else None
+
+    @property
+    def mender(self) -> Model | None:
+        """Who finds out why a skill failed, if that is wanted."""
+        return self._counted() if self._mends else None
 
     @property
     def data(self) -> Path:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hermes_exec import Terminal
     from hermes_exec_agent.events.event import Kind
-    from hermes_exec_agent.models.protocol import ToolSpec
+    from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
 
@@ -52,6 +52,8 @@ class Context:
     """Shows the person one line."""
     record: Callable[[Kind, dict[str, Any]], None] = _drop
     """Appends to the log of events."""
+    spend: Callable[[Usage], None] = _drop
+    """Counts what a model took that a tool asked by itself."""
     request: str = ""
     """What the person said last, in their own words: examples in it are cases that a skill has to hold."""
     data: Path | None = None

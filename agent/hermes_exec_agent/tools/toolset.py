@@ -33,6 +33,7 @@ def core_tools(
     log: EventLog | None = None,
     names: Literal["core", "minimal"] | Sequence[str] = "core",
     cases: Sequence[Case] = (),
+    mends: bool = True,
 ) -> Callable[[Context], Sequence[Tool]]:
     """What makes the tools of a conversation; they are the same from its beginning to its end.
 
@@ -41,6 +42,7 @@ def core_tools(
         log: where conversations are recorded that a task was handed to; without one, none is.
         names: which tools, or a set of them.
         cases: a person's, which the skills of this conversation have to hold.
+        mends: whether a skill that fails in use is improved and run once more, where that may be done.
 
     Raises:
         ConfigError: there is no such tool.
@@ -48,8 +50,8 @@ def core_tools(
     wanted = _wanted(names)
 
     def made(context: Context) -> Sequence[Tool]:
-        skills = Skillset(context, models, cases)
-        hand_on = HandOn(models, log, wanted, cases) if models is not None and log is not None else None
+        skills = Skillset(context, models, cases, mends=mends and "skill_manage" in wanted)
+        hand_on = HandOn(models, log, wanted, cases, mends) if models is not None and log is not None else None
         return _made(wanted, skills, hand_on)
 
     return made
@@ -74,7 +76,8 @@ def _made(wanted: tuple[str, ...], skills: Skillset, hand_on: HandOn | None) -> 
     from hermes_exec_agent.tools.planning import Clarify, Delegate, Todo
     from hermes_exec_agent.tools.search import SearchFiles
     from hermes_exec_agent.tools.shell import Process, Terminal
-    from hermes_exec_agent.tools.skills import SkillRun, SkillsList, SkillView
+    from hermes_exec_agent.tools.skills import SkillsList, SkillView
+    from hermes_exec_agent.tools.using import SkillRun
 
     made: list[Tool] = []
 

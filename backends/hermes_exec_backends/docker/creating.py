@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.docker import images, labels, lease, options
 from hermes_exec_backends.docker.container import Container
 from hermes_exec_backends.docker.failures import Refused
@@ -18,6 +18,8 @@ _NOT_FOUND, _CONFLICT = 404, 409
 _BAD_REQUEST = 400
 """How engines refuse to start a program that is not there; the container may be gone by then."""
 _NO_PROGRAM = (126, 127)
+_NO_DRIVER = "could not select device driver"
+"""What an engine says for GPUs that it cannot give; its status is that of any failure."""
 
 
 async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: float) -> Container:
@@ -39,7 +41,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
     for command in lease.commands(lease_s, profile.job_lease_s):
         begun = {"entrypoint": command[:1], "command": command[1:]}
         made = Container(engine, await _made(engine, {**fields, **begun}, host, paths))
-        if await _started(engine, made, name):
+        if await _started(engine, made, name, gpus="device_requests" in host):
             return made
     raise PlaceUnavailable(
         f"docker: the image {profile.image} has neither a sh nor a python3 to start",
@@ -47,18 +49,34 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
     )
 
 
-async def _started(engine: Engine, made: Container, name: str) -> bool:
+async def _started(engine: Engine, made: Container, name: str, *, gpus: bool) -> bool:
     """Start a new container; False, and it is removed again, when its image lacks the program."""
     try:
+        if gpus:
+            await _check_requested(made)
         await engine.call(f"docker: container {name} could not be started", lambda client: client.start(made.id))
     except BaseException as error:
         lacking = isinstance(error, Refused) and (error.status == _BAD_REQUEST or await _no_program(made))
         with contextlib.suppress(HermesError):
             await made.remove()
+        if isinstance(error, Refused) and _NO_DRIVER in error.said:
+            raise PlaceUnavailable(
+                f"docker: gpus: this engine has no driver for them: {error.said}",
+                remedy="install the NVIDIA Container Toolkit on its host and restart the engine, or leave gpus out",
+            ) from error
         if not lacking:
             raise
         return False
     return True
+
+
+async def _check_requested(made: Container) -> None:
+    """Refuse an engine that has not kept the request for GPUs: it would start the container without them."""
+    if not (await made.inspect())["HostConfig"].get("DeviceRequests"):
+        raise Unsupported(
+            "docker: gpus: this engine takes the request and ignores it, as Podman's does",
+            remedy="use Docker's own engine, or leave gpus out",
+        )
 
 
 async def _no_program(made: Container) -> bool:

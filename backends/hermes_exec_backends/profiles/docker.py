@@ -94,7 +94,7 @@ class DockerProfile(Profile, frozen=True):
     ulimits: dict[str, int] = Field(default_factory=dict[str, int])
     """Resource limits, such as `nofile = 1024`; soft and hard alike."""
     gpus: Gpus | None = None
-    """How many GPUs, or `all`."""
+    """How many GPUs, `all`, or the ids of some."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:

@@ -187,6 +187,8 @@ class SingularityBackend(Wrapper):
 
     def _refused(self, said: str) -> PlaceUnavailable:
         place = f"singularity: {self._profile.image or self._profile.definition} does not start at {self.outer.target}"
+        if "no driver of such GPUs" in said:
+            return PlaceUnavailable(f"{place}: {said}", remedy="leave it out, or ask for a node that has GPUs")
         limits = limits_asked(self._profile)
         if limits and any(word in said for word in ("cgroup", "systemd")):
             return PlaceUnavailable(

@@ -30,6 +30,18 @@ HOLD = (
 lease=$1 warm=$2 userns=$3 home=$4 image=$5; shift 5
 trap '' HUP
 cd / || exit
+# The runtime starts a container without a word, or with other libraries, where there is no driver.
+driver() {
+    for file in $2; do [ -e "$file" ] && return; done
+    echo "$1: no driver of such GPUs is loaded" >&2
+    exit 1
+}
+for option; do
+    case $option in
+    --nv) driver nv "/proc/driver/nvidia/version /dev/nvidiactl /dev/dxg /dev/nvmap" ;;
+    --rocm) driver rocm "/dev/kfd /dev/dxg" ;;
+    esac
+done
 umask 077
 mkdir "$work" "$work/work" "$work/home" "$work/run" "$work/actions" || exit
 # An unpacked tree that was never built has no start action, which is all that an instance lacks there.

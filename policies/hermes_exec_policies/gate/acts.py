@@ -37,6 +37,9 @@ _LISTED = frozenset({"/", "/etc", "/app", "/app/skills", "/run", "/var", "/var/l
 _OWN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)")
 _ELSEWHERE = re.compile(r"/(etc|root|home|proc|sys|dev|run|var|mnt|boot)(/|$)|/$|/app/skills(/|$)")
 _INTERPRETERS = re.compile(r"(python|perl|ruby|node|lua|php|tclsh)[\d.]*$|(ba|da|z|k|a)?sh$|[gm]?awk$")
+_READERS = re.compile(r"(python[\d.]*|(ba|da|z|k|a)?sh)$")
+_UNREAD = re.compile(r"^(?!/(usr|bin|lib|etc)/)(?!.*\.(py|sh|bash)$)(.*/)?[^/]*\.\w+$")
+"""A file that is neither a script nor one of the system's: nobody has looked at it as a program."""
 _ATTRIBUTES = re.compile(r"security\.capability|trusted\.")
 _SECRETS = re.compile(
     r"^/(root|home)(/|$)|^/etc/(g?shadow|sudoers|krb5\.keytab|ssh/|ssl/private)|^(/var)?/run/(secrets|credentials)(/|$)"
@@ -228,6 +231,12 @@ def _started(words: tuple[str, ...]) -> Finding | None:
     first = next((each for each in words[2:] if not each.startswith("-")), "")
     if _INTERPRETERS.match(program) and _OWN.match(first):
         return functional("suites.runs-written", f"it runs what it wrote: {first[:120]}; programs are in scripts/")
+    if _READERS.match(program) and not {"-c", "-m"} & set(words[2:]):
+        if not first or first.startswith("LD_"):
+            said = f"it hands {program} a program on its standard input; programs are in scripts/"
+            return functional("suites.runs-written", said)
+        if _UNREAD.search(first):
+            return _told("suites.denied-program", f"it runs as a program what is none: {first[:120]}")
     if program in _PROGRAMS:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
         return _told(code, f"it starts {program}")

@@ -12,7 +12,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _MOST = 5
 _CLOSE = 1e-9
@@ -25,6 +25,21 @@ class Case:
     arguments: dict[str, Any] | list[Any]
     result: Any
     source: Level
+    anything: bool = False
+    """Any result will do: it failed in use, and what counts is that there is one. It makes no evidence stronger."""
+
+    def facts(self) -> dict[str, Any]:
+        """For the record of what a skill had to hold."""
+        return {"arguments": self.arguments, "result": self.result, "source": str(self.source)}
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Case:
+        """The case that ``facts`` are of."""
+        return cls(facts["arguments"], facts["result"], Level(facts["source"]))
+
+    def held_by(self, result: Any) -> bool:
+        """Whether this result is what it must give."""
+        return self.anything or same(result, self.result)
 
     @classmethod
     def parse(cls, text: str, source: Level = Level.PERSON) -> Case:

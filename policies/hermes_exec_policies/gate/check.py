@@ -148,7 +148,8 @@ class _Judged:
             self._refuse(seen.findings)
         self._evidence = Evidence(
             level=strongest(self._cases), cases=seen.cases, tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
-            specification=proof.specification, interpreter=interpreter(PYTHON),
+            specification=proof.specification, interpreter=interpreter(PYTHON), answered=seen.answered,
+            held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
 
     def report(self) -> Report:

@@ -40,6 +40,7 @@ class Seen:
     findings: list[Finding] = field(default_factory=list[Finding])
     tests: int = 0
     cases: int = 0
+    answered: int = 0
     mutants: int = 0
     killed: int = 0
 
@@ -153,8 +154,9 @@ async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) ->
     answers = await asyncio.gather(*(candidate.call(case.arguments) for case in (*cases, *own)))
     for case, (called, run) in zip((*cases, *own), answers, strict=True):
         seen.findings += run.hygiene
-        if called.ok and same(called.result, case.result):
-            seen.cases += case in cases
+        if called.ok and case.held_by(called.result):
+            seen.answered += case.anything
+            seen.cases += case in cases and not case.anything
             continue
         seen.findings += trial.denials(called.message) + _missing(
             called.missing and f"No module named '{called.missing}'"
@@ -167,6 +169,9 @@ async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) ->
                     f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}",
                 )
             )
+        elif case.anything:
+            why = f"for {case.arguments} it failed in use, and gives no result still: {gave}"
+            seen.findings.append(functional("suites.answer", why))
         else:
             # A model that is told what a held-out case expects writes that into the skill.
             seen.findings.append(

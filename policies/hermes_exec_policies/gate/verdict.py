@@ -115,6 +115,10 @@ class Evidence:
     specification: str
     """The launch specification's digest, without its user's number."""
     interpreter: str
+    held: tuple[dict[str, Any], ...] = ()
+    """Those cases themselves, so that a later version can be held to them."""
+    answered: int = 0
+    """Calls that failed in use and give a result now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,13 @@ _DECODES = re.compile(r"decode|decompress|fromhex|unhexlify|a2b_|chr$|bytes$")
 
 
 def findings(
-    path: str, tree: ast.Module, folder: Folder, *, network: bool, text: Callable[[str, int], Iterator[Finding]]
-) -> Iterator[Finding]:
-    """What the rules find in one file; ``text`` looks at a text as if it stood there in plain words."""
+    path: str, tree: ast.Module, folder: Folder, *, network: bool, text: Callable[[str, int], Iterator[Finding]],
+    said: list[str],
+) -> Iterator[Finding]:  # fmt: skip
+    """What the rules find in one file.
+
+    ``text`` looks at a text as if it stood there in plain words; ``said`` is given what expressions amount to.
+    """
 
     def hit(code: str, why: str, line: int) -> Finding:
         return security(f"audit.{code}", why, path, line)
@@ -50,10 +54,14 @@ def findings(
         if isinstance(node, ast.Import | ast.ImportFrom)
         for each in node.names
     }
+    for grown in folder.grown.values():
+        yield from text(grown, 0)
+        yield from shells.commands(path, grown)
+        said.append(grown)
     for node in ast.walk(tree):
         match node:
             case ast.BinOp() | ast.Call() | ast.Subscript() | ast.JoinedStr():
-                yield from _hidden(path, node, folder, hit, text)
+                yield from _hidden(path, node, folder, hit, text, said)
                 if isinstance(node, ast.Call):
                     yield from _called(node, folder, hit)
             case ast.Attribute(value=ast.Name(id=owner), attr=name, lineno=line) if (
@@ -80,7 +88,7 @@ def findings(
 
 def _hidden(
     path: str, node: ast.expr, folder: Folder, hit: Callable[[str, str, int], Finding],
-    text: Callable[[str, int], Iterator[Finding]],
+    text: Callable[[str, int], Iterator[Finding]], said: list[str],
 ) -> Iterator[Finding]:  # fmt: skip
     """What is said in pieces or in an encoding, read as what it says."""
     value = folder.value(node)
@@ -88,8 +96,9 @@ def _hidden(
         value = value.decode("utf-8", "replace")
     if not isinstance(value, str) or len(value) < 2:
         return
+    said.append(value)
     yield from text(value, node.lineno)
-    yield from (each for each in shells.commands(path, value))
+    yield from shells.commands(path, value)
     if value in _WORDS:
         yield hit("pieces", f"a word is made of pieces: {value}", node.lineno)
     if _CODE.search(value) and any(_DECODES.search(name) for name in _names(node)):

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.audit import hiding, shapes
+from hermes_exec_policies.gate.audit import hiding, shapes, shells, variables
 from hermes_exec_policies.gate.audit.folded import Folder
+from hermes_exec_policies.gate.audit.origins import Origins
+from hermes_exec_policies.gate.audit.reaches import Reaches
 from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
 
 if TYPE_CHECKING:
@@ -52,17 +55,31 @@ _CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*(?!utf-?8\b)[-\w.]+", re.MUL
 _GATHERS = frozenset({"repr", "str", "print", "dumps", "sorted", "pformat", "pprint"})
 
 
-def findings(path: str, text: str, *, network: bool) -> list[Finding]:
+@dataclass(slots=True)
+class Seen:
+    """What was seen in one file."""
+
+    findings: list[Finding] = field(default_factory=list[Finding])
+    said: list[str] = field(default_factory=list[str])
+    """What its expressions amount to."""
+    starts: bool = False
+    """Whether it can start programs."""
+
+
+def look(path: str, text: str, *, network: bool) -> Seen:
     """What the rules find in one file; ``network`` is whether hosts were asked for."""
     if _CODING.search("\n".join(text.split("\n", 2)[:2])):
-        return [security("audit.coding", "it asks to be read in another encoding than it is looked at", path)]
+        return Seen([security("audit.coding", "it asks to be read in another encoding than it is looked at", path)])
     try:
         tree = ast.parse(text, path)
     except (SyntaxError, ValueError) as error:
-        return [functional("audit.syntax", f"it is no Python: {error}", path, getattr(error, "lineno", 0) or 0)]
+        line = getattr(error, "lineno", 0) or 0
+        return Seen([functional("audit.syntax", f"it is no Python: {error}", path, line)])
     except (RecursionError, MemoryError):
-        return [security("audit.deep", "it is nested too deeply to be looked at", path)]
-    return list(_Look(path, tests=path.startswith("tests/"), network=network).all(tree))
+        return Seen([security("audit.deep", "it is nested too deeply to be looked at", path)])
+    seen = Seen()
+    seen.findings += _Look(path, tests=path.startswith("tests/"), network=network).all(tree, seen)
+    return seen
 
 
 class _Look:
@@ -73,16 +90,32 @@ class _Look:
         self._docs: set[int] = set()
         self._harmless = False
         self._folder = Folder(ast.Module([], []))
+        self._clock = shapes.Clock(ast.Module([], []), self._folder)
 
-    def all(self, tree: ast.Module) -> Iterator[Finding]:
+    def all(self, tree: ast.Module, seen: Seen) -> Iterator[Finding]:
         self._docs = {id(text) for each in ast.walk(tree) for text in shapes.description(each)}
         self._harmless = shapes.is_harmless(tree)
         self._folder = Folder(tree)
+        self._clock = shapes.Clock(tree, self._folder)
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
+        yield from variables.findings(self._path, tree, self._folder)
         if not self._tests:
-            yield from hiding.findings(self._path, tree, self._folder, network=self._network, text=self._text)
+            yield from hiding.findings(
+                self._path, tree, self._folder, network=self._network, text=self._text, said=seen.said
+            )
+            reaches = Reaches(self._path, tree, self._folder, Origins(tree), network=self._network)
+            seen.starts = reaches.starts
+            yield from reaches.findings(lambda code: look(self._path, code, network=self._network).findings)
+            if reaches.starts:
+                yield from self._commands(tree)
+
+    def _commands(self, tree: ast.Module) -> Iterator[Finding]:
+        """Commands that stand somewhere in a file that can start programs; how to install something may be help."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in self._docs:
+                yield from (each for each in shells.commands(self._path, node.value) if each.code != "audit.install")
 
     def _statement(self, node: ast.AST) -> Iterator[Finding]:
         match node:
@@ -115,11 +148,11 @@ class _Look:
                 yield self._mend(
                     "environment", "it goes through all variables: read those that you need by name", whole
                 )
-            case ast.For(target=ast.Name(id=name), iter=ast.Call(func=ast.Name(id="range"))) if shapes.tries(
+            case ast.For(target=ast.Name(id=name), iter=numbers) if shapes.is_numbers(numbers) and shapes.tries(
                 node, name
             ):
                 yield self._hit("descriptors", "it tries descriptors that it did not open", node.lineno)
-            case ast.Compare(left=left, comparators=[right], lineno=line) if shapes.dated(left, right, self._folder):
+            case ast.Compare(left=left, comparators=[right], lineno=line) if self._clock.dated(left, right):
                 yield self._hit("time", "it does something else before or after a fixed date", line)
             case ast.Constant(value=str(value), lineno=line) if id(node) not in self._docs:
                 yield from self._text(value, line)

@@ -11,6 +11,7 @@ import io
 import warnings
 from typing import Any
 
+from hermes_exec_policies.gate.audit.rules import patterns
 from hermes_exec_policies.gate.verdict import Finding, advice, security
 
 _SECRETS = (
@@ -24,9 +25,9 @@ _MOST_LINES = 20_000
 _HINTS = 20
 
 
-def findings(texts: dict[str, str]) -> list[Finding]:
-    """What the scanners find in texts by path."""
-    found = [*_secrets(texts)]
+def findings(texts: dict[str, str], said: dict[str, list[str]]) -> list[Finding]:
+    """What the scanners find in texts by path; ``said`` is what their expressions amount to."""
+    found = [*_secrets(texts), *_secrets({path: "\n".join(each) for path, each in said.items()})]
     for path, text in texts.items():
         if path.endswith(".py") and path.startswith("scripts/"):
             found += _hints(path, text)
@@ -44,6 +45,7 @@ def _secrets(texts: dict[str, str]) -> list[Finding]:
         for path, text in texts.items():
             for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
                 kinds = {secret.type for secret in scan_line(line)}
+                kinds |= {f"{name} key" for name, rule in patterns("secrets").items() if rule.search(line)}
                 found += [
                     security("audit.secret", f"it holds a secret: {kind}", path, number) for kind in sorted(kinds)
                 ]

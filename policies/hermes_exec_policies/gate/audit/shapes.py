@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ HARMLESS = frozenset(
 """What of ``socket`` reaches nobody: names, and numbers in another order."""
 _NOW = frozenset(
     {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"),
-     ("date", "today"), ("?", "now"), ("?", "today"), ("?", "utcnow")}
+     ("date", "today"), ("?", "now"), ("?", "today"), ("?", "utcnow"), ("time", "gmtime"), ("time", "localtime"),
+     ("time", "strftime")}
 )  # fmt: skip
 _DESCRIPTORS = frozenset(
     {
@@ -23,6 +25,8 @@ _DESCRIPTORS = frozenset(
         for name in ("fstat", "read", "write", "dup", "dup2", "lseek", "isatty", "fdopen", "sendfile", "readv")
     }
 )
+_DATE = re.compile(r"\d{4}|[^\W\d]{3}")
+"""A year, or a name of a day or a month."""
 _LONG_AGO = 1_000_000_000
 
 
@@ -77,35 +81,75 @@ def tries(loop: ast.For, name: str) -> bool:
     )
 
 
-def dated(left: ast.expr, right: ast.expr, folder: Folder) -> bool:
-    """Whether one side is what time it is, and the other one a moment that stands in the text."""
-    if is_now(left) == is_now(right):
-        return False
-    now, other = (left, right) if is_now(left) else (right, left)
-    value = folder.value(other)
-    if isinstance(value, int) and any(
-        isinstance(each, ast.Attribute) and each.attr == "year" for each in ast.walk(now)
-    ):
-        return True
-    return is_fixed(other) or (isinstance(value, int) and value > _LONG_AGO)
-
-
-def is_now(node: ast.expr) -> bool:
-    """Whether it asks what time it is."""
-    return any(isinstance(each, ast.Call) and callee(each.func) in _NOW for each in ast.walk(node))
-
-
-def is_fixed(node: ast.expr) -> bool:
-    """Whether it is a moment that stands in the text: a large number, or a date of numbers or of words."""
+def is_numbers(node: ast.expr) -> bool:
+    """Whether it is numbers one after the other, in so many words or as a range."""
     match node:
-        case ast.Constant(value=int() | float() as value):
-            return value > _LONG_AGO
-        case ast.Constant(value=str()):
+        case ast.Call(func=ast.Name(id="range")):
             return True
-        case ast.Call(args=[*arguments]):
-            return bool(arguments) and all(isinstance(each, ast.Constant) for each in arguments)
+        case ast.Tuple(elts=many) | ast.List(elts=many):
+            return all(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in many)
         case _:
             return False
+
+
+class Clock:
+    """What in a file is the time now, and what a moment that stands in its text, also by the names of these."""
+
+    def __init__(self, tree: ast.Module, folder: Folder) -> None:
+        self._folder = folder
+        self._now: set[str] = set()
+        self._fixed: set[str] = set()
+        assigned: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                assigned.setdefault(node.targets[0].id, []).append(node.value)
+        for name, values in assigned.items():
+            if all(map(self.is_now, values)):
+                self._now.add(name)
+            elif all(isinstance(value, ast.Call) and _is_moment(value) for value in values):
+                self._fixed.add(name)
+
+    def dated(self, left: ast.expr, right: ast.expr) -> bool:
+        """Whether one side is what time it is, and the other one a moment that stands in the text."""
+        if self.is_now(left) == self.is_now(right):
+            return False
+        now, other = (left, right) if self.is_now(left) else (right, left)
+        value = self._folder.value(other)
+        if isinstance(value, int) and any(
+            isinstance(each, ast.Attribute) and each.attr in {"year", "tm_year"} for each in ast.walk(now)
+        ):
+            return True
+        return self._is_fixed(other) or (isinstance(value, int) and value > _LONG_AGO)
+
+    def is_now(self, node: ast.expr) -> bool:
+        """Whether it asks what time it is."""
+        return any(
+            (isinstance(each, ast.Call) and callee(each.func) in _NOW)
+            or (isinstance(each, ast.Name) and each.id in self._now)
+            for each in ast.walk(node)
+        )
+
+    def _is_fixed(self, node: ast.expr) -> bool:
+        """Whether it is a moment that stands in the text: a large number, or a date of numbers or of words."""
+        match node:
+            case ast.Name(id=name):
+                return name in self._fixed
+            case ast.Constant(value=int() | float() as value):
+                return value > _LONG_AGO
+            case ast.Constant(value=str(text)):
+                return _DATE.search(text) is not None
+            case ast.Call():
+                return bool(node.args) and all(isinstance(each, ast.Constant) for each in node.args)
+            case _:
+                return False
+
+
+def _is_moment(node: ast.Call) -> bool:
+    return (
+        callee(node.func)[1] in {"datetime", "date", "fromisoformat", "fromtimestamp", "strptime"}
+        and bool(node.args)
+        and all(isinstance(each, ast.Constant) for each in node.args)
+    )
 
 
 def is_false(node: ast.expr) -> bool:

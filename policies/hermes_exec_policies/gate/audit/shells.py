@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.audit.rules import patterns
 from hermes_exec_policies.gate.verdict import Finding, security
 
-_NETWORK = re.compile(r"^\s*(sudo\s+)?(curl|wget|nc|ncat|ssh|scp|rsync|telnet|ftp|git\s+clone)\b", re.MULTILINE)
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NETWORK = re.compile(
+    r"(^|[;&|(`]|\b(then|do|else|trap|exec|nohup|xargs)\s)\s*['\"]?(sudo\s+)?(/[\w/]+/)?"
+    r"(curl|wget|nc|ncat|netcat|ssh|scp|sftp|rsync|telnet|ftp|git\s+clone)(\s|$)", re.MULTILINE,
+)  # fmt: skip
+_PYTHON = re.compile(r"\bpython[\d.]*\s+(?:-\w\s+)*-c\s+(?:'([^']*)'|\"([^\"]*)\")")
+_ASSIGNED = re.compile(
+    r"^\s*(?:export\s+|local\s+)?(\w+)=(?:'([^'\n]*)'|\"([^\"$`\n]*)\"|([^\s'\"$`;&|]+))\s*$", re.MULTILINE
+)
+_ESCAPED = re.compile(r"\$'((?:[^'\\]|\\.)*)'")
 _CUTS = re.compile(r"(?<=\w)(''|\"\"|\$@|\$\*|\$\{\w*\}|\\(?=\w))(?=\w|''|\"\")|(?<=[\s/|;&])\\(?=\w)")
 _IFS = re.compile(r"\$IFS\$?\d?|\$\{IFS[^}]*\}")
 _MORE = re.compile(r"\\\r?\n")
+_MOST = 50
+_LONGEST = 1 << 20
 
 
 def findings(path: str, text: str) -> list[Finding]:
@@ -20,11 +34,22 @@ def findings(path: str, text: str) -> list[Finding]:
         "" if line.lstrip().startswith("#") and index else line for index, line in enumerate(joined.split("\n"))
     )
     found = commands(path, code)
-    if hit := _NETWORK.search(code):
-        found.append(
-            security("audit.network", f"a script uses the network: {hit.group().strip()}", path, _line(code, hit))
-        )
-    return found
+    return found + network(path, code)
+
+
+def network(path: str, text: str) -> list[Finding]:
+    """Programs for networks in text that is all commands."""
+    text = _plain(_joined(text))
+    return [
+        security("audit.network", f"it starts what uses the network: {hit.group().strip()}", path, _line(text, hit))
+        for hit in [_NETWORK.search(text)]
+        if hit
+    ]
+
+
+def pythons(text: str) -> list[str]:
+    """What a script hands to an interpreter of Python in plain words."""
+    return ["".join(each) for each in _PYTHON.findall(text)]
 
 
 def commands(path: str, text: str) -> list[Finding]:
@@ -43,8 +68,24 @@ def _joined(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Words that are cut by quotes of nothing, by backslashes or by empty variables, in one piece."""
-    return _CUTS.sub("", _IFS.sub(" ", text))
+    """Words that are cut by quotes of nothing or backslashes, or kept in variables, in one piece."""
+    text = _CUTS.sub("", _IFS.sub(" ", _ESCAPED.sub(_unescaped, text)))
+    for name, *values in _ASSIGNED.findall(text)[:_MOST]:
+        # A function as it is no pattern: what stands in a variable may hold backslashes.
+        text = re.sub(rf"\$({name}\b|\{{{name}\}})", _always("".join(values)), text)[:_LONGEST]
+    return text
+
+
+def _always(value: str) -> Callable[[re.Match[str]], str]:
+    return lambda _: value
+
+
+def _unescaped(hit: re.Match[str]) -> str:
+    """What the shell makes of letters that are written as numbers."""
+    try:
+        return hit.group(1).encode("latin-1", "replace").decode("unicode_escape")
+    except UnicodeDecodeError:
+        return hit.group()
 
 
 def _line(text: str, hit: re.Match[str]) -> int:

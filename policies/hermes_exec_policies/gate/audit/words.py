@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import codecs
+import html
 import re
+import unicodedata
+from urllib.parse import unquote
 
 from hermes_exec_policies.gate.audit import shells
 from hermes_exec_policies.gate.audit.rules import patterns
 from hermes_exec_policies.gate.verdict import Finding, security
 
 _COMMENT = re.compile(r"<!--(.*?)(-->|\Z)", re.DOTALL)
+_UNSEEN = re.compile(
+    r"<(\w+)[^>]*(?:\bhidden\b|display\s*:\s*none|visibility\s*:\s*hidden|(?:font-size|opacity|height)\s*:\s*0"
+    r"|color\s*:\s*(?:#fff|white|transparent))[^>]*>(.*?)(?:</\1>|\Z)|^\[[^\]\n]+\]:\s*(?:#|<>)\s*([(\"'].*)",
+    re.DOTALL | re.IGNORECASE | re.MULTILINE,
+)
 _ORDERS = re.compile(r"\b(system|run|execute|ignore|install|always|must|send|do not|read|call)\b", re.IGNORECASE)
 _CODED = re.compile(r"[A-Za-z0-9+/]{24,}={0,2}")
+_HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}){12,}\b|(?:\\x[0-9a-fA-F]{2}){6,}")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_MARKUP = re.compile(r"</?\w[^>\n]*>|(?<=\w)[*_`~]{1,3}(?=\w)|[*`~]")
+_SPACED = re.compile(r"\b\w(?: \w\b){3,}")
+_SENTENCES = re.compile(r"[.!?;:\u3002\uff01\uff1f\u0964]\s|[\u3002\uff01\uff1f\u0964]")
 
 
 def findings(path: str, text: str) -> list[Finding]:
     """What the rules find in a description, also in words that are hidden by an encoding."""
     found = _look(path, text) + shells.commands(path, text)
-    for hit in _COMMENT.finditer(text):
-        if _ORDERS.search(hit.group(1)):
-            found.append(security("audit.comment", "a comment that is not shown gives orders", path, _line(text, hit)))
-    for hit in _CODED.finditer(text):
+    for hit in (*_COMMENT.finditer(text), *_UNSEEN.finditer(text)):
+        if _ORDERS.search(hit.group()):
+            found.append(security("audit.comment", "words that are not shown give orders", path, _line(text, hit)))
+    for hit in (*_CODED.finditer(text), *_HEX.finditer(text)):
         said = _decoded(hit.group())
-        if said and (_look(path, said) or shells.commands(path, said)):
+        if said and (_look(path, said) or shells.commands(path, said) or _order(said)):
             found.append(security("audit.encoded", "an encoded text gives orders", path, _line(text, hit)))
+    if not found:
+        for form in _forms(text):
+            # Where it stands cannot be told any more.
+            found += [each for each in _look(path, form) if each not in found]
+            if order := _order(form):
+                found.append(security("audit.override", f"it says what is not a skill's to say: {order}", path))
+    for form in (codecs.encode(text, "rot13"), text[::-1]):
+        if order := _order(form):
+            found.append(security("audit.encoded", f"a text that is turned round gives orders: {order}", path))
     return found
 
 
@@ -38,11 +60,41 @@ def _look(path: str, text: str) -> list[Finding]:
     ]
 
 
+def _order(text: str) -> str:
+    """A sentence that tells somebody to forget what was said before, in any of many languages; else empty."""
+    if hit := patterns("words")["override"].search(text):
+        return hit.group()
+    rules = patterns("orders")
+    flat = unicodedata.normalize("NFKD", " ".join(text.split()).casefold())
+    bare = "".join(each for each in flat if not "\u0300" <= each <= "\u036f").replace("\u0131", "i")
+    for each in _SENTENCES.split(unicodedata.normalize("NFC", bare)):
+        if all(rule.search(each) for rule in rules.values()):
+            return each[:120]
+    return ""
+
+
+def _forms(text: str) -> list[str]:
+    """The text as somebody reads it: without markup, escapes, fonts of Unicode, and spaces between letters."""
+    unescaped = _ESCAPE.sub(lambda hit: chr(int(hit.group(1) or hit.group(2), 16)), text)
+    read = unicodedata.normalize("NFKC", html.unescape(unquote(unescaped)))
+    bare = _MARKUP.sub("", read)
+    close = re.sub(" {2,}", " ", _SPACED.sub(lambda hit: hit.group().replace(" ", ""), bare))
+    return list(dict.fromkeys(" ".join(each.split()) for each in (read, bare, close)))
+
+
 def _decoded(text: str) -> str:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode("ascii")
-    except (binascii.Error, ValueError):
-        return ""
+    """What base64 or hexadecimal digits say, where that is plain text."""
+    digits = text.replace("\\x", "")
+    for decode in (bytes.fromhex, _of_base64):
+        try:
+            return decode(digits).decode("ascii")
+        except ValueError:  # also of what is no base64, and no ASCII
+            continue
+    return ""
+
+
+def _of_base64(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def _line(text: str, hit: re.Match[str]) -> int:

@@ -1,0 +1,57 @@
+"""A model whose replies are counted by whoever pays for them, though somebody else asks."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec_agent.models.protocol import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.protocol import Model, Retried, Text, ToolSpec, Usage
+
+
+class Counted:
+    """The same model; ``spend`` is told what each whole reply took."""
+
+    def __init__(self, model: Model, spend: Callable[[Usage], None]) -> None:
+        self._model = model
+        self._spend = spend
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self._model.name
+
+    @property
+    def window(self) -> int:
+        """The model's."""
+        return self._model.window
+
+    @property
+    def scripted(self) -> bool:
+        """Whether the model is."""
+        return self._model.scripted
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        max_tokens: int | None = None,
+        schema: dict[str, Any] | None = None,
+    ) -> AsyncGenerator[Text | Retried | Reply]:
+        """Answer as the model does."""
+        stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
+        async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
+            async for item in items:
+                if isinstance(item, Reply):
+                    self._spend(item.usage)
+                yield item
+
+    async def close(self) -> None:
+        """Close the model."""
+        await self._model.close()

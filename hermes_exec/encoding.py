@@ -1,0 +1,77 @@
+"""What callers give as the bytes that are sent. Nothing here has run yet when a thing of the wrong kind is refused."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hermes_exec.errors import UsageError
+
+Words = str | bytes
+
+
+def encode(text: Words | os.PathLike[str]) -> bytes:
+    """Bytes as they are, text as the file system spells it."""
+    try:
+        data = text if isinstance(text, bytes) else os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise UsageError(f"text that has no bytes: {error}", remedy="give bytes") from error
+    except TypeError as error:
+        raise UsageError(f"{text!r:.80} is neither text nor bytes nor a path", remedy="str(…)") from error
+    if b"\0" in data:
+        raise UsageError("a command, path or variable cannot hold a NUL byte")
+    return data
+
+
+def encode_words(command: Any) -> list[bytes]:
+    """A program and its arguments."""
+    if not isinstance(command, Sequence):
+        raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of words")
+    if not command:
+        raise UsageError("an empty command", remedy="give a program and its arguments")
+    words: Sequence[Words] = command
+    return [encode(word) for word in words]
+
+
+def encode_env(env: Any) -> dict[bytes, bytes]:
+    """Variables as bytes; a name that no shell could export is refused."""
+    if not isinstance(env, Mapping):
+        raise UsageError(f"a {type(env).__name__} as variables", remedy='{"NAME": "value"}')
+    variables: Mapping[str, str] = env
+    encoded: dict[bytes, bytes] = {}
+    for name, value in variables.items():
+        if not (str(name).isidentifier() and name.isascii()):
+            raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
+        encoded[name.encode()] = encode(value)
+    return encoded
+
+
+def encode_input(stdin: Any) -> bytes | None:
+    """What a command reads as bytes, or None."""
+    if stdin is None or isinstance(stdin, bytes):
+        return stdin
+    if isinstance(stdin, bytearray | memoryview):
+        return bytes(stdin)
+    if not isinstance(stdin, str):
+        raise UsageError(f"a {type(stdin).__name__} as standard input", remedy="bytes or text")
+    try:
+        return stdin.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise UsageError(f"standard input that has no bytes: {error}", remedy="give bytes") from error
+
+
+def checked_seconds(seconds: Any, what: str, most: float, *, zero: bool = False) -> float:
+    """A length of time that is one: above 0, or from 0 on, and no more than ``most``."""
+    if isinstance(seconds, int | float) and (0 < seconds <= most or (zero and seconds == 0)):
+        return float(seconds)
+    at_most = "" if most == math.inf else f", and {most:.0f} at most"
+    raise UsageError(f"{what} of {seconds!r} s", remedy=f"{'0 or more' if zero else 'more than 0'}{at_most}")
+
+
+def checked_count(count: Any, what: str) -> int:
+    """A whole number from 0 on."""
+    if isinstance(count, int) and count >= 0:
+        return count
+    raise UsageError(f"{what} of {count!r}", remedy="a whole number, 0 or more")

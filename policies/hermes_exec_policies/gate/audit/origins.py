@@ -1,0 +1,48 @@
+"""What names stand for in one file: ``o.system`` is ``os.system`` after ``import os as o``."""
+
+from __future__ import annotations
+
+import ast
+import sys
+
+
+class Origins:
+    """The modules and their members that a file imports, by the names that it gives them."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._names: dict[str, str] = {}
+        for node in ast.walk(tree):
+            match node:
+                case ast.Import(names=names):
+                    for each in names:
+                        # `import a.b` binds `a`; `import a.b as c` binds what is meant.
+                        self._names[each.asname or each.name.partition(".")[0]] = (
+                            each.name if each.asname else each.name.partition(".")[0]
+                        )
+                case ast.ImportFrom(module=str(module), names=names, level=0):
+                    for each in names:
+                        self._names[each.asname or each.name] = f"{module}.{each.name}"
+                case _:
+                    pass
+        for node in ast.walk(tree):  # `m = os`, so that another name hides nothing
+            match node:
+                case ast.Assign(targets=[ast.Name(id=name)], value=ast.Name() | ast.Attribute() as value):
+                    if name not in self._names and (found := self.of(value)):
+                        self._names[name] = found
+                case _:
+                    pass
+
+    def of(self, node: ast.expr) -> str:
+        """The full name of what it is, ``os.path.join``; empty where it begins with nothing that was imported."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in self._names:
+            return ""
+        return ".".join([self._names[node.id], *reversed(parts)])
+
+    def standard(self, node: ast.expr) -> str:
+        """The same where it belongs to Python's own library; else empty."""
+        found = self.of(node)
+        return found if found.partition(".")[0] in sys.stdlib_module_names else ""
