@@ -15,8 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator
 
-MEMORY, PROCESSES, CPU = "memory", "processes", "cpu"
-_CONTROLLERS = {MEMORY: "memory", PROCESSES: "pids", CPU: "cpuacct"}
+MEMORY, PROCESSES, CPU, CPUS = "memory", "processes", "cpu", "cpus"
+_CONTROLLERS = {MEMORY: "memory", PROCESSES: "pids", CPU: "cpuacct", CPUS: "cpu"}
+_USUAL = (MEMORY, PROCESSES, CPU)
 _UNBOUND = {"memory.max": b"max", "memory.high": b"max", "cpu.max": b"max"}
 
 
@@ -65,10 +66,10 @@ class Home:
         return "cgroup v{}".format(self.version)
 
     def file(self, kind: str) -> str:
-        """The control file that bounds memory or processes, or counts CPU time."""
-        if self.version == 1:
-            return {MEMORY: "memory.limit_in_bytes", PROCESSES: "pids.max", CPU: "cpuacct.usage"}[kind]
-        return {MEMORY: "memory.max", PROCESSES: "pids.max", CPU: "cpu.stat"}[kind]
+        """The control file that bounds memory, processes or processors, or counts CPU time."""
+        old = {MEMORY: "memory.limit_in_bytes", PROCESSES: "pids.max", CPU: "cpuacct.usage", CPUS: "cpu.cfs_quota_us"}
+        new = {MEMORY: "memory.max", PROCESSES: "pids.max", CPU: "cpu.stat", CPUS: "cpu.max"}
+        return (old if self.version == 1 else new)[kind]
 
     def works(self, kinds: "list[str]", name: str, *, joins: bool = True) -> bool:
         """Whether a group can be made here, has the files of these kinds, and takes a process in, if it ``joins``."""
@@ -134,8 +135,8 @@ def _handing_on(own: str, mount: str) -> "str | None":
         folder = os.path.dirname(folder)
 
 
-def find(*, joins: bool = True) -> "dict[str, Home]":
-    """Where groups for memory, processes and CPU time can be made, as far as they can.
+def find(kinds: "tuple[str, ...]" = _USUAL, *, joins: bool = True) -> "dict[str, Home]":
+    """Where groups of these kinds can be made, as far as they can.
 
     Whether a process can be put into them is found by forking one, which a process with threads must not do.
     """
@@ -144,13 +145,16 @@ def find(*, joins: bool = True) -> "dict[str, Home]":
     for controllers, root, mount in mounts():
         own = _own(controllers, root, mount)
         if controllers:
-            for kind, controller in _CONTROLLERS.items():
-                if controller in controllers and kind not in homes and Home(1, own).works([kind], probe, joins=joins):
+            for kind in kinds:
+                there = _CONTROLLERS[kind] in controllers and kind not in homes
+                if there and Home(1, own).works([kind], probe, joins=joins):
                     homes[kind] = Home(1, own)
             continue
         above = _handing_on(own, mount)
         if above is not None and Home(2, above).works([MEMORY, PROCESSES, CPU], probe, joins=joins):
-            homes = dict.fromkeys((MEMORY, PROCESSES, CPU), Home(2, above))
+            homes = dict.fromkeys(_USUAL, Home(2, above))
+            if CPUS in kinds and Home(2, above).works([CPUS], probe, joins=joins):
+                homes[CPUS] = Home(2, above)
             break
         if Home(2, own).works([CPU], probe, joins=joins):
             homes[CPU] = Home(2, own)

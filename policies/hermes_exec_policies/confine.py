@@ -88,7 +88,7 @@ def confined(
     # One that shares the processes of the place shares its /proc too, so no new one is needed.
     proc = not local or not host.proc or "pid" not in wanted.namespaces
     there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
-    filter_ = filter_of(policy)
+    filter_ = filter_of(policy, counted=place == DOCKER or counts_memory(policy, host))
     rules = _landlock(policy, there if local else None) if host.landlock_abi else None
     required = _required(policy, host)
     user = _user(policy, host, place)
@@ -122,6 +122,12 @@ def confined(
         processes=limits.processes,
         cpus=limits.cpus,
     )
+
+
+def counts_memory(policy: Policy, host: Host) -> bool:
+    """Whether what holds the policy's limit of memory sees all of it; else the filter keeps unseen memory away."""
+    limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
+    return bool(host.groups.memory) or not limited
 
 
 def _required(policy: Policy, host: Host) -> frozenset[str]:

@@ -121,6 +121,7 @@ def _by_runner(host: Host) -> Table:
     table: Table = {
         "limits.memory": [_group(host.groups.memory, "memory"), Means("the address space of each process"), watched],
         "limits.processes": [_group(host.groups.processes, "processes"), watched],
+        "limits.cpus": [_group(host.groups.cpus, "processors")],
         "limits.time": [Means("a clock outside")],
         "limits.output": [Means("the reader outside")],
     }

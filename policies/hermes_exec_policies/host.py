@@ -165,16 +165,10 @@ def _proc() -> str:
 def _groups() -> Groups:
     from hermes_exec.guest import cgroups
 
-    homes = cgroups.find()
-    memory = homes.get(cgroups.MEMORY)
-    if memory is not None and memory.version == 2:
-        cpu = "cpu" in _text(f"{memory.folder}/cgroup.subtree_control").split()
-    else:
-        cpu = os.access("/sys/fs/cgroup/cpu/cgroup.procs", os.W_OK)
+    homes = cgroups.find((cgroups.MEMORY, cgroups.PROCESSES, cgroups.CPUS))
+    by = {kind: home.enforcer for kind, home in homes.items()}
     return Groups(
-        memory=memory.enforcer if memory else "",
-        processes=homes[cgroups.PROCESSES].enforcer if cgroups.PROCESSES in homes else "",
-        cpus=(memory.enforcer if memory else "cgroup v1") if cpu else "",
+        memory=by.get(cgroups.MEMORY, ""), processes=by.get(cgroups.PROCESSES, ""), cpus=by.get(cgroups.CPUS, "")
     )
 
 

@@ -105,7 +105,7 @@ def all_of(policy: Policy) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def program_file(policy: Policy, machine: str) -> str:
-    """The name of the file with the compiled filter; empty where there is none."""
-    wanted = filter_of(policy)
-    return f"{bpf.key(wanted)}.{machine}" if wanted else ""
+def programs(policy: Policy) -> dict[str, Filter]:
+    """The filters that ship compiled, by their keys: where control groups count memory, and where none does."""
+    found = (filter_of(policy, counted=counted) for counted in (True, False))
+    return {bpf.key(wanted): wanted for wanted in found if wanted}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import TransferError, UsageError
+from hermes_exec.guest import cgroups
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Limits, Tmpfs
 from hermes_exec_backends.confined.collect import collect
@@ -90,6 +91,48 @@ def test_each_limit_ends_it_and_is_named(
 def test_what_stays_below_its_limits_is_not_touched(run: Callable[..., dict[str, Any]], limits: dict[str, Any]) -> None:
     seen = run("import os\nfor _ in range(5):\n if os.fork() == 0: os._exit(0)\nprint('x' * 50_000)", **limits)
     assert (seen["exit"], seen["limit"], len(seen["stdout"])) == ((0, None), "", 50_001)
+
+
+BUSY = """
+import os
+for _ in range(3):
+    if os.fork() == 0: break
+while True: pass
+"""
+
+
+def test_no_more_processors_are_busy_than_allowed(require: Require, somebody: int) -> None:
+    require("bwrap", "makes the sandbox")
+    homes = cgroups.find((cgroups.CPUS,))
+    require("a control group for processors", "nothing else holds them", usable=cgroups.CPUS in homes)
+    home = homes[cgroups.CPUS]
+
+    async def held_back() -> str:
+        limits = Limits(wall_s=60, cpus=0.1)
+        async with await start(specification(uid=somebody), [PYTHON, "-I", "-c", BUSY], limits=limits) as run:
+            controller = "cpu" if home.version == 1 else ""
+            paths = dict(line.split(":", 2)[1:] for line in run.facts.cgroup)
+            (path,) = (path for names, path in paths.items() if controller in names.split(","))
+            file = Path(home.folder, path.rpartition("/")[2], "cpu.stat")
+            assert Path(file.parent, home.file(cgroups.CPUS)).read_text().split()[0] == "10000"
+            run.go()
+            while not cgroups.counter(str(file), b"nr_throttled"):
+                await asyncio.sleep(0.01)
+            return run.enforcers["cpus"]
+
+    assert asyncio.run(held_back()) == home.enforcer
+
+
+def test_processors_that_nothing_bounds_are_no_limit_that_is_said_to_hold(
+    run: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_: bytes) -> dict[str, cgroups.Home]:
+        return {}
+
+    monkeypatch.setattr("hermes_exec_backends.confined.bounds._homes", none)
+    seen = run("print(1)", cpus=1.0, memory=1 << 30)
+    assert (seen["exit"], seen["limit"]) == ((0, None), "")
+    assert seen["enforcers"] == {"memory": "watchdog"}
 
 
 def _alive(mark: str) -> list[str]:

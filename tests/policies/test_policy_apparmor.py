@@ -130,6 +130,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[vm.Done, Path]:
         "write": list(policy.files.write),
         "scratch": list(policy.files.scratch),
         "hold": 30,
+        "unmapped": True,
         "variables": ["PATH", "LANG"],
         "limits": {},
         "profile": apparmor.profile_name(policy),
@@ -164,6 +165,7 @@ def sandboxes(policy: Policy) -> tuple[Confinement, dict[str, Any]]:
         "write": list(policy.files.write),
         "scratch": list(policy.files.scratch),
         "hold": 30,
+        "unmapped": True,
         "variables": [name for name, _ in specification.env],
         "limits": {name: value for name, value in policy.limits.model_dump().items() if value is not None},
     }

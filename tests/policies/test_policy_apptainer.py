@@ -64,6 +64,7 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
             "write": list(policy.files.write),
             "scratch": [],
             "hold": 30,
+            "unmapped": True,
             "variables": [],
             "limits": {},
             "outside": outside,

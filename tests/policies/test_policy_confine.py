@@ -98,6 +98,15 @@ def test_without_control_groups_memory_is_a_limit_of_each_process(host: Host) ->
     assert "as" not in {name for name, _, _ in confined(load(SKILL), host)[0].rlimits}
 
 
+@pytest.mark.parametrize(("name", "counted"), [(SKILL, False), ("workspace", True)])
+def test_without_control_groups_memory_that_nothing_counts_is_kept_away_where_its_limit_is_required(
+    host: Host, name: str, counted: bool
+) -> None:
+    wanted = filter_of(load(name), counted=counted)
+    assert wanted is not None
+    assert confined(load(name), replace(host, groups=Groups()))[0].seccomp == bpf.program(wanted)
+
+
 def test_a_machine_that_cannot_enforce_a_required_rule_gets_no_specification(host: Host) -> None:
     with pytest.raises(Unsupported, match="lsm"):
         confined(load(SKILL), replace(host, landlock_abi=0, apparmor=False, profiles=()))

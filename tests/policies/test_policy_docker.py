@@ -53,6 +53,7 @@ def proven(dock: Engine, name: str, weaker: dict[str, Any]) -> Proof:
             "write": list(policy.files.write),
             "scratch": list(policy.files.scratch),
             "hold": 30,
+            "unmapped": True,
             "variables": [*policy.environment.set, "HOSTNAME"],  # which the engine adds
             "limits": {name: value for name, value in policy.limits.model_dump().items() if value is not None},
             "outside": outside,

@@ -7,16 +7,18 @@ import functools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.errors import Unsupported
+from hermes_exec_backends.confined import bounds
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.evidence import Evidence
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
 from hermes_exec_policies.confine import confined
-from hermes_exec_policies.host import this_host
+from hermes_exec_policies.host import Groups, Host, this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
 from tests.rigs.layers import LAYERS, QUICK
@@ -24,6 +26,7 @@ from tests.rigs.layers import LAYERS, QUICK
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hermes_exec.guest import cgroups
     from hermes_exec_backends.confined import Confinement
     from hermes_exec_policies.model import Policy
 
@@ -86,6 +89,35 @@ def test_a_rule_that_does_not_hold_refuses_the_sandbox_by_name(tmp_path: Path, m
     )
     assert not evidence.holds
     assert "these rules do not hold: lsm" in str(evidence.refusal())
+
+
+@pytest.fixture
+def no_groups(monkeypatch: pytest.MonkeyPatch) -> Host:
+    """This machine without control groups: a watchdog looks what processes use."""
+
+    def none(_: bytes) -> dict[str, cgroups.Home]:
+        return {}
+
+    monkeypatch.setattr(bounds, "_homes", none)
+    return replace(this_host(), groups=Groups())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_memory_that_belongs_to_no_process_cannot_be_had_where_nothing_counts_it(no_groups: Host) -> None:
+    policy = overridden(load(SKILL), {"limits": dict.fromkeys(("time", "output", "processes"), "unlimited")})
+    proof = asyncio.run(proving.attempts(policy, confined(policy, no_groups)[0], no_groups))
+    assert proof.verdict is Verdict.HELD, (proof.invalid, proof.broken_rules)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_memory_that_nothing_counts_is_noticed(no_groups: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proving, "_HOLD_S", 0.1)  # nobody will look
+    policy = overridden(load(SKILL), {"limits": dict.fromkeys(("time", "output", "processes"), "unlimited")})
+    counted = replace(confined(policy, no_groups)[0], seccomp=confined(policy, this_host())[0].seccomp)
+    proof = asyncio.run(proving.attempts(policy, counted, no_groups))
+    assert proof.broken_rules == ("limits.memory",)
 
 
 @pytest.mark.slow

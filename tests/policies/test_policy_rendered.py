@@ -20,7 +20,7 @@ from hermes_exec_policies.load import load, overridden, shipped
 from hermes_exec_policies.render import apparmor, apptainer, bpf, clouds, docker, landlock, rlimits
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.rendering import FORMS, all_of, program_file, rendered
+from hermes_exec_policies.rendering import FORMS, all_of, programs, rendered
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
@@ -53,13 +53,14 @@ def test_the_committed_files_are_what_the_policy_is_rendered_to(name: str) -> No
 
 def test_nothing_else_is_committed() -> None:
     assert {entry.name for entry in FOLDER.iterdir()} == {*shipped(), "bpf"}, RENEW
-    keys = {program_file(load(name), "").rstrip(".") for name in shipped()} - {""}
+    keys = {key for name in shipped() for key in programs(load(name))}
     assert {file.name.partition(".")[0] for file in (FOLDER / "bpf").iterdir()} == keys, RENEW
 
 
+@pytest.mark.parametrize("counted", [True, False], ids=["counted", "uncounted"])
 @pytest.mark.parametrize("name", [name for name in shipped() if name != "open"])
-def test_the_committed_program_is_what_libseccomp_makes(name: str, require: Require) -> None:
-    wanted = filter_of(load(name))
+def test_the_committed_program_is_what_libseccomp_makes(name: str, counted: bool, require: Require) -> None:
+    wanted = filter_of(load(name), counted=counted)
     assert wanted is not None
     ready = bpf.ready(wanted, platform.machine())
     require("a compiled filter", f"none ships for {platform.machine()}", usable=ready is not None)
@@ -180,7 +181,7 @@ def test_on_a_cluster_everything_is_read_and_only_ones_work_is_written() -> None
 def test_limits_of_each_process() -> None:
     found = {name: (soft, hard) for name, soft, hard in rlimits.rlimits(load(SKILL))}
     assert found["nofile"] == (256, 256)
-    assert found["core"] == (0, 0)
+    assert found["core"] == (1, 1)  # see rlimits._NO_CORE
     assert found["cpu"] == (60, 65)
     assert "as" not in found
     assert "nproc" not in found

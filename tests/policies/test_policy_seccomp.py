@@ -25,7 +25,7 @@ FEW = settings(deadline=None, max_examples=50)
 FILTERED = [name for name in shipped() if name != "open"]
 INTERESTING = (
     0, 1, 2, 3, 4, 5, 6, 7, 10, 16, 38, 40, 0o100, 0o755, 0o2755, 0o4755, 0o6000, 0x20000, 0x20008, 0x10000000,
-    0x7E020000, 0x40000000, 0xFFFFFFFF, 1 << 32, (1 << 32) | 1, (1 << 32) | 2, (1 << 64) - 1, 0o20200000,
+    0x21, 0x22, 0x7E020000, 0x40000000, 0xFFFFFFFF, 1 << 32, (1 << 32) | 1, (1 << 32) | 2, (1 << 64) - 1, 0o20200000,
 )  # fmt: skip
 ARGUMENTS = st.tuples(*[st.sampled_from(INTERESTING) | st.integers(0, (1 << 64) - 1)] * 6)
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers here are those of x86_64")
@@ -34,6 +34,14 @@ pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numb
 @cache
 def wanted(name: str) -> Filter:
     found = filter_of(load(name))
+    assert found is not None
+    return found
+
+
+@cache
+def uncounted() -> Filter:
+    """Of a skill's policy, where no control group counts memory."""
+    found = filter_of(load("skill-validate"), counted=False)
     assert found is not None
     return found
 
@@ -77,6 +85,24 @@ def told(answer: int) -> int:
 def test_the_kernels_program_answers_as_the_policy_says(name: str, call: str, arguments: tuple[int, ...]) -> None:
     if number(call) >= 0:
         assert told(bpf_machine.run(program(name), number(call), arguments)) == wanted(name).answer(call, arguments)
+
+
+@given(call=st.sampled_from(["mmap", "open", "socket"]), arguments=ARGUMENTS)
+@FEW
+def test_the_kernels_program_answers_as_the_filter_says_where_nothing_counts_memory(
+    call: str, arguments: tuple[int, ...]
+) -> None:
+    found = told(bpf_machine.run(bpf.compiled(uncounted()), number(call), arguments))
+    assert found == uncounted().answer(call, arguments)
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer"),
+    [(0x21, 12), (0x23, 12), (0x100000021, 12), (0x22, 0), (0x01, 0), (0x03, 0), (0x02, 0), (0x4022, 0)],
+)
+def test_memory_that_is_shared_and_of_no_file_looks_used_up_where_nothing_counts_it(flags: int, answer: int) -> None:
+    assert uncounted().answer("mmap", (0, 4096, 3, flags, 0, 0)) == answer
+    assert wanted("skill-validate").answer("mmap", (0, 4096, 3, flags, 0, 0)) == 0
 
 
 @pytest.mark.parametrize("name", FILTERED)

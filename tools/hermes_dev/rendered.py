@@ -11,7 +11,7 @@ from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.render import oci
 from hermes_exec_policies.render.bpf import compiled
 from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.rendering import all_of, program_file
+from hermes_exec_policies.rendering import all_of, programs
 
 FOLDER = ROOT / "policies" / "hermes_exec_policies" / "rendered"
 CONTAINER = ROOT / "deploy" / "hermes-agent-core.toml"
@@ -27,16 +27,14 @@ def write() -> None:
         folder.mkdir(parents=True)
         for name, text in all_of(policy).items():
             (folder / name).write_text(text, encoding="utf-8")
-    programs = FOLDER / "bpf"
-    programs.mkdir(exist_ok=True)
-    fitting = {program_file(policy, "").rstrip(".") for policy in policies}
-    for file in programs.iterdir():
+    folder = FOLDER / "bpf"
+    folder.mkdir(exist_ok=True)
+    fitting = {key: wanted for policy in policies for key, wanted in programs(policy).items()}
+    for file in folder.iterdir():
         if file.name.partition(".")[0] not in fitting:
             file.unlink()
-    for policy in policies:
-        wanted = filter_of(policy)
-        if wanted is not None:
-            (programs / program_file(policy, platform.machine())).write_bytes(compiled(wanted))
+    for key, wanted in fitting.items():
+        (folder / f"{key}.{platform.machine()}").write_bytes(compiled(wanted))
     CONTAINER_FILTER.write_text(container_filter(), encoding="utf-8")
 
 

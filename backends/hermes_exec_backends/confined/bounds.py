@@ -1,7 +1,8 @@
 """What bounds a sandbox as a whole from outside: control groups where there are any, a watchdog elsewhere.
 
 A group is the kernel's own bound. The watchdog looks every twentieth of a second, so a program can be above its
-limit for that long; it ends the sandbox then. Which of them holds what is told in ``enforcers``.
+limit for that long; it ends the sandbox then. How many processors are busy is held by groups alone, since using them
+is no fault to end a sandbox for. Which of them holds what is told in ``enforcers``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest import cgroups, tree
-from hermes_exec.guest.cgroups import CPU, MEMORY, PROCESSES
+from hermes_exec.guest.cgroups import CPU, CPUS, MEMORY, PROCESSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,14 +24,16 @@ if TYPE_CHECKING:
 
 WATCHDOG = "watchdog"
 LOOK_S = 0.05
+_KINDS = (MEMORY, PROCESSES, CPU, CPUS)
+_PERIOD_US = 100_000
 _numbers = itertools.count()
 
 
 class Bounds:
-    """The limits of one sandbox on memory, processes and CPU time, from ``hold`` to ``remove``."""
+    """The limits of one sandbox on memory, processes, CPU time and processors, from ``hold`` to ``remove``."""
 
     def __init__(self, limits: Limits) -> None:
-        wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s}
+        wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s, CPUS: limits.cpus}
         self._limits: dict[str, float] = {kind: value for kind, value in wanted.items() if value is not None}
         self._groups: dict[str, tuple[cgroups.Home, str]] = {}
         self._name = f"{cgroups.prefix()}{next(_numbers)}"
@@ -38,7 +41,7 @@ class Bounds:
         self._own = 1
         """Processes of ours in it."""
         self._root = 0
-        self.enforcers = dict.fromkeys(self._limits, WATCHDOG)
+        self.enforcers = dict.fromkeys(self._limits.keys() - {CPUS}, WATCHDOG)
 
     def begin(self, starter: int) -> None:
         """Bound a process of ours that makes the sandbox, and so all that it starts.
@@ -72,7 +75,9 @@ class Bounds:
                         cgroups.write(f"{folder}/cgroup.procs", str(pid).encode())
             except OSError:
                 self._groups.pop(kind, None)
-                self.enforcers[kind] = WATCHDOG  # that it is
+                self.enforcers.pop(kind, None)
+                if kind != CPUS:
+                    self.enforcers[kind] = WATCHDOG  # that it is
                 continue
             self._groups[kind] = home, folder
             self.enforcers[kind] = home.enforcer
@@ -80,6 +85,11 @@ class Bounds:
     def _bound(self, home: cgroups.Home, folder: str, kind: str) -> None:
         if kind == CPU:
             return  # it counts, and we look
+        if kind == CPUS:
+            quota = str(max(1000, round(self._limits[kind] * _PERIOD_US)))  # the least that the kernel takes
+            new = f"{quota} {_PERIOD_US}"
+            cgroups.write(f"{folder}/{home.file(kind)}", (quota if home.version == 1 else new).encode())
+            return
         value = int(self._limits[kind]) + (self._own if kind == PROCESSES else 0)
         cgroups.write(f"{folder}/{home.file(kind)}", str(value).encode())
         if kind == MEMORY:
@@ -89,7 +99,8 @@ class Bounds:
 
     def exceeded(self) -> str:
         """The limit that the watchdog sees exceeded at this moment, or nothing."""
-        looked = {kind: self._limits[kind] for kind in self._limits if kind not in self._groups or kind == CPU}
+        seen = self._limits.keys() - {CPUS}
+        looked = {kind: self._limits[kind] for kind in seen if kind not in self._groups or kind == CPU}
         if not looked:
             return ""
         pids = tree.descendants([self._root])
@@ -131,7 +142,7 @@ class Bounds:
 @lru_cache(maxsize=4)
 def _homes(_ours: bytes) -> Mapping[str, cgroups.Home]:
     """Where groups can be made, which takes making one, and stays so while our own groups are the same."""
-    return cgroups.find(joins=False)
+    return cgroups.find(_KINDS, joins=False)
 
 
 def _memory(pid: int) -> int:

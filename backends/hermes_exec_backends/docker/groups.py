@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest import cgroups
-from hermes_exec.guest.cgroups import CPU, MEMORY, PROCESSES, Home
+from hermes_exec.guest.cgroups import CPU, CPUS, MEMORY, PROCESSES, Home
 from hermes_exec_backends.confined.bounds import Bounds
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class ContainerBounds(Bounds):
         """Find the groups of the container's processes, and what they are bound to."""
         del others
         self._root = first
+        if CPUS in self._limits:
+            self.enforcers[CPUS] = "the engine"
         for kind, home in _homes(first).items():
             if kind not in self._limits:
                 continue

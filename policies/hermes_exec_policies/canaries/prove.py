@@ -191,4 +191,5 @@ def _configuration(
         "limits": bounds,
         "label": specification.apparmor,
         "hold": _HOLD_S,
+        "unmapped": policy.strength("limits.memory") == "required",
     }

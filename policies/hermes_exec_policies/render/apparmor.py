@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.render.bubblewrap import MASKED
+from hermes_exec_policies.render.landlock import FOR_READING
 from hermes_exec_policies.values import EVERY, FAMILIES
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _files(policy: Policy) -> list[str]:
         lines += _below("/", "rwkl")
     for path in policy.writable:
         lines += _below(path, "rwklmix" if files.run_written else "rwkl")
-    lines += [f"{path}{{,/**}} rw," for path in files.devices]
+    lines += [f"{path}{{,/**}} {'r' if path in FOR_READING else 'rw'}," for path in files.devices]
     if files.root == "read-only":
         lines += [f"audit deny {path} wkl," for path in _KNOBS]
         lines += [f"audit deny {path}{{,/**}} rwklmx," for path in MASKED]

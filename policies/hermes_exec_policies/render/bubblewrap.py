@@ -9,10 +9,13 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 MASKED = (
-    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kallsyms", "/proc/kcore", "/proc/key-users",
-    "/proc/keys", "/proc/kmsg", "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+    "/proc/acpi", "/proc/asound", "/proc/cmdline", "/proc/config.gz", "/proc/diskstats", "/proc/interrupts",
+    "/proc/iomem", "/proc/ioports", "/proc/kallsyms", "/proc/kcore", "/proc/key-users", "/proc/keys", "/proc/kmsg",
+    "/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi",
+    "/proc/softirqs", "/proc/timer_list", "/proc/vmallocinfo",
 )  # fmt: skip
-"""What of /proc tells of the machine or of other people; each is empty inside."""
+"""What of /proc tells of the machine or of other people; each is empty inside. How much of it is free, how busy it
+is and what it runs stays, because programs choose by that."""
 _OWN = ("/proc", "/dev")
 """Folders that the sandbox makes itself."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.render.apparmor import profile_name
+from hermes_exec_policies.render.bubblewrap import MASKED
 from hermes_exec_policies.render.rlimits import rlimits
 from hermes_exec_policies.values import EVERY
 
@@ -17,10 +18,7 @@ if TYPE_CHECKING:
 
 _NOT_BY_ENGINES = {"as"}
 """Limits of processes that engines know no name for."""
-_MASKED = (
-    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/key-users",
-    "/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys",
-)  # fmt: skip
+_MASKED = (*MASKED, "/proc/timer_stats", "/sys")
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 

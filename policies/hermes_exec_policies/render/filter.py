@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 EPERM = 1
+ENOMEM = 12
 ENOSYS = 38
 _NAMESPACES = 0x7E020000
 """Every CLONE_NEW* that clone(2) takes."""
 _WRITE, _EXEC = 2, 4
+_SHARED, _ANONYMOUS = 1, 32
+"""Of mmap's flags. Both: memory of no process and no file, which stays after it was unmapped, and which only a control
+group counts."""
 _SHM_EXEC = 0o100000
 _SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000
@@ -66,18 +70,33 @@ class Filter:
         return EPERM
 
 
-def filter_of(policy: Policy) -> Filter | None:
-    """The filter of a policy; None where it filters nothing."""
+def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
+    """The filter of a policy; None where it filters nothing.
+
+    ``counted`` says whether a control group counts the memory of a sandbox. Where none does, memory that is of no
+    process cannot be had, as if there were none left.
+    """
     if not policy.syscalls.filtered:
         return None
     conditions = _conditions(policy)
+    if not counted:
+        conditions = {**conditions, "mmap": _counted(conditions.get("mmap", [()]))}
     absent = _absent(policy)
     plain = tuple(sorted(policy.calls - conditions.keys() - absent))
     rules = [Rule(plain)]
     for name in sorted(policy.calls & conditions.keys()):
         rules += [Rule((name,), when=when) for when in conditions[name]]
     rules += [Rule(tuple(sorted(absent & policy.calls)), errno=ENOSYS)] if absent & policy.calls else []
+    if not counted:
+        both = _SHARED | _ANONYMOUS
+        rules.append(Rule(("mmap",), errno=ENOMEM, when=(Compare(3, both, both),)))
     return Filter(tuple(rules))
+
+
+def _counted(forms: list[tuple[Compare, ...]]) -> list[tuple[Compare, ...]]:
+    """Forms of mmap without memory that is shared and of no file."""
+    kinds = (0, _SHARED, _ANONYMOUS)
+    return [(*form, Compare(3, kind, _SHARED | _ANONYMOUS)) for form in forms for kind in kinds]
 
 
 def _absent(policy: Policy) -> frozenset[str]:

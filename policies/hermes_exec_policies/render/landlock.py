@@ -26,6 +26,8 @@ READING = READ_FILE | READ_DIR
 RUNNING = READING | EXECUTE
 WRITING = ALL_FILES & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV)
 DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+FOR_READING = frozenset({"/dev/zero"})
+"""Devices that nobody writes to but to have memory that nothing counts."""
 _SINCE = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
 """The version that each right of files came with, after those of the first."""
 
@@ -60,7 +62,7 @@ def ruleset(policy: Policy) -> Ruleset | None:
         grants = {RUNNING: files.run, READING: files.read, DEVICE: files.devices}
         for right, where in grants.items():
             for path in where:
-                paths[path] = paths.get(path, 0) | right
+                paths[path] = paths.get(path, 0) | (READ_FILE if path in FOR_READING else right)
         if not files.hidden:
             paths["/"] = RUNNING
         for path in policy.writable:

@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 _PERIOD_US = 100_000
+_NO_CORE = 1
+"""Bytes that no dump fits in. 0 means the same for files, but has dumps given to a program outside, if the machine's
+``core_pattern`` names one; 1 is what the kernel takes for none at all."""
 _GRACE_S = 5
 """Between the signal that tells a process of its limit and the one that ends it."""
 
@@ -23,7 +26,7 @@ def rlimits(policy: Policy, *, memory: bool = False, processes: bool = False) ->
     found: dict[str, int | None] = {
         "fsize": limits.file_size,
         "nofile": limits.open_files,
-        "core": limits.core,
+        "core": _NO_CORE if limits.core == 0 else limits.core,
         "memlock": limits.locked_memory,
         "msgqueue": limits.message_queues,
         "sigpending": limits.pending_signals,

@@ -118,7 +118,8 @@ def x32(_: "Config") -> str:
 @attempt("kernel-writable-code")
 def writable_code(_: "Config") -> str:
     """Have memory that can be written and run."""
-    mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
+    prot = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE, prot=prot).close()
     return "a page to write and run"
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .kit import Config
 
 _MIB = 1 << 20
+_PART = 8 * _MIB
 
 
 def _refused(code: int) -> OSError:
@@ -99,7 +100,9 @@ def inodes(config: "Config") -> str:
 
 @attempt("limits-core")
 def core(_: "Config") -> str:
-    """Be allowed to leave a core dump."""
+    """Be allowed to leave a core dump, or have it handed to a program outside, which a limit of 0 does not stop."""
+    if resource.getrlimit(resource.RLIMIT_CORE)[0] == 0:
+        return "core dumps for a program outside"
     _set(resource.RLIMIT_CORE, _MIB, resource.RLIM_INFINITY)
     return "core dumps"
 
@@ -118,7 +121,7 @@ def locked_memory(config: "Config") -> str:
     import ctypes
 
     size = config["limits"]["locked_memory"] + _MIB
-    held = mmap.mmap(-1, size)
+    held = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE)
     libc = ctypes.CDLL(None, use_errno=True)
     address = ctypes.addressof(ctypes.c_char.from_buffer(held))
     if libc.mlock(ctypes.c_void_p(address), ctypes.c_size_t(size)):
@@ -147,23 +150,44 @@ def processes(config: "Config") -> str:
 
 @attempt("limits-memory")
 def memory(config: "Config") -> str:
-    """Use more memory than is allowed, in a child, whose end is looked at."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            held = [bytearray(b"\1" * (8 * _MIB)) for _ in range(config["limits"]["memory"] // (8 * _MIB) + 2)]
-            time.sleep(config["hold"])
-            os._exit(0 if held else 1)
-        except MemoryError:
-            os._exit(12)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        raise _refused(errno.ENOMEM)
-    if status >> 8 == 12:
-        raise MemoryError
-    return "{} bytes".format(config["limits"]["memory"])
+    """Use more memory than is allowed, in children, whose ends are looked at; where it matters, such as is of none."""
+    for have in (_unmapped, _plain) if config["unmapped"] else (_plain,):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                held = [have() for _ in range(config["limits"]["memory"] // _PART + 2)]
+                time.sleep(config["hold"])
+                os._exit(0 if held else 1)
+            except (MemoryError, OSError):
+                os._exit(12)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        if status == 0:
+            return "{} bytes".format(config["limits"]["memory"])
+        if not os.WIFSIGNALED(status) and status >> 8 != 12:
+            raise RuntimeError("a child ended with {}".format(status))
+    raise _refused(errno.ENOMEM)
+
+
+def _plain() -> object:
+    return bytearray(b"\1" * _PART)
+
+
+def _unmapped() -> object:
+    """Memory that is shared and of no file, all of it written to and all but a page of it let go, which frees none."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    shared, anonymous, page = 1, 32, mmap.PAGESIZE
+    prot = mmap.PROT_READ | mmap.PROT_WRITE
+    at = libc.mmap(None, ctypes.c_size_t(_PART), prot, shared | anonymous, -1, ctypes.c_long(0))
+    if at == ctypes.c_void_p(-1).value:
+        raise _refused(ctypes.get_errno())
+    ctypes.memset(at, 1, _PART)
+    libc.munmap(ctypes.c_void_p(at + page), ctypes.c_size_t(_PART - page))
+    return at
 
 
 @attempt("limits-cpu-time")

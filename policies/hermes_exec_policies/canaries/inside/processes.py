@@ -228,7 +228,7 @@ def secrets_keys(_: "Config") -> str:
 def secrets_machine(_: "Config") -> str:
     """Read what /proc tells of the machine and of whose keys are kept."""
     told: "list[str]" = []
-    for path in ("/proc/interrupts", "/proc/key-users", "/proc/sched_debug", "/proc/latency_stats"):
+    for path in ("/proc/interrupts", "/proc/key-users", "/proc/sched_debug", "/proc/latency_stats", "/proc/cmdline"):
         try:
             with open(path) as file:
                 if file.read(1):
