@@ -92,6 +92,8 @@ def _asked(registry: "Registry", name: str, number: int | None) -> bool:
 
 
 def _told(outcome: "Outcome") -> None:
+    from hermes_exec_agent.skills.denials import SECURITY
+
     for line in flags.clean(outcome.logs).splitlines():
         print("".join(each if each.isprintable() or each == "\t" else "?" for each in line), file=sys.stderr)
     if outcome.ok:
@@ -105,6 +107,5 @@ def _told(outcome: "Outcome") -> None:
     for path in outcome.left:
         note(f"left in the sandbox: {path}")
     if outcome.quarantined:
-        say(
-            f"{outcome.name} {outcome.version} is in quarantine now: it failed {outcome.counts.in_a_row} times in a row"
-        )
+        again = "" if outcome.kind == SECURITY else f": it failed {outcome.counts.in_a_row} times in a row"
+        say(f"{outcome.name} {outcome.version} is in quarantine now{again}")

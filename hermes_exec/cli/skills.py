@@ -229,6 +229,8 @@ def _when(at: float) -> str:
 
 def _told(facts: dict[str, Any]) -> dict[str, str]:
     """What a person reads first, in that order; --json has all of it."""
+    from hermes_exec.cli import skill_grants
+
     author, runs = facts["author"], facts["runs"]
     who = " ".join(filter(None, (author["kind"], author["name"], author["model"])))
     seen: dict[str, Any] = facts["evidence"].get("evidence") or {}
@@ -243,7 +245,7 @@ def _told(facts: dict[str, Any]) -> dict[str, str]:
         "evidence": facts["level"],
         **{f"  {key}": str(value) for key, value in seen.items() if isinstance(value, int)},
         "takes": ", ".join(facts["schema"].get("properties", {})) or "nothing",
-        "granted": ", ".join(f"{key}: {value}" for key, value in facts["grants"].items() if value) or "nothing",
+        "granted": skill_grants.told(facts["grants"]),
         "entry": f"{facts['entry']} {facts['function']}",
         "files": f"{len(facts['files'])}, SHA-256 {facts['digest']}",
         "policy": f"{facts['policy']['name']} {facts['policy_digest']}",

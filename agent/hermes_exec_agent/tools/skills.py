@@ -170,8 +170,13 @@ class SkillRun(BaseTool[Running]):
             return False  # nobody is there
 
     def _failed(self, outcome: Outcome, arguments: dict[str, Any], context: Context) -> Envelope:
+        from hermes_exec_agent.skills.denials import SECURITY
+
         if outcome.denied:
             context.tell(outcome.denied)
+        if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
+            said = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
+            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", said))
         self._skills.failures[outcome.name] = (
             f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
         )

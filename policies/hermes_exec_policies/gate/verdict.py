@@ -115,6 +115,8 @@ class Evidence:
     specification: str
     """The launch specification's digest, without its user's number."""
     interpreter: str
+    usual: tuple[tuple[str, str, int], ...] = ()
+    """What its modules are refused by themselves: code, words, and the most that one process asked for it."""
 
 
 @dataclass(frozen=True, slots=True)
