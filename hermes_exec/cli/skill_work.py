@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hermes_exec.cli import loop
-from hermes_exec.cli.options import Json
+from hermes_exec.cli.options import Json, Number, Skill, Skills
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json
 from hermes_exec.cli.skill_grants import Bounds, Data, Hosts, grants_of
@@ -78,7 +78,7 @@ async def _add(
 
 
 def prove(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills; all if left out.")] = None,
+    names: Skills = None,
     *,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only those whose policy, kernel or interpreter is another one now.")
@@ -110,12 +110,10 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
 
 
 def export(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
+    name: Skill,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
     *,
-    number: Annotated[
-        int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
-    ] = None,
+    number: Number = None,
     flat: Annotated[bool, typer.Option("--flat", help="Its script alone, for reading; it is never what runs.")] = False,
 ) -> int:
     """Write a version to a signed file, to be imported elsewhere."""
