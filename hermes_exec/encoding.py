@@ -51,7 +51,7 @@ def encode_input(stdin: Any) -> bytes | None:
     if stdin is None or isinstance(stdin, bytes):
         return stdin
     if isinstance(stdin, bytearray | memoryview):
-        return bytes(stdin)
+        return bytes(cast("bytearray | memoryview[int]", stdin))
     if not isinstance(stdin, str):
         raise UsageError(f"a {type(stdin).__name__} as standard input", remedy="bytes or text")
     try:
