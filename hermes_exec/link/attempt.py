@@ -35,6 +35,8 @@ class Welcome:
     highest: int
     inlets: dict[int, int]
     parts: frozenset[str]
+    adopts: bool
+    """Whether orphans of what it starts come to it, so that it can end them."""
 
     @classmethod
     def read(cls, payload: bytes) -> Welcome:
@@ -46,7 +48,7 @@ class Welcome:
         highest: Any = value["highest"]
         inlets: dict[Any, Any] = dict(value["inlets"])
         parts: frozenset[Any] = frozenset(value["parts"])
-        welcome = cls(dict(value["guest"]), highest, inlets, parts)
+        welcome = cls(dict(value["guest"]), highest, inlets, parts, value.get("adopts", True) is True)
         if not (
             all(isinstance(welcome.guest[name], str) for name in ("folder", "host", "boot"))
             and all(isinstance(number, int) for number in (highest, *inlets, *inlets.values()))
