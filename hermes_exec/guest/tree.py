@@ -53,12 +53,22 @@ def session(pid: int) -> int:
     return int(fields[3]) if len(fields) > 3 else 0
 
 
+def _names(folder: str) -> "list[str]":
+    while True:
+        try:
+            return os.listdir(folder)
+        except InterruptedError:
+            pass  # a signal came while it was opened, which some kernels tell, and Python tries only other calls again
+
+
 def children(pid: int) -> "list[int]":
     """The direct children of all threads of a process."""
+    if not _HAS_CHILDREN_FILES:
+        return _scan().get(pid, [])
     main = "/proc/{}/task/{}/children".format(pid, pid)
     found = _read(main).split()
     try:
-        threads = os.listdir("/proc/{}/task".format(pid))
+        threads = _names("/proc/{}/task".format(pid))
     except OSError:
         return []
     for thread in threads:
@@ -78,7 +88,7 @@ def children_file(pid: int) -> int:
 def _scan() -> "dict[int, list[int]]":
     """Parents and their children from the whole process table, where the kernel has no children files."""
     table: "dict[int, list[int]]" = {}
-    for name in os.listdir("/proc"):
+    for name in _names("/proc"):
         if name.isdigit():
             state, parent, _ = stat(int(name))
             if state:
@@ -173,7 +183,8 @@ class TreeKill:
         self._kill_at = min(self._kill_at, now() + grace_s)
 
     def _round(self) -> None:
-        alive = living(self._targets())
+        # What was told once is not forgotten where the kernel hands its orphans to nobody of ours.
+        alive = living(self._targets()) | living(pid for pid, _ in still(self._told))
         late = now() - self._kill_at
         if not alive or late > GIVE_UP_S:
             TreeKill.active -= 1

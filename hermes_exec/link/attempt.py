@@ -37,6 +37,8 @@ class Welcome:
     parts: frozenset[str]
     lapsed: bool
     """Whether our lease was over: all that we had there but jobs was ended, and it begins anew with us."""
+    adopts: bool
+    """Whether orphans of what it starts come to it, so that it can end them."""
 
     @classmethod
     def read(cls, payload: bytes) -> Welcome:
@@ -48,7 +50,8 @@ class Welcome:
         highest: Any = value["highest"]
         inlets: dict[Any, Any] = dict(value["inlets"])
         parts: frozenset[Any] = frozenset(value["parts"])
-        welcome = cls(dict(value["guest"]), highest, inlets, parts, value["lapsed"] is True)
+        lapsed, adopts = value["lapsed"] is True, value.get("adopts", True) is True
+        welcome = cls(dict(value["guest"]), highest, inlets, parts, lapsed, adopts)
         if not (
             all(isinstance(welcome.guest[name], str) for name in ("folder", "host", "boot"))
             and all(isinstance(number, int) for number in (highest, *inlets, *inlets.values()))

@@ -18,11 +18,12 @@ class GuestCarrier:
         self.start = link.call
         self.close = link.close
         self._features = features
+        self._link = link
         self._reconnect = reconnect
 
     @property
     def capabilities(self) -> Capabilities:
-        """Everything, but a new channel where the place lets none find the guest again."""
+        """Everything, but what the place or its kernel lacks: a way back to the guest, or the adoption of orphans."""
         return Capabilities(
             carrier="guest",
             sessions=True,
@@ -31,7 +32,7 @@ class GuestCarrier:
             file_transfer=True,
             forward=True,
             reconnect=self._reconnect,
-            kill_tree=True,
+            kill_tree=self._link.adopts,
             limits=True,
             features=self._features,
         )

@@ -47,6 +47,7 @@ class Link:
         self.guest: dict[str, Any] = {}
         self.stays = False
         """Once closed: whether the guest goes on, for its jobs or for others."""
+        self.adopts = True  # see Welcome
         self.near = backend.near
         """Whether the place is on this very machine, so that open files can be lent."""
         self._backend = backend
@@ -233,7 +234,7 @@ class Link:
     async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> Welcome:
         self._attempt = attempt
         welcome = await attempt.reach(self._backend, [self._python, *argv], first)
-        self.guest = welcome.guest
+        self.guest, self.adopts = welcome.guest, welcome.adopts
         self._parts.told(welcome.parts)
         self._channel = attempt.channel
         self._gone.clear()

@@ -75,7 +75,7 @@ class Interactive(Behaviours):
                 await pty.write(b"x")
                 await seen(pty, b"x")
 
-    @needs("pty")
+    @needs("pty", "kill_tree")
     async def test_closing_it_ends_all_that_runs_in_it(self, terminal: Terminal) -> None:
         mark = marker()
         async with terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:

@@ -73,7 +73,7 @@ class Jobs(Behaviours):
             await started.close_stdin()
             assert (await started.wait(20)).stdout == b"one two"
 
-    @needs("jobs")
+    @needs("jobs", "kill_tree")
     async def test_killing_a_job_ends_all_that_it_started(self, terminal: Terminal) -> None:
         mark = marker()
         async with job(terminal, f"setsid sh -c '(sleep {mark} &); sleep {mark}' & echo in; sleep {mark}") as started:

@@ -16,21 +16,51 @@ if TYPE_CHECKING:
     from tests.modal.conftest import Opened
     from tests.rigs.apart import Apart
 
-LACKS = {
-    "subreaper": (denial.SUBREAPER,),
-    "pidfd": denial.PIDFD,
-    "both": (denial.SUBREAPER, *denial.PIDFD),
-    "unix sockets": (denial.UNIX_SOCKETS,),
+LACKS: dict[str, tuple[tuple[denial.Rule, ...], bool]] = {
+    "subreaper": ((denial.SUBREAPER,), False),
+    "pidfd": (denial.PIDFD, False),
+    "children files": ((), True),
+    "unix sockets": ((denial.UNIX_SOCKETS,), False),
 }
+"""What a filter denies, and whether there are no /proc/PID/task/TID/children."""
+LOOK = """
+import ctypes, os, socket
+lacks = set()
+if ctypes.CDLL(None).prctl(36, 1, 0, 0, 0):
+    lacks.add("subreaper")
+try:
+    os.pidfd_open(os.getpid())
+except OSError:
+    lacks.add("pidfd")
+try:
+    open("/proc/self/task/%d/children" % os.getpid()).close()
+except FileNotFoundError:
+    lacks.add("children files")
+try:
+    socket.socket(socket.AF_UNIX)
+except OSError:
+    lacks.add("unix sockets")
+print(*sorted(lacks), sep=", ")
+"""
 
 
 @pytest.fixture(params=LACKS)
 def lacking(request: pytest.FixtureRequest, server: Apart) -> Generator[str]:
     """What the kernel of new sandboxes lacks."""
     require_part("x86-64", denial.why_not(), usable=not denial.why_not())
-    server.call("seccomp", denial.program(*LACKS[request.param]))
+    rules, childless = LACKS[request.param]
+    server.call("seccomp", denial.program(*rules), childless=childless)
     yield request.param
     server.call("seccomp", b"")
+
+
+def test_what_is_lacking_is_lacking(run: Any, lacking: str, opened: Opened) -> None:
+    async def work() -> None:
+        async with opened(carrier="plain") as terminal:
+            looked = await terminal.run(["python3", "-c", LOOK], check=True)
+        assert looked.stdout_text.strip() == lacking
+
+    run(work())
 
 
 def test_commands_and_their_ends_are_told(run: Any, lacking: str, opened: Opened) -> None:
@@ -57,18 +87,59 @@ def test_state_is_kept_or_said_not_to_be(run: Any, lacking: str, opened: Opened)
     run(work())
 
 
-def test_a_timeout_ends_the_tree_or_that_is_not_promised(run: Any, lacking: str, opened: Opened) -> None:
+def test_a_timeout_ends_the_tree(run: Any, lacking: str, opened: Opened) -> None:
     async def work() -> None:
         async with opened() as terminal:
             mark = marker()
-            result = await terminal.run(f"sleep {mark} & sleep {mark}", timeout=1.0, grace_s=0.2)
+            result = await terminal.run(f"trap '' TERM; sleep {mark} & sleep {mark}", timeout=1.0, grace_s=0.2)
             assert result.timed_out
-            if terminal.capabilities.kill_tree:
 
-                async def gone() -> bool:
-                    return await living(terminal, mark) == 0
+            async def gone() -> bool:
+                return await living(terminal, mark) == 0
 
-                await until(gone)
+            await until(gone)
+
+    run(work())
+
+
+def test_a_timeout_ends_what_left_the_tree_or_that_is_not_promised(run: Any, lacking: str, opened: Opened) -> None:
+    async def work() -> None:
+        async with opened() as terminal:
+            assert terminal.capabilities.kill_tree is (lacking not in {"subreaper", "unix sockets"})
+            if not terminal.capabilities.kill_tree:
+                return
+            mark = marker()
+            command = f"(setsid sh -c 'sleep {mark} & exit' &); sleep {mark}"
+            assert (await terminal.run(command, timeout=1.0, grace_s=0.2)).timed_out
+
+            async def gone() -> bool:
+                return await living(terminal, mark) == 0
+
+            await until(gone)
+
+    run(work())
+
+
+def test_an_earlier_child_outlives_a_time_limit_and_ends_with_its_session_where_that_is_promised(
+    run: Any, lacking: str, opened: Opened
+) -> None:
+    async def work() -> None:
+        async with opened() as terminal:
+            if not terminal.capabilities.sessions:
+                return
+            mark = marker()
+            session = await terminal.session()
+            await session.run(f"sleep {mark} &")
+            assert (await session.run("sleep 1000", timeout=0.5, grace_s=0.1)).timed_out
+            assert await living(terminal, mark) == 1
+            await session.close()
+            if not terminal.capabilities.kill_tree:
+                return
+
+            async def gone() -> bool:
+                return await living(terminal, mark) == 0
+
+            await until(gone)
 
     run(work())
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _INIT = Path(__file__).with_name("cell_init.py")
+_CHILDLESS = Path(__file__).with_name("cell_childless.py")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8"}
 _FDS = 8
@@ -46,6 +47,7 @@ class Cell:
 
     ``base`` is a snapshot to begin with, ``network`` whether this machine's can be reached, ``volumes`` are folders
     of this machine by where they appear, and ``seccomp`` is a BPF program that everything in the cell lives under.
+    With ``childless`` no file in /proc tells the children of a process.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Cell:
         env: Mapping[str, str] | None = None,
         hostname: str = "cell",
         seccomp: bytes = b"",
+        childless: bool = False,
     ) -> None:
         self.root = folder / "root"
         self.env = {**_ENV, **(env or {})}
@@ -68,6 +71,7 @@ class Cell:
         self._volumes = dict(volumes or {})
         self._hostname = hostname
         self._seccomp = seccomp
+        self._childless = childless
         self._bwrap: subprocess.Popen[bytes] | None = None
         self._init = 0
         self._control: socket.socket | None = None
@@ -128,8 +132,11 @@ class Cell:
             words += ["--seccomp", str(filters)]
         for inside, outside in self._volumes.items():
             words += ["--bind", str(outside), inside]
-        script = "/run/cell_init.py"
-        return [*words, "--ro-bind", str(_INIT), script, "--chdir", "/", cell_root.PYTHON, "-IS", script, str(control)]
+        scripts = [_CHILDLESS, _INIT] if self._childless else [_INIT]
+        for script in scripts:
+            words += ["--ro-bind", str(script), f"/run/{script.name}"]
+        started = [word for script in scripts for word in (cell_root.PYTHON, "-IS", f"/run/{script.name}")]
+        return [*words, "--chdir", "/", *started, str(control)]
 
     async def exec(
         self,

@@ -9,6 +9,7 @@ import struct
 _ARCH = 0xC000003E
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+Rule = tuple[int, int | None, int]
 SUBREAPER = (157, 36, errno.EINVAL)
 """prctl(PR_SET_CHILD_SUBREAPER): the call's number on x86-64, its first argument or None, and the error."""
 PIDFD = ((434, None, errno.ENOSYS), (424, None, errno.ENOSYS))
@@ -21,7 +22,7 @@ def why_not() -> str:
     return "" if platform.machine() == "x86_64" else "the filter is written for x86-64"
 
 
-def program(*rules: tuple[int, int | None, int]) -> bytes:
+def program(*rules: Rule) -> bytes:
     """The BPF program for these rules, which allows everything else."""
     lines = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _ARCH), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, 0)]
     for number, argument, error in rules:

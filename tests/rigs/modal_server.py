@@ -139,9 +139,9 @@ class ModalServer:
         secret_id = self._state.secret_names.setdefault(name, f"st-{name}")
         self._state.secrets[secret_id] = values
 
-    def seccomp(self, program: bytes) -> None:
+    def seccomp(self, program: bytes, *, childless: bool = False) -> None:
         """What sandboxes that are created from now on live under."""
-        self._state.seccomp = program
+        self._state.seccomp, self._state.childless = program, childless
 
     async def finish(self, sandbox_id: str, status: str, exitcode: int = 0) -> None:
         """End a sandbox with a status such as ``KERNEL_OOM_KILL``."""

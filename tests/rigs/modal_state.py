@@ -163,6 +163,7 @@ class State:
         """Published names of images."""
         self.build_failure = ""
         self.seccomp = b""
+        self.childless = False
         self.tokens_for_s = HOUR_S
         self._numbers = itertools.count(1)
 
@@ -241,6 +242,7 @@ class State:
             env={"MODAL_SANDBOX_ID": sandbox_id, **env},
             hostname="modal",
             seccomp=self.seccomp,
+            childless=self.childless,
         )
 
     def _tools(self) -> Path:

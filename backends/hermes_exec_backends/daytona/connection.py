@@ -1,7 +1,6 @@
 """A connection to a sandbox: one terminal's WebSocket, made a clean stream of bytes, with our relay at its other end.
 
-The vendor starts an interactive login shell in a terminal and nothing else, so the first thing sent is a line that
-makes the shell a Python with the terminal in raw mode. From its mark on, everything is frames (``relay``).
+The first thing sent makes the shell our relay (``boot``). From its mark on, everything is frames (``relay``).
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import marshal
 import os
 import secrets
 import struct
-import zlib
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Exit
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.daytona import frames
+from hermes_exec_backends.daytona import boot, frames
 from hermes_exec_backends.daytona.beside import Beside
 from hermes_exec_backends.daytona.channel import RelayChannel
 
@@ -36,35 +32,6 @@ _RECEIVED = 96 << 10
 _FRAMES = 24
 """After so much the other side hears that it has arrived."""
 _MESSAGE = 32 << 10
-_LINE = (
-    " exec sh -c 'for p in {pythons}; do command -v $p >/dev/null 2>&1 && exec $p -ISc \""
-    'import os,tty,zlib;tty.setraw(0);os.write(1,bytes([{mark}]));b=b\\"\\";'
-    'exec(\\"while len(b)<{size}: b+=os.read(0,{size}-len(b)) or os._exit(9)\\");exec(zlib.decompress(b))"'
-    "; done; echo {none}'\n"
-)
-_LAUNCH = """
-import sys
-kind = type(sys)
-package = sys.modules["hx"] = kind("hx")
-package.__path__ = []
-for name, text in %r:
-    module = sys.modules["hx." + name] = kind("hx." + name)
-    module.__package__ = "hx"
-    setattr(package, name, module)
-    exec(compile(text, "hx." + name, "exec"), module.__dict__)
-module.main()
-"""
-
-
-def _source(name: str) -> str:
-    return Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
-
-
-@cache
-def _program() -> bytes:
-    return zlib.compress(
-        (_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "shelf", "relay")]).encode(), 9
-    )
 
 
 class Connection:
@@ -88,7 +55,9 @@ class Connection:
         self._acknowledged = [0, 0]
         self._out: list[bytes] = []
         self._something = asyncio.Event()
+        self._begun = False
         self._handle: Any = None
+        self._socket: Any = None  # the handle's, before there is one
         self.beside = Beside(None, self._break)
         """For what is too large for it."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,19 +72,20 @@ class Connection:
         from daytona import PtySize
 
         self.beside = Beside(sandbox.fs, self._break)
-        self._handle = await sandbox.process.create_pty_session(
-            self.id, self._received, cwd="/", pty_size=PtySize(24, 512)
-        )
+        process = sandbox.process
+        try:
+            with boot.overheard(process, self._opened):
+                self._handle = await process.create_pty_session(
+                    self.id, self._received, cwd="/", pty_size=PtySize(24, 512)
+                )
+        except BaseException as error:
+            self._stop()
+            if isinstance(error, Exception) and self._ready.done():
+                self._ready.result()  # what the shell has said by then explains it better
+            raise
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._watch()), loop.create_task(self._write())]
-        program = _program()
-        line = _LINE.format(
-            pythons=" ".join(self._pythons),
-            mark=",".join(map(str, self._mark)),
-            size=len(program),
-            none='"' + self._none[:8] + '""' + self._none[8:] + '"',
-        )
-        self._say(line.encode())
+        self._tasks.append(loop.create_task(self._watch()))
+        self._begin()
         try:
             async with asyncio.timeout(_READY_S):
                 await asyncio.shield(self._ready)
@@ -124,7 +94,21 @@ class Connection:
             if isinstance(error, TimeoutError):
                 raise PlaceUnavailable(f"daytona: no shell answered within {_READY_S:g} s") from None
             raise
+        if self.lost:
+            await self._handle.disconnect()
+            raise PlaceUnavailable("daytona: the connection broke as soon as it was made")
         self._tasks.append(loop.create_task(self._stay()))
+
+    def _opened(self, socket: Any) -> None:
+        self._socket = socket
+
+    def _begin(self) -> None:
+        """Tell the shell to become our relay, once."""
+        if self._begun:
+            return
+        self._begun = True
+        self._tasks.append(asyncio.get_running_loop().create_task(self._write()))
+        self._say(boot.line(self._pythons, self._mark, self._none))
 
     def start(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> RelayChannel:
         """Start a program; that it cannot be started is told by the channel's end."""
@@ -152,8 +136,11 @@ class Connection:
     async def close(self) -> None:
         """Let the relay end; what it started goes on. Safe to call twice."""
         if not self.lost:
+            from daytona import DaytonaError
+
             self.send(frames.LEAVE, 0)
-            await self._flush()
+            with contextlib.suppress(DaytonaError):  # it has broken by itself
+                await self._flush()
             await self._lose("the connection was closed here")
 
     def _say(self, data: bytes) -> None:
@@ -163,12 +150,13 @@ class Connection:
     async def _flush(self) -> None:
         waiting, self._out = b"".join(self._out), []
         for at in range(0, len(waiting), _MESSAGE):
-            await self._handle.send_input(waiting[at : at + _MESSAGE])
+            send = self._handle.send_input if self._handle is not None else self._socket.send_bytes
+            await send(waiting[at : at + _MESSAGE])
 
     async def _write(self) -> None:
         from daytona import DaytonaError
 
-        with contextlib.suppress(DaytonaError):  # which whoever watches the connection learns as well
+        with contextlib.suppress(DaytonaError, ConnectionError):  # which whoever watches the connection learns as well
             while True:
                 await self._something.wait()
                 self._something.clear()
@@ -187,22 +175,28 @@ class Connection:
     async def _lose(self, why: str) -> None:
         if self.lost:
             return
-        self.lost = True
-        self.beside.close()
-        for task in self._tasks:
-            if task is not asyncio.current_task():
-                task.cancel()
+        self._stop()
         if not self._ready.done():
             self._ready.set_exception(PlaceUnavailable(f"daytona: {why}"))
             self._ready.exception()
-        await self._handle.disconnect()
+        if self._handle is not None:
+            await self._handle.disconnect()
         if self._channels:
             exit = Exit(lost=await self._why_lost() or why)
             for channel in list(self._channels.values()):
                 channel.ended(exit)
 
+    def _stop(self) -> None:
+        self.lost = True
+        self.beside.close()
+        for task in self._tasks:
+            if task is not asyncio.current_task():
+                task.cancel()
+
     def _received(self, data: bytes) -> None:
         if self._before is not None:
+            if self._socket is not None:
+                self._begin()  # the shell has said something, so the terminal is there
             self._before += data
             noise, found, data = self._before.partition(self._mark)
             if not found:
@@ -210,7 +204,7 @@ class Connection:
                     self._refuse(f"no Python 3.6 or later is there ({', '.join(self._pythons)})")
                 return
             self._before = None
-            self._say(_program())
+            self._say(boot.program())
             self._ready.set_result(None)  # frames can follow at once: they wait until the program has begun
         if not data or self.lost:
             return

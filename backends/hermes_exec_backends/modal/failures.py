@@ -83,13 +83,20 @@ def translated(what: str, error: Exception) -> Exception:
         return ConfigError(said)
     if isinstance(error, TimeoutError | exception.TimeoutError):
         return Doubtful(f"{what}: no answer in time", remedy="hermes-exec doctor modal")
-    if isinstance(error, exception.Error | OSError):
+    if isinstance(error, (exception.Error, OSError, *_of_the_transport())):
         return Doubtful(f"{said} (Modal cannot be reached, or has trouble)", remedy="hermes-exec doctor modal")
     return error
 
 
 def _said(error: Exception) -> str:
     return str(error).strip()[:_LONGEST] or type(error).__name__
+
+
+def _of_the_transport() -> tuple[type[Exception], ...]:
+    """What the SDK lets through of the library below it, such as a connection that breaks at every try."""
+    from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+
+    return GRPCError, ProtocolError, StreamTerminatedError
 
 
 def _exceptions() -> Any:
