@@ -58,7 +58,12 @@ KillWait=2
 MinJobAge=300
 ReturnToService=2
 SlurmdParameters=config_overrides
+GresTypes=gpu
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 """
+_GPUS = ("/dev/null", "/dev/zero")
+"""What stands in for the devices of GPUs, two for each node."""
 
 
 class Cluster:
@@ -96,10 +101,14 @@ class Cluster:
         lines = [_CONFIG.format(host=host, port=ports[0], folder=self.folder)]
         for node, port in zip(self.nodes, ports[1:], strict=True):
             address = f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
-            lines.append(f"{address} CPUs={os.cpu_count()} RealMemory={memory_mib} Feature={node} State=UNKNOWN")
+            lines.append(
+                f"{address} CPUs={os.cpu_count()} RealMemory={memory_mib} Feature={node} Gres=gpu:tiny:2 State=UNKNOWN"
+            )
         lines.append(f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES MaxTime=60 State=UP")
-        lines.append(f"PartitionName=short Nodes={self.nodes[0]} MaxTime=1 State=UP\n")
+        lines.append(f"PartitionName=short Nodes={self.nodes[0]} MaxTime=1 State=UP")
+        lines.append(f"PartitionName=urgent Nodes={','.join(self.nodes)} PriorityTier=9 State=UP\n")
         self.conf.write_text("\n".join(lines))
+        (self.folder / "gres.conf").write_text("".join(f"Name=gpu Type=tiny File={path}\n" for path in _GPUS))
         self._daemon("slurmctld", "-f", str(self.conf))
         for node in self.nodes:
             self.start_node(node)
