@@ -48,7 +48,7 @@ class Welcome:
         highest: Any = value["highest"]
         inlets: dict[Any, Any] = dict(value["inlets"])
         parts: frozenset[Any] = frozenset(value["parts"])
-        welcome = cls(dict(value["guest"]), highest, inlets, parts, value["lapsed"] is True)
+        welcome = cls(dict(value["guest"]), highest, inlets, parts, value.get("lapsed") is True)
         if not (
             all(isinstance(welcome.guest[name], str) for name in ("folder", "host", "boot"))
             and all(isinstance(number, int) for number in (highest, *inlets, *inlets.values()))
