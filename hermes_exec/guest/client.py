@@ -88,6 +88,7 @@ class Client:
         self.connection: "Connection | None" = None
         self.requests: "dict[int, Request]" = {}
         self.highest = 0
+        self.lapsed = False  # it was here before, and may not know yet that its lease was over
         self.on_close: "list[Callable[[], None]]" = []
         self._lease: "Timer | None" = None
 
@@ -146,6 +147,7 @@ class Client:
         if number <= self.highest:
             return
         self.highest = number
+        self.lapsed = False
         operation, arguments = wire.unpack(payload)
         request = self.requests[number] = Request(self, number)
         self.server.run(request, operation, arguments)

@@ -148,14 +148,13 @@ class Connection:
             request.inlet.feed(data)
 
     def _attach(self, hello: "dict[str, Any]") -> None:
-        lapsed = bool(hello["known"]) and hello["client"] not in self._server.clients
         client = self._client = self._server.client(hello)
         received = {number: offsets for number, *offsets in hello["received"]}
         welcome = {
             "version": wire.VERSION,
             "guest": self._server.identity,
             "highest": client.highest,
-            "lapsed": lapsed,
+            "lapsed": client.lapsed,
             "inlets": [
                 [request.number, request.inlet.received]
                 for request in client.requests.values()

@@ -43,6 +43,7 @@ class Server:
         client = self.clients.get(name)
         if client is None:
             client = self.clients[name] = Client(self, name)
+            client.lapsed = bool(hello["known"])
         client.lease_s = float(hello["lease_s"])
         client.env = hello["env"]
         client.near = bool(hello.get("near"))

@@ -50,7 +50,7 @@ class Welcome:
         highest: Any = value["highest"]
         inlets: dict[Any, Any] = dict(value["inlets"])
         parts: frozenset[Any] = frozenset(value["parts"])
-        lapsed, adopts = value["lapsed"] is True, value.get("adopts", True) is True
+        lapsed, adopts = value.get("lapsed") is True, value.get("adopts", True) is True
         welcome = cls(dict(value["guest"]), highest, inlets, parts, lapsed, adopts)
         if not (
             all(isinstance(welcome.guest[name], str) for name in ("folder", "host", "boot"))

@@ -59,8 +59,7 @@ class Link:
         self._pythons = [python] if python else list(backend.pythons)
         same = backend.same_python and python in {None, *backend.pythons[:1]}
         self._kind: bootstrap.Kind = "code" if same else "source" if backend.far else "both"
-        self._python = ""
-        self._number = self._sent = 0
+        self._python, self._number, self._sent = "", 0, 0
         self._calls: dict[int, Call] = {}
         self._loans = Loans(self._calls, near=backend.near)
         self._attempt: Attempt | None = None

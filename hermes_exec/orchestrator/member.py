@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from hermes_exec import opening
 from hermes_exec.errors import HermesError, PlaceError, ProtocolError, UsageError
 from hermes_exec.guest import wire
+from hermes_exec.link.call import Lapsed
 from hermes_exec.link.link import Link
 from hermes_exec.orchestrator.journal import Entry, off_loop
 from hermes_exec.records import GuestRecord
@@ -137,8 +138,12 @@ class Member:
         return Health.ILL
 
     async def _ask(self) -> None:
-        if self._carrier.link is not None:
-            await self._carrier.link.request("stays", {})  # that it answers is what counts
+        link = self._carrier.link
+        if link is not None:  # that it answers is what counts
+            try:
+                await link.request("stays", {})
+            except Lapsed:  # we were away for long; the guest was not
+                await link.request("stays", {})
             return
         from hermes_exec.plain.place import ask
 

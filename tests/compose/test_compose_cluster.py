@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
+from hermes_exec.cli.app import start
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import link
 from tests.rigs import apptainer, slurm
@@ -30,6 +31,7 @@ env = {{ SLURM_CONF = "{conf}" }}
 type = "slurm"
 via = "login"
 memory = "512 MiB"
+gpus = "tiny:1"
 time = "00:20:00"
 [backends.torch]
 type = "singularity"
@@ -40,6 +42,14 @@ type = "singularity"
 via = "gpu_node"
 image = "{image}"
 lease_s = 4
+[backends.nowhere]
+type = "slurm"
+via = "login"
+partition = "nowhere"
+[backends.lost]
+type = "singularity"
+via = "nowhere"
+image = "{image}"
 """
 
 
@@ -77,9 +87,9 @@ def test_commands_run_in_the_container_on_the_node_behind_the_login(site: Site) 
     async def work() -> bytes:
         async with hermes_exec.open("torch", audit=False) as terminal:
             assert len(site.cluster.jobs()) == 1
-            return (await terminal.run("echo $SINGULARITY_NAME; x=1; id -u >/dev/null")).stdout
+            return (await terminal.run("echo $SINGULARITY_NAME $CUDA_VISIBLE_DEVICES; x=1; id -u >/dev/null")).stdout
 
-    assert run(work) == b"debian\n"
+    assert run(work) == b"debian 0\n"
     assert site.cluster.jobs() == []
 
 
@@ -131,6 +141,17 @@ def test_a_broken_link_is_named(site: Site) -> None:
         return caught.value.place
 
     assert run(work).startswith("singularity:/no/such.sif+slurm+ssh://")
+    assert site.cluster.jobs() == []
+
+
+def test_doctor_names_the_broken_link_of_a_cluster(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start(["doctor", "lost", "--json"]) == 1
+    told = {kind["type"]: kind["checks"] for kind in json.loads(capsys.readouterr().out) if kind["checks"]}
+    login, node, container = list(told)[-3:]
+    assert [check["status"] for check in told[login]] == ["ok"]
+    assert [check["status"] for check in told[node]] == ["missing"]
+    assert "invalid partition" in told[node][0]["detail"]
+    assert (container, [check["status"] for check in told[container]]) == ("lost", ["warning"])
     assert site.cluster.jobs() == []
 
 

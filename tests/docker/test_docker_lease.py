@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
+from hermes_exec.testing.place import link, marker
 from hermes_exec_backends.docker import DockerBackend, lease
 from hermes_exec_backends.docker.engine import Engine as Way
 from hermes_exec_backends.docker.reaping import reap
+from tests.rigs.bounded import until
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
+from tests.rigs.processes import runs
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping, Sequence
 
-    from hermes_exec.backend import Leftover
+    from hermes_exec.backend import Channel, Leftover, Receiver
     from tests.rigs.docker_engine import Engine
 
 ORCHESTRATOR = """
@@ -185,3 +188,31 @@ def test_reap_removes_what_was_created_and_never_started(run: Any, dock: Engine)
     time.sleep(2.5)  # times of creation are told to the second
     assert len(run(swept(dock))) == 1
     assert made["Id"] not in [each["Id"] for each in dock.client.containers(all=True)]
+
+
+def test_a_container_is_left_to_its_job_by_whoever_was_away_for_longer_than_the_lease(run: Any, dock: Engine) -> None:
+    class Asleep(DockerBackend):
+        awake = asyncio.Event()
+
+        async def spawn(
+            self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
+        ) -> Channel:
+            await self.awake.wait()
+            return await super().spawn(argv, receiver, env=env)
+
+    async def work() -> None:
+        backend, mark = Asleep(dock.profile(DEBIAN)), marker()
+        backend.awake.set()
+        async with hermes_exec.open(backend, audit=False, lease_s=1.0, carrier="guest") as terminal:
+            await terminal.start(["sleep", "1000"])
+            await terminal.run(f"sleep {mark} >/dev/null 2>&1 &")
+            await until(lambda: runs(mark))
+            backend.awake.clear()
+            link(terminal).cut()
+            await until(lambda: not runs(mark))
+            backend.awake.set()
+            assert (await terminal.run(["echo", "on"])).stdout == b"on\n"
+        (container,) = dock.containers()
+        assert container["State"] == "running"
+
+    run(work())

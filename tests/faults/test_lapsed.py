@@ -61,14 +61,22 @@ async def opened(backend: Asleep) -> AsyncGenerator[Terminal]:
         yield terminal
 
 
-async def sleep_on(terminal: Terminal, backend: Asleep) -> None:
-    """Lose the connection, and have none again until the guest has ended what was the client's."""
+async def sleep_on(terminal: Terminal, backend: Asleep, *, broken: bool = False) -> None:
+    """Lose the connection, and have none again until the guest has ended what was the client's.
+
+    With ``broken`` there is one before that breaks when the guest has answered, and before that is known here.
+    """
     mark = marker()
     await terminal.run(f"sleep {mark} >/dev/null 2>&1 &")
     await until(lambda: runs(mark))
     backend.awake.clear()
     link(terminal).cut()
     await until(lambda: not runs(mark))
+    if broken:
+        known = link(terminal)
+        first = Link(LocalBackend(), env={}, cwd=None)
+        await first.attach(known.identity, str(known.identity["interpreter"]), known.client)
+        first.detach()
     backend.awake.set()
 
 
@@ -104,7 +112,8 @@ def test_who_follows_a_log_misses_and_repeats_nothing(tmp_path: Path, stream: st
     run(work())
 
 
-def test_what_ran_but_jobs_is_told_unknown_and_never_run_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("broken", [False, True], ids=["at once", "at the second try"])
+def test_what_ran_but_jobs_is_told_unknown_and_never_run_again(tmp_path: Path, broken: bool) -> None:
     async def work() -> None:
         backend = Asleep()
         async with opened(backend) as terminal:
@@ -113,7 +122,7 @@ def test_what_ran_but_jobs_is_told_unknown_and_never_run_again(tmp_path: Path) -
             shell = await terminal.session()
             lost = [asyncio.ensure_future(each) for each in (shell.run(text), terminal.run(["sh", "-c", text]))]
             await until(lambda: (tmp_path / "count").exists() and (tmp_path / "count").read_text() == "once\n" * 2)
-            await sleep_on(terminal, backend)
+            await sleep_on(terminal, backend, broken=broken)
             for each in lost:
                 with pytest.raises(OutcomeUnknown, match=r"longer than the lease of 0\.3 s"):
                     await each

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from hermes_exec import Closed, Orchestrator, OutcomeUnknown, Pool, Terminal
+from hermes_exec.orchestrator.member import Health
+from hermes_exec.testing.place import link, marker
 from tests.faults.rig import alive, guest_pid
+from tests.rigs.bounded import until
+from tests.rigs.processes import runs
 
 Bounded = Callable[..., None]
 Ready = Callable[..., Awaitable[None]]
@@ -131,5 +135,27 @@ def test_one_that_its_holder_has_suspended_is_not_taken_for_ill(gated: Any, boun
             await lease.terminal.resume()
             assert not lease.over
             assert (await lease.terminal.run("echo well")).stdout == b"well\n"
+
+    bounded(scenario())
+
+
+def test_one_that_was_away_for_longer_than_its_lease_is_not_ill(gated: Any, bounded: Bounded) -> None:
+    async def scenario() -> None:
+        async with Orchestrator({"p": Pool(gated, audit=False, lease_s=0.3)}, check_every_s=1000) as orchestrator:
+            lease = await orchestrator.lease("p")
+            terminal, mark = lease.terminal, marker()
+            job = await terminal.start(["sleep", "1000"])
+            await terminal.run(f"sleep {mark} >/dev/null 2>&1 &")
+            await until(lambda: runs(mark))
+            gated.gate.clear()
+            looking = asyncio.ensure_future(lease.member.look(60))
+            await asyncio.sleep(0)  # its question is on its way
+            link(terminal).cut()
+            await until(lambda: not runs(mark))
+            gated.gate.set()
+            assert await looking is Health.WELL
+            assert (await terminal.run(["echo", "on"])).stdout == b"on\n"
+            await job.kill(0.1)
+            await job.prune()
 
     bounded(scenario())

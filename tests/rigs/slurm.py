@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 _START_S = 60.0
-_STOP_S = 10.0
+_STOP_S = 60.0
 _CONFIG = """
 ClusterName=hermes
 SlurmctldHost={host}(127.0.0.1)
@@ -58,7 +58,12 @@ KillWait=2
 MinJobAge=300
 ReturnToService=2
 SlurmdParameters=config_overrides
+GresTypes=gpu
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 """
+_GPUS = ("/dev/null", "/dev/zero")
+"""What stands in for the devices of GPUs, two for each node."""
 
 
 class Cluster:
@@ -96,10 +101,14 @@ class Cluster:
         lines = [_CONFIG.format(host=host, port=ports[0], folder=self.folder)]
         for node, port in zip(self.nodes, ports[1:], strict=True):
             address = f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
-            lines.append(f"{address} CPUs={os.cpu_count()} RealMemory={memory_mib} Feature={node} State=UNKNOWN")
+            lines.append(
+                f"{address} CPUs={os.cpu_count()} RealMemory={memory_mib} Feature={node} Gres=gpu:tiny:2 State=UNKNOWN"
+            )
         lines.append(f"PartitionName=main Nodes={','.join(self.nodes)} Default=YES MaxTime=60 State=UP")
-        lines.append(f"PartitionName=short Nodes={self.nodes[0]} MaxTime=1 State=UP\n")
+        lines.append(f"PartitionName=short Nodes={self.nodes[0]} MaxTime=1 State=UP")
+        lines.append(f"PartitionName=urgent Nodes={','.join(self.nodes)} PriorityTier=9 State=UP\n")
         self.conf.write_text("\n".join(lines))
+        (self.folder / "gres.conf").write_text("".join(f"Name=gpu Type=tiny File={path}\n" for path in _GPUS))
         self._daemon("slurmctld", "-f", str(self.conf))
         for node in self.nodes:
             self.start_node(node)
@@ -135,17 +144,13 @@ class Cluster:
             give_up = time.monotonic() + 60
             while self.run("squeue", "--noheader").strip() and time.monotonic() < give_up:
                 time.sleep(0.1)
-        for process, name in self._processes():
-            if name.endswith("slurmctld"):
-                with contextlib.suppress(OSError):
-                    os.kill(process, signal.SIGTERM)
+        # Not by a word: a controller may hang in its end. Nothing that it would write down is wanted any more.
         give_up = time.monotonic() + _STOP_S
-        while any(name.endswith("slurmctld") for _, name in self._processes()) and time.monotonic() < give_up:
-            time.sleep(0.1)
-        # A controller may hang in its end, and a node that vanished left what it ran.
-        for process, _ in self._processes():
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL)
+        while (left := list(self._processes())) and time.monotonic() < give_up:
+            for process, _ in left:
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(0.05)
 
     def _start_munge(self) -> None:
         folder = self.folder / "munge"

@@ -111,6 +111,19 @@ def test_the_runtime_says_nothing_into_a_commands_output(busybox: Path, tmp_path
     assert (result.stdout, result.stderr) == (b"", b"")
 
 
+@pytest.mark.parametrize(
+    ("env", "seen"), [({}, b"2,3"), ({"CUDA_VISIBLE_DEVICES": "2"}, b"2")], ids=["of the scheduler", "of the profile"]
+)
+def test_which_gpus_are_ours_is_known_inside(busybox: Path, env: dict[str, str], seen: bytes) -> None:
+    async def work() -> Result:
+        outer = Prepared(LocalBackend(), env={"CUDA_VISIBLE_DEVICES": "2,3"})
+        backend = SingularityBackend(SingularityProfile(image=str(busybox)), outer)
+        async with hermes_exec.open(backend, audit=False, env=env) as terminal:
+            return await terminal.run("echo $CUDA_VISIBLE_DEVICES")
+
+    assert asyncio.run(work()).stdout.split() == [seen]
+
+
 @pytest.mark.parametrize("option", ["nv", "rocm"])
 def test_gpus_are_asked_of_the_runtime_by_its_option(option: str) -> None:
     profile = SingularityProfile.model_validate({"image": "x.sif", option: True})

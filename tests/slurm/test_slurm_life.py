@@ -67,6 +67,19 @@ def test_what_the_profile_asks_for_is_asked_of_slurm(cluster: Cluster) -> None:
     assert (told["CPUs/Task"], told["MinMemoryNode"], told["Requeue"]) == ("1", "512M", "0")
 
 
+def test_gpus_are_asked_of_slurm_and_seen_by_commands(cluster: Cluster) -> None:
+    backend = allocation(cluster, gpus="tiny:1", account="proj", qos="high")
+
+    async def run() -> tuple[dict[str, str], bytes]:
+        async with hermes_exec.open(backend, audit=False) as terminal:
+            seen = await terminal.run("echo $CUDA_VISIBLE_DEVICES; srun sh -c 'echo $CUDA_VISIBLE_DEVICES'")
+            return fields_of(cluster, backend.job), seen.stdout
+
+    told, seen = asyncio.run(run())
+    assert (told["TresPerJob"], told["Account"]) == ("gres:gpu:tiny:1", "proj")
+    assert seen == b"0\n0\n"
+
+
 def test_commands_run_on_the_first_node_and_can_use_them_all(cluster: Cluster) -> None:
     show = "echo $SLURMD_NODENAME"
 
@@ -215,6 +228,24 @@ def test_a_job_that_runs_already_is_entered_and_left_running(cluster: Cluster) -
 def test_a_job_that_is_over_cannot_be_entered(cluster: Cluster) -> None:
     with pytest.raises(PlaceUnavailable, match="999999 ended before it began: Slurm does not know it"):
         asyncio.run(SlurmBackend(SlurmProfile(job="999999"), cluster.here).open())
+
+
+def test_an_allocation_that_makes_way_for_others_is_told_as_such(cluster: Cluster) -> None:
+    urgent = ["sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null"]
+
+    async def run() -> None:
+        async with hermes_exec.open(allocation(cluster), audit=False, carrier="guest") as terminal:
+            events = terminal.stream("trap '' TERM; echo started; sleep 1000")
+            await anext(events)
+            running = asyncio.ensure_future(anext(events))
+            job = cluster.run(*urgent, "--wrap=sleep 1000").strip()
+            try:
+                with pytest.raises(OutcomeUnknown, match=r"other work took its nodes \(preemption\)"):
+                    await running
+            finally:
+                cluster.run("scancel", job)
+
+    asyncio.run(run())
 
 
 @pytest.mark.slow

@@ -133,9 +133,11 @@ class SingularityBackend(Wrapper):
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """One more process in the instance; its variables travel under the names that the runtime passes on."""
         prefix = "SINGULARITYENV_" if self._program.endswith("singularity") else "APPTAINERENV_"
-        clean = ["--cleanenv"] if self._profile.clean_env else []
         variables = {prefix + name: value for name, value in env.items()}
-        return [self._program, "--silent", "exec", *clean, *self._exec, *argv], variables
+        if not self._profile.clean_env:
+            return [self._program, "--silent", "exec", *self._exec, *argv], variables
+        words = ["/bin/sh", "-c", scripts.KEEP_GPUS, prefix, self._program, "--silent", "exec", "--cleanenv"]
+        return [*words, *self._exec, *argv], variables
 
     async def leave(self, *, keep: bool) -> None:
         """End the container; with ``keep`` it stays for the lease, as an instance that can be attached to."""

@@ -89,6 +89,18 @@ finish
 """Parameters: name, program, lease in seconds, yes or no to an instance, auto or yes or no to a user namespace,
 private or shared or empty for the home folder, the image, and the options to start it with."""
 
+KEEP_GPUS = r"""
+for name in CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES; do
+    eval "given=\${$name-} known=\${$0$name-}"
+    [ -z "$given" ] || [ -n "$known" ] || export "$0$name=$given"
+done
+exec "$@"
+"""
+"""Which GPUs are ours, as a scheduler says outside, has to be known inside: the others may be somebody else's.
+
+Called by the name that variables for the inside begin with. Parameters: the program and its arguments.
+"""
+
 FIND = (
     _COMMON
     + r"""
