@@ -50,10 +50,11 @@ def encode_input(stdin: Any) -> bytes | None:
     """What a command reads as bytes, or None."""
     if stdin is None or isinstance(stdin, bytes):
         return stdin
-    if isinstance(stdin, bytearray | memoryview):
-        return bytes(cast("bytearray | memoryview[int]", stdin))
     if not isinstance(stdin, str):
-        raise UsageError(f"a {type(stdin).__name__} as standard input", remedy="bytes or text")
+        try:
+            return memoryview(stdin).tobytes()
+        except TypeError as error:
+            raise UsageError(f"a {type(stdin).__name__} as standard input", remedy="bytes or text") from error
     try:
         return stdin.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:

@@ -38,6 +38,8 @@ NO_SHELL = _STATES.index(ShellState.NONE)
 DEFAULT_JOB_LEASE_S = 86400.0
 NEEDS_PYTHON = "install Python 3.6 or later there"
 ASK_WHAT = "Terminal.capabilities and Terminal.limits() tell what this place can do"
+_LONGEST = 300
+"""Characters of what a place says that are shown in an error."""
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
@@ -234,9 +236,9 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> Hermes
     """The error that a failed answer stands for; in all of these nothing ran."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
-        return UsageError(f"no folder to run in: {message}", remedy="create it, or omit cwd")
+        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or omit cwd")
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":
         return Unsupported(f"{shown(command)[:80]}: {message}", remedy=ASK_WHAT)
-    return PlaceError(f"{shown(command)[:80]}: {message}", state="nothing ran")
+    return PlaceError(f"{shown(command)[:80]}: {message:.{_LONGEST}}", state="nothing ran")

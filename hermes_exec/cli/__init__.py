@@ -8,6 +8,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
 
 def talk() -> int:
@@ -78,3 +79,6 @@ def _open_standard_files() -> None:
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  for our life
+    stdout: Any = sys.stdout  # a TextIOWrapper, in a process of its own
+    if stdout.errors == "strict":
+        stdout.reconfigure(errors="backslashreplace")  # as standard error: no letter ends a table in its midst

@@ -136,7 +136,8 @@ def _project(
         content = read_regular(path)
         verdict = trust_of(path, content, environ)
     except ConfigError as error:
-        warnings.append(f"{shown(path)} is ignored: {error}")
+        why = str(error).removeprefix(f"{shown(path)}: ")
+        warnings.append(f"{shown(path)} is ignored: {why}")
         return None, Contents()
     if verdict is not Trust.TRUSTED:
         command = f"hermes-exec profile trust {shlex.quote(str(path))}"

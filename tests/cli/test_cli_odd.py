@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,3 +74,22 @@ def test_a_failed_copy_names_what_was_asked_for(cli: Cli) -> None:
     down = cli("cp", f"local:{cli.cwd}", "/proc/none")
     assert down.returncode == 125
     assert down.stderr.count(b"/proc/none") == 1
+
+
+def test_letters_that_the_output_cannot_show_are_escaped(cli: Cli) -> None:
+    def told(*words: str) -> bytes:
+        argv = [sys.executable, "-m", "hermes_exec", "log", *words]  # without -I, which would ignore the variable
+        env = {**cli.env, "PYTHONIOENCODING": "ascii:strict"}
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, cwd=cli.cwd, env=env, timeout=170).stdout
+
+    assert cli("run", "echo \u0161").returncode == 0
+    assert b"echo \\u0161" in told()
+    (line,) = json.loads(told("--json").decode("ascii"))
+    assert line["command"] == "echo \u0161"
+
+
+def test_a_path_of_any_length_is_told_in_a_short_line(cli: Cli) -> None:
+    done = cli("run", "--cwd", "/" + "a" * 100_000, "true")
+    assert done.returncode == 2
+    assert done.stderr.endswith(b"Try: create it, or omit cwd\n")
+    assert len(done.stderr) < 500

@@ -359,6 +359,7 @@ def test_whatever_lies_under_the_projects_name_neither_blocks_nor_stops_us(perso
     settings = person.settings()
     assert settings.default == "local"
     assert f"{person.project_file} is ignored: " in settings.warnings[0]
+    assert settings.warnings[0].count(str(person.project_file)) == 1
 
 
 def test_a_folders_name_cannot_move_the_terminals_cursor(person: Person) -> None:
