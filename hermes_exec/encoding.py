@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hermes_exec.errors import UsageError
 
@@ -31,17 +31,15 @@ def encode_words(command: Any) -> list[bytes]:
         raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of words")
     if not command:
         raise UsageError("an empty command", remedy="give a program and its arguments")
-    words: Sequence[Words] = command
-    return [encode(word) for word in words]
+    return [encode(word) for word in cast("Sequence[Words]", command)]
 
 
 def encode_env(env: Any) -> dict[bytes, bytes]:
     """Variables as bytes; a name that no shell could export is refused."""
     if not isinstance(env, Mapping):
         raise UsageError(f"a {type(env).__name__} as variables", remedy='{"NAME": "value"}')
-    variables: Mapping[str, str] = env
     encoded: dict[bytes, bytes] = {}
-    for name, value in variables.items():
+    for name, value in cast("Mapping[str, str]", env).items():
         if not (str(name).isidentifier() and name.isascii()):
             raise UsageError(f"{name!r} cannot be the name of a variable", remedy="letters, digits and _ only")
         encoded[name.encode()] = encode(value)
@@ -53,7 +51,7 @@ def encode_input(stdin: Any) -> bytes | None:
     if stdin is None or isinstance(stdin, bytes):
         return stdin
     if isinstance(stdin, bytearray | memoryview):
-        return bytes(stdin)
+        return bytes(cast("bytearray | memoryview[int]", stdin))
     if not isinstance(stdin, str):
         raise UsageError(f"a {type(stdin).__name__} as standard input", remedy="bytes or text")
     try:

@@ -90,8 +90,19 @@ def _folder(environ: Mapping[str, str] | None) -> Path:
 
 
 def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) -> None:
-    """Keep a record (0600, whole or not at all); one that is there is replaced."""
-    write_private(_folder(environ) / f"{record.id}.json", json.dumps(asdict(record), indent=1).encode())
+    """Keep a record (0600, whole or not at all); one that is there is replaced.
+
+    Raises:
+        ConfigError: it cannot be kept.
+    """
+    path = _folder(environ) / f"{record.id}.json"
+    try:
+        write_private(path, json.dumps(asdict(record), indent=1).encode())
+    except OSError as error:
+        raise ConfigError(
+            f"nobody would find it again, for {path} cannot be written: {error.strerror}",
+            remedy="export XDG_STATE_HOME=… another folder",
+        ) from error
 
 
 def read_record(guest: str, environ: Mapping[str, str] | None = None) -> GuestRecord | None:

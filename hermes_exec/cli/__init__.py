@@ -38,8 +38,12 @@ def main() -> int:
 def _run(words: Sequence[str]) -> int:
     from hermes_exec.cli.quick import spoken_chat, spoken_run
 
-    run, chat = spoken_run(words), spoken_chat(words)
-    if run is None and chat is None:
+    run, chat, skill = spoken_run(words), spoken_chat(words), None
+    if words[:2] == ["skill", "run"]:
+        from hermes_exec.cli.skill_running import spoken
+
+        skill = spoken(words)
+    if run is None and chat is None and skill is None:
         from hermes_exec.cli.app import start
 
         return start(words)
@@ -52,6 +56,10 @@ def _run(words: Sequence[str]) -> int:
             from hermes_exec.cli.running import perform
 
             return perform(run)
+        if skill is not None:
+            from hermes_exec.cli.skill_running import perform as perform_skill
+
+            return perform_skill(skill)
         from hermes_exec.cli.chatting import talk
 
         return talk(chat) if chat is not None else 0

@@ -34,6 +34,28 @@ Improve = Annotated[
     bool,
     typer.Option("--improve/--no-improve", help="Whether a skill that fails in use is improved and run once more."),
 ]
+
+
+def _skills(incomplete: str) -> list[str]:
+    from hermes_exec.errors import HermesError
+    from hermes_exec_agent.skills.home import this_home
+    from hermes_exec_agent.skills.registry import Registry
+
+    try:
+        known = Registry().skills() if this_home().log.exists() else ()
+    except HermesError:
+        known = ()
+    return sorted(name for name in known if name.startswith(incomplete))
+
+
+Skill = Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.", autocompletion=_skills)]
+Skills = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Skills; all if left out.", autocompletion=_skills),
+]
+Number = Annotated[
+    int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Place = Annotated[
     str | None,

@@ -16,8 +16,11 @@ def check() -> Check:
     """How many terminals are recorded, and whether those that recorded them live."""
     journal = Journal()
     counts = Counter[Life]()
-    for folder, life in journal.others().items():
-        counts[life] += len(journal.entries(folder))
+    try:
+        for folder, life in journal.others().items():
+            counts[life] += len(journal.entries(folder))
+    except OSError as error:
+        return Check("orchestrators", "warning", f"{error.filename}: {error.strerror}", "export XDG_STATE_HOME=…")
     detail = f"{counts[Life.LIVING]} terminals open"
     if counts[Life.ELSEWHERE]:
         detail += f", {counts[Life.ELSEWHERE]} of other machines or containers, to be judged there"

@@ -31,8 +31,27 @@ def perform(spoken: Spoken) -> int:
     Raises:
         HermesError: the words make no sense, or the place failed us.
     """
+    _refuse_what_is_lost(spoken)
     work = _detached if spoken.detach else _on_a_terminal if spoken.pty else _kept if spoken.json else _live
     return loop.run(work(spoken))
+
+
+def _refuse_what_is_lost(spoken: Spoken) -> None:
+    """An option that would be left out in silence is a mistake."""
+    way = "--detach" if spoken.detach else "--pty" if spoken.pty else ""
+    said = {
+        "--pty": spoken.pty and spoken.detach,
+        "--merge": spoken.merge,
+        "--grace": spoken.grace is not None,
+        "--json": spoken.json and spoken.pty,
+        "--limit": bool(spoken.limits) and spoken.pty,
+        "--timeout": spoken.timeout is not None and spoken.pty,
+        "--no-stdin": spoken.stdin is False and spoken.pty,
+    }
+    lost = [option for option, is_said in said.items() if is_said] if way else ["--name"] * bool(spoken.name)
+    if lost:
+        why = f"means nothing with {way}" if way else "is for a job"
+        raise UsageError(f"{', '.join(lost)} {why}", remedy="leave it out" if way else "run --detach --name …")
 
 
 def _command(spoken: Spoken) -> str | list[str]:
@@ -149,8 +168,6 @@ def _outputs(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _detached(spoken: Spoken) -> int:
-    if spoken.pty or spoken.merge:
-        raise UsageError("a job has no terminal, and two outputs", remedy="leave --pty and --merge out")
     async with opened(planned(spoken.on)) as terminal:
         job = await terminal.start(
             _command(spoken),
@@ -173,8 +190,6 @@ async def _detached(spoken: Spoken) -> int:
 async def _on_a_terminal(spoken: Spoken) -> int:
     from hermes_exec.cli.shells import lend_terminal
 
-    if spoken.json or spoken.limits:
-        raise UsageError("a command on a terminal has one output, for people", remedy="leave --json and --limit out")
     command = _command(spoken)
     words = ["sh", "-c", command] if isinstance(command, str) else command
     async with opened(planned(spoken.on)) as terminal:

@@ -18,11 +18,16 @@ MARKS = {"ok": "green", "warning": "yellow", "missing": "red", "failed": "red", 
 
 
 def show_json(value: object) -> None:
-    """One JSON document: in lines for people, in one line for programs."""
+    """One JSON document: in lines for people, in one line for programs. It is UTF-8, whatever names are in it."""
     import json
 
     indent = 2 if sys.stdout.isatty() else None
-    print(flags.clean(json.dumps(value, indent=indent, ensure_ascii=False)), flush=True)
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:  # a name that is no text, or a stream that takes less than all text
+        text = json.dumps(value, indent=indent)
+    print(flags.clean(text), flush=True)
 
 
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -8,6 +8,7 @@ import typer
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.skill_grants import Bounds, Data, Hosts, grants_of
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.verdict import Report
@@ -20,9 +21,9 @@ def check(
         list[str] | None,
         typer.Option(metavar="JSON", help='What it must return: {"arguments": {…}, "result": …}. May be repeated.'),
     ] = None,
-    host: Annotated[
-        list[str] | None, typer.Option(metavar="HOST", help="A host that it may use. May be repeated.")
-    ] = None,
+    data: Data = None,
+    host: Hosts = None,
+    limit: Bounds = None,
     packages: Annotated[bool, typer.Option("--packages/--no-packages", help="Whether it may have packages.")] = True,
     policy: Annotated[
         str, typer.Option(metavar="POLICY", help="What confines it while it is judged.")
@@ -36,10 +37,9 @@ def check(
     """
     from hermes_exec.cli.loop import run
     from hermes_exec_policies.gate.cases import Case
-    from hermes_exec_policies.gate.needs import Grants
 
     cases = [Case.parse(word) for word in case or ()]
-    grants = Grants(hosts=tuple(host or ()), packages=packages)
+    grants = grants_of(data, host, limit, packages=packages)
 
     async def judge() -> int:
         from hermes_exec_policies.gate.check import check as judged

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hermes_exec.cli import loop
-from hermes_exec.cli.options import Json
+from hermes_exec.cli.options import Json, Number, Skill, Skills
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json
+from hermes_exec.cli.skill_grants import Bounds, Data, Hosts, grants_of
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,17 +36,6 @@ Shells = Annotated[
 Insist = Annotated[
     bool, typer.Option("--insist", help="Register it as unprotected, though its agent could have gone past the gate.")
 ]
-Data = Annotated[
-    list[str] | None, typer.Option("--data", metavar="DIR", help="Grant a folder below /app/data; may be repeated.")
-]
-Hosts = Annotated[
-    list[str] | None,
-    typer.Option("--host", metavar="NAME[:PORT]", help="Grant a host of the network; may be repeated."),
-]
-Bounds = Annotated[
-    list[str] | None,
-    typer.Option("--limit", metavar="NAME=N", help="Grant a bound above the policy's: limit-memory-mib=1024, …"),
-]
 
 
 def add(  # noqa: PLR0913  each is an option
@@ -70,10 +60,7 @@ def add(  # noqa: PLR0913  each is an option
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    from hermes_exec_policies.gate.needs import Grants
-
-    bounds = dict(_bound(word) for word in limit or ())
-    grants = Grants(data=("/app/data", *(data or ())), hosts=tuple(host or ()), limits=bounds)
+    grants = grants_of(data, host, limit)
     author = _author(agent, shell, insist=insist)
     return loop.run(_add(folder, case or [], author, grants, policy, insist=insist, json=json))
 
@@ -91,7 +78,7 @@ async def _add(
 
 
 def prove(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills; all if left out.")] = None,
+    names: Skills = None,
     *,
     changed: Annotated[
         bool, typer.Option("--changed", help="Only those whose policy, kernel or interpreter is another one now.")
@@ -123,12 +110,10 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
 
 
 def export(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")],
+    name: Skill,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
     *,
-    number: Annotated[
-        int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
-    ] = None,
+    number: Number = None,
     flat: Annotated[bool, typer.Option("--flat", help="Its script alone, for reading; it is never what runs.")] = False,
 ) -> int:
     """Write a version to a signed file, to be imported elsewhere."""
@@ -146,13 +131,20 @@ def import_bundle(
     *,
     case: Cases = None,
     insist: Insist = False,
+    data: Data = None,
+    host: Hosts = None,
+    limit: Bounds = None,
     json: Json = False,
 ) -> int:
-    """Take a skill from elsewhere: its signature is verified, and then the gate here judges it as any other."""
-    return loop.run(_import(file, case or [], insist=insist, json=json))
+    """Take a skill from elsewhere: its signature is verified, and then the gate here judges it as any other.
+
+    What it was granted there is not granted here.
+    """
+    grants = grants_of(data, host, limit)
+    return loop.run(_import(file, case or [], grants, insist=insist, json=json))
 
 
-async def _import(file: Path, cases: list[str], *, insist: bool, json: bool) -> int:
+async def _import(file: Path, cases: list[str], grants: "Grants", *, insist: bool, json: bool) -> int:
     from hermes_exec_agent.skills import bundle
     from hermes_exec_agent.skills.admitting import judged
     from hermes_exec_agent.skills.private import private_folder
@@ -164,7 +156,7 @@ async def _import(file: Path, cases: list[str], *, insist: bool, json: bool) -> 
         note(
             f"{tree.root.name}: signed by {found.signer[:16]}" + (", which is this installation" if found.ours else "")
         )
-        admitted = await judged(registry, tree, author=author, cases=_cases(cases), insist=insist)
+        admitted = await judged(registry, tree, author=author, grants=grants, cases=_cases(cases), insist=insist)
     return _tell(admitted, json=json)
 
 
@@ -192,13 +184,6 @@ def _cases(words: list[str]) -> list[Any]:
     from hermes_exec_policies.gate.verdict import Level
 
     return [Case.parse(word, source=Level.PERSON) for word in words]
-
-
-def _bound(word: str) -> tuple[str, int]:
-    name, equals, value = word.partition("=")
-    if not equals or not (value.isascii() and value.isdigit()):
-        raise UsageError(f"--limit {word!r}: should be a name and a whole number", remedy="--limit limit-seconds=300")
-    return name, int(value)
 
 
 def _registry() -> "Registry":

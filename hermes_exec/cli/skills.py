@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hermes_exec.cli.options import Json
+from hermes_exec.cli.options import Json, Number, Skill, Skills
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import Refused, UsageError
@@ -15,11 +15,6 @@ from hermes_exec.errors import Refused, UsageError
 if TYPE_CHECKING:
     from hermes_exec_agent.skills.log import Event
     from hermes_exec_agent.skills.registry import Registry
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.")]
-Number = Annotated[
-    int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
-]
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -57,7 +52,7 @@ def list_skills(
     return 0
 
 
-def show(name: Name, *, number: Number = None, json: Json = False) -> int:
+def show(name: Skill, *, number: Number = None, json: Json = False) -> int:
     """Show all that was recorded of a skill: what it is, who wrote it, the evidence, and how its runs went."""
     from hermes_exec_agent.skills.counts import Runs
 
@@ -75,7 +70,7 @@ def show(name: Name, *, number: Number = None, json: Json = False) -> int:
     return 0
 
 
-def history(name: Name, *, json: Json = False) -> int:
+def history(name: Skill, *, json: Json = False) -> int:
     """Tell all that happened to a skill, oldest first."""
     events = _registry().skill(name).history
     if json:
@@ -90,7 +85,7 @@ def history(name: Name, *, json: Json = False) -> int:
 
 
 def diff(
-    name: Name,
+    name: Skill,
     one: Annotated[int, typer.Argument(metavar="N", help="A version.")],
     other: Annotated[int | None, typer.Argument(metavar="[M]", help="Another; the current one if left out.")] = None,
     *,
@@ -116,7 +111,7 @@ def diff(
 
 
 def rollback(
-    name: Name,
+    name: Skill,
     number: Annotated[int | None, typer.Argument(metavar="[N]", help="A version; the one before if left out.")] = None,
 ) -> int:
     """Let an older version be the current one. The newer ones stay."""
@@ -131,31 +126,31 @@ def rollback(
     return 0
 
 
-def pin(name: Name, *, number: Number = None) -> int:
+def pin(name: Skill, *, number: Number = None) -> int:
     """Keep a version as the current one, whatever is registered later."""
     note(f"{name}: pinned to version {_registry().pin(name, number)}")
     return 0
 
 
-def unpin(name: Name) -> int:
+def unpin(name: Skill) -> int:
     """Let the next version that is registered be the current one again."""
     _registry().mark("unpinned", name)
     return 0
 
 
-def archive(name: Name) -> int:
+def archive(name: Skill) -> int:
     """Put a skill away: it is not listed and does not run, and nothing of it is deleted."""
     _registry().mark("archived", name)
     return 0
 
 
-def restore(name: Name) -> int:
+def restore(name: Skill) -> int:
     """Bring a skill back from the archive."""
     _registry().mark("restored", name)
     return 0
 
 
-def release(name: Name, *, number: Number = None) -> int:
+def release(name: Skill, *, number: Number = None) -> int:
     """Let a version out of quarantine, on your word; its files are verified first."""
     version = _registry().release(name, number)
     note(f"{version.name} {version.number} is out of quarantine")
@@ -163,7 +158,7 @@ def release(name: Name, *, number: Number = None) -> int:
 
 
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills; all if left out.")] = None,
+    names: Skills = None,
     *,
     json: Json = False,
 ) -> int:
@@ -229,6 +224,8 @@ def _when(at: float) -> str:
 
 def _told(facts: dict[str, Any]) -> dict[str, str]:
     """What a person reads first, in that order; --json has all of it."""
+    from hermes_exec.cli import skill_grants
+
     author, runs = facts["author"], facts["runs"]
     who = " ".join(filter(None, (author["kind"], author["name"], author["model"])))
     seen: dict[str, Any] = facts["evidence"].get("evidence") or {}
@@ -243,7 +240,7 @@ def _told(facts: dict[str, Any]) -> dict[str, str]:
         "evidence": facts["level"],
         **{f"  {key}": str(value) for key, value in seen.items() if isinstance(value, int)},
         "takes": ", ".join(facts["schema"].get("properties", {})) or "nothing",
-        "granted": ", ".join(f"{key}: {value}" for key, value in facts["grants"].items() if value) or "nothing",
+        "granted": skill_grants.told(facts["grants"]),
         "entry": f"{facts['entry']} {facts['function']}",
         "files": f"{len(facts['files'])}, SHA-256 {facts['digest']}",
         "policy": f"{facts['policy']['name']} {facts['policy_digest']}",

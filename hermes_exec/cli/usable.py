@@ -116,6 +116,8 @@ async def one_kind(name: str) -> Kind:
         return Kind(name, [Check(name, "missing", f"no answer within {_PATIENCE_S:g} s")])
     except HermesError as error:
         return Kind(name, [Check(name, "missing", error.what.removeprefix(f"{name}: "), error.remedy)])
+    except OSError as error:  # such as a home folder that this user may not look into
+        return Kind(name, [Check(name, "missing", f"{error.filename}: {error.strerror}")])
 
 
 async def _doctor(target: str | None, *, json: bool) -> int:
@@ -148,7 +150,7 @@ def _ourselves() -> list[Check]:
     from hermes_exec.cli import orchestrators
     from hermes_exec.cli.places import settings
     from hermes_exec.config.load import check
-    from hermes_exec.config.paths import state_folder
+    from hermes_exec.config.paths import exists, state_folder
 
     checks = [Check("python", "ok", f"{platform.python_version()} at {sys.executable}")]
     try:
@@ -161,7 +163,7 @@ def _ourselves() -> list[Check]:
     if not problems:
         checks.append(Check("configuration", "ok", files))
     folder = state_folder(os.environ)
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    nearest = next(path for path in (folder, *folder.parents) if exists(path))
     if os.access(nearest, os.W_OK):
         checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
     else:

@@ -47,8 +47,20 @@ def _base(environ: Mapping[str, str], variable: str, default: str) -> Path:
     # "All paths must be absolute; a relative one is to be considered invalid and ignored."
     if chosen.startswith("/"):
         return Path(chosen)
-    home = environ.get("HOME", "")
-    return (Path(home) if home.startswith("/") else Path.home()) / default
+    return home(environ) / default
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The user's home folder; the root for a number without a name, as containers have them."""
+    named = environ.get("HOME", "")
+    if not named.startswith("/"):
+        named = os.path.expanduser("~")  # noqa: PTH111  Path.home() raises where there is none
+    return Path(named if named.startswith("/") else "/")
+
+
+def expanded(path: str) -> Path:
+    """``path`` with our home folder for a ``~/`` at its beginning, and another user's for ``~name``."""
+    return home() / path[2:] if path.startswith("~/") else Path(os.path.expanduser(path))  # noqa: PTH111  as in home
 
 
 def exists(path: Path) -> bool:

@@ -10,10 +10,9 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, NoReturn, cast
 
-from hermes_exec.config.paths import read_regular
+from hermes_exec.config.paths import expanded, read_regular
 from hermes_exec.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -158,7 +157,7 @@ def _from_file(name: str, source: SecretSource, environ: Mapping[str, str]) -> b
     if path.startswith("~/") and home:
         path = home + path[1:]
     try:
-        return read_regular(Path(path).expanduser())
+        return read_regular(expanded(path))
     except (ConfigError, RuntimeError) as error:
         raise ConfigError(f"secret {name}: {error}") from error
 

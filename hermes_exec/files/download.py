@@ -98,7 +98,7 @@ class Download:
                 raise
             place = os.fsdecode(self._local)
             if error.filename and is_tree:
-                place += "/" + os.fsdecode(error.filename)
+                place = os.path.join(place, os.fsdecode(error.filename))  # noqa: PTH118  which may be whole already
             state = _PARTLY if is_tree else _AS_BEFORE
             raise failures.local_failure("cannot write", place, error, state=state) from None
 

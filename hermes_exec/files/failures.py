@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ProtocolError, TransferError
+from hermes_exec.guest.filewrite import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +89,8 @@ def check(answer: Mapping[str, Any], what: str, path: str, *, state: str = _SAFE
     if not isinstance(message, str) or not isinstance(code, int) or not isinstance(where, bytes):
         raise ProtocolError("the guest's answer makes no sense")
     if kind == "os":
+        if where.rpartition(b"/")[2].startswith(TEMPORARY):  # ours, which says nothing to anybody
+            where = os.fsencode(path)
         raise failure(what, os.fsdecode(where), code, message[:_LONGEST], state=state)
     if kind == "refused":
         raise failure(what, path, errno.EBADMSG, message[:_LONGEST], state=state, remedy="the same again")

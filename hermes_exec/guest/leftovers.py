@@ -217,21 +217,16 @@ def _kill(pids: "list[int]") -> "tuple[list[int], str]":
     roots = tree.living(pids)
     for root in roots:
         tree.send(root, _signal.SIGSTOP)  # or a shell goes on to its next command when one is killed
-    ended: "set[int]" = set()
-    give_up = time.monotonic() + _PATIENCE_S
-    while True:
+
+    def targets() -> "list[int]":
         standing = [pid for pid, _ in tree.still(roots)]
         # Those below first: what they start meanwhile then still has its root above it, and is found.
-        left = tree.living(tree.descendants(standing)) or tree.living(standing)
-        if not left:
-            return sorted(ended), ""
-        if time.monotonic() > give_up:
-            pids = sorted(pid for pid, _ in left)
-            return sorted(ended), "processes that cannot be ended: {}".format(pids)
-        for process in left:
-            tree.send(process, _signal.SIGKILL)
-            ended.add(process[0])
-        time.sleep(0.005)
+        below = tree.descendants(standing)
+        return below if tree.living(below) else standing
+
+    killed, left = tree.kill_all(targets, _PATIENCE_S)
+    complaint = "processes that cannot be ended: {}".format(sorted(pid for pid, _ in left)) if left else ""
+    return sorted(pid for pid, _ in killed), complaint
 
 
 def _remove(folder: str) -> str:

@@ -8,7 +8,6 @@ import _signal
 import _socket
 import os
 import sys
-import time
 
 from . import heap, leftovers, native, tree
 from .connection import Connection
@@ -101,14 +100,7 @@ def sweep() -> None:
 
 def clean_up(folders: "list[str]") -> None:
     """End everything below this process, and remove what was made on disk."""
-    give_up = time.monotonic() + tree.GIVE_UP_S
-    while True:
-        left = tree.living(tree.descendants([os.getpid()]))
-        if not left or time.monotonic() > give_up:
-            break
-        for process in left:
-            tree.send(process, _signal.SIGKILL)
-        time.sleep(0.002)
+    tree.kill_all(lambda: tree.descendants([os.getpid()]), tree.GIVE_UP_S)
     for folder in folders:
         remove_folder(folder)
 

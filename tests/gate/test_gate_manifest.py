@@ -85,8 +85,8 @@ def test_the_arguments_are_read_from_the_signature(tmp_path: Path) -> None:
 def test_what_is_needed_is_granted_or_lacking(tmp_path: Path) -> None:
     needs = read(skill(tmp_path)).needs
     lacking = Grants(data=("/app/data/other",)).lacking(needs)
-    assert [each.code for each in lacking] == ["manifest.not-granted"] * 3
-    assert not Grants(hosts=("example.org:443",), limits={"limit-memory-mib": 4096}).lacking(needs)
+    assert [each.code for each in lacking] == ["manifest.not-granted"] * 2
+    assert not Grants(hosts=("example.org:443",)).lacking(needs)
 
 
 def test_a_name_has_one_other_spelling() -> None:
@@ -139,6 +139,7 @@ def test_the_two_spellings_lead_to_each_other(name: str) -> None:
         (ABOUT.replace("# Use", "previ\u043eus"), "manifest.look-alike"),
         (ABOUT.replace("/app/data/reports", "/etc"), "manifest.needs"),
         (ABOUT.replace("limit-memory-mib", "limit-memroy"), "manifest.needs"),
+        (ABOUT.replace('"2048"', '"8"'), "manifest.needs"),
     ],
 )
 def test_a_wrong_manifest_is_refused(tmp_path: Path, about: str, code: str) -> None:

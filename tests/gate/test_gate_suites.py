@@ -14,7 +14,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_policies.gate import testing
-from hermes_exec_policies.gate.cases import Case, own_cases, same, strongest
+from hermes_exec_policies.gate.cases import Case, own_cases, same
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
 from hermes_exec_policies.gate.mutants import mutants
@@ -75,13 +75,6 @@ def test_a_skill_that_works_is_accepted_with_its_figures(judge: Judge) -> None:
     seen = judge(GOOD, SUM, CASE)
     assert not codes(seen)
     assert (seen.tests, seen.cases, seen.killed) == (1, 1, seen.mutants)
-
-
-def test_a_call_that_failed_in_use_has_to_give_a_result_and_is_no_evidence_for_it(judge: Judge) -> None:
-    seen = judge(GOOD, SUM, AGAIN)
-    assert not codes(seen)
-    assert (seen.cases, seen.answered) == (0, 1)
-    assert strongest([AGAIN]) == Level.SELF_TESTED
 
 
 def test_a_call_that_fails_still_is_told(judge: Judge) -> None:

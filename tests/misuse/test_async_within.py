@@ -75,11 +75,17 @@ async def test_an_opening_that_was_forgotten_is_warned_of() -> None:
 
 async def test_an_error_inside_passes_through_and_what_was_opened_is_closed() -> None:
     async with hermes_exec.open("local", audit=False) as terminal:
-        with pytest.raises(ZeroDivisionError):
+        opened: list[Session] = []
+
+        async def fail() -> None:
             async with terminal.session() as session:
+                opened.append(session)
                 raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
         with pytest.raises(Closed):
-            await session.run("true")
+            await opened[0].run("true")
 
 
 async def test_what_could_not_be_opened_is_an_error_before_the_block() -> None:

@@ -52,14 +52,15 @@ exec postgres -c listen_addresses='*' -k /var/run/postgresql
 
 def add_stack(engine: Engine) -> None:
     """Have all images of the stack in an engine."""
-    engine.import_file(_core_base(), *BASE.split(":"))
+    engine.import_file(core_base(), *BASE.split(":"))
     _build(engine)
     repository, _, tag = DATABASE.partition(":")
     start = ['ENTRYPOINT ["/usr/local/bin/start-database"]']
     engine.client.import_image_from_file(str(_database()), repository, tag, changes=start)
 
 
-def _core_base() -> Path:
+def core_base() -> Path:
+    """A small Debian with bubblewrap and the environment that the image of the agent installs."""
     content = (DEPLOY / "requirements.txt").read_text(encoding="utf-8") + inspect.getsource(_environment)
     return images.made_of_packages("stack-core", ("bubblewrap",), content.encode(), _environment)
 

@@ -10,7 +10,7 @@ from hermes_exec.errors import UsageError
 from hermes_exec_agent.chat.text import safe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hermes_exec_agent.events.event import Event
 
@@ -65,8 +65,10 @@ def messages(events: Iterable[Event]) -> list[dict[str, Any]]:
 def markdown(events: Iterable[Event]) -> Iterator[str]:
     """Lines of a document for people. Long results are cut; `jsonl` has all of them."""
     scripted = False
+    asked: dict[str, str] = {}
     for event in events:
         data = event.data
+        asked |= {str(call["id"]): str(call["arguments"]) for call in data.get("tool_calls") or ()}
         if event.kind == "started":
             scripted = bool(data.get("scripted"))
             yield f"# Conversation {event.conversation}"
@@ -77,10 +79,10 @@ def markdown(events: Iterable[Event]) -> Iterator[str]:
                 yield ""
                 yield f"**{SCRIPTED}**"
         else:
-            yield from _entry(event, "assistant (scripted)" if scripted else "assistant")
+            yield from _entry(event, "assistant (scripted)" if scripted else "assistant", asked)
 
 
-def _entry(event: Event, assistant: str) -> Iterator[str]:
+def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[str]:
     data = event.data
     if event.kind == "user":
         yield from ("", "## you", "", safe(data["content"]))
@@ -88,7 +90,7 @@ def _entry(event: Event, assistant: str) -> Iterator[str]:
         if data["content"]:
             yield from ("", f"## {assistant}", "", safe(data["content"]))
     elif event.kind == "call":
-        yield from ("", f"### {safe(data['name'])}", "", "```json", safe(str(data["arguments"])), "```")
+        yield from ("", f"### {safe(data['name'])}", "", *_fenced(asked.get(str(data["id"]), ""), "json"))
     elif event.kind == "result":
         yield from ("", *_fenced(_output(data["content"])))
     elif event.kind in _NOTES:
@@ -131,12 +133,12 @@ def _output(content: str) -> str:
     return "\n".join(told) or content
 
 
-def _fenced(text: str) -> Iterator[str]:
+def _fenced(text: str, kind: str = "text") -> Iterator[str]:
     fence = "```"
     while fence in text:
         fence += "`"
     lines = safe(text).splitlines()
-    yield f"{fence}text"
+    yield f"{fence}{kind}"
     yield from lines[:_RESULT_LINES]
     if len(lines) > _RESULT_LINES:
         yield f"… {len(lines) - _RESULT_LINES} more lines"

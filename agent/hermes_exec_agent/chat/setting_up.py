@@ -26,4 +26,4 @@ def screen(why: str, looked_for: Sequence[str]) -> str:
     """One screen of text, without a secret."""
     looked = "\n".join(f"  {each}" for each in looked_for)
     found = f"\nLooked for:\n{looked}\n" if looked else ""
-    return f"No model to talk to: {why}\n{found}{_WAYS}"
+    return f"{why[:1].upper()}{why[1:]}\n{found}{_WAYS}"

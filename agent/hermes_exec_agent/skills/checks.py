@@ -46,6 +46,7 @@ def policy_of(registry: Registry, version: Version) -> Policy:
         Refused: that policy says something else now; the version is kept back until it is proven anew.
     """
     from hermes_exec_policies.egress import granted
+    from hermes_exec_policies.gate.bounds import bounded
     from hermes_exec_policies.load import load
 
     name = str(version.policy["name"])
@@ -59,7 +60,13 @@ def policy_of(registry: Registry, version: Version) -> Policy:
             f"{version.name} {version.number}: it was proven with a policy {name} that says something else now",
             remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
         )
-    return granted(policy, version.grants.get("hosts", ()))
+    try:
+        return granted(bounded(policy, version.grants.get("limits", {})), version.grants.get("hosts", ()))
+    except ValueError as error:
+        raise Refused(
+            f"{version.name} {version.number}: what it was granted cannot be given any more: {error}",
+            remedy=f"hermes-exec skill prove {version.name}",
+        ) from error
 
 
 def unchanged(version: Version) -> None:

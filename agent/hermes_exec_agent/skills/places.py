@@ -18,13 +18,14 @@ def place_of(target: str | None) -> Place | Profile:
         ConfigError: there is no such place.
         Unsupported: nothing there can hold the policy of a skill; says why.
     """
-    from hermes_exec.config.load import load_settings
-    from hermes_exec.config.targets import parse_target
-    from hermes_exec_agent.skills.clouds import KINDS
     from hermes_exec_policies import starting
 
     if target is None:
         return starting.LOCAL
+    from hermes_exec.config.load import load_settings
+    from hermes_exec.config.targets import parse_target
+    from hermes_exec_agent.skills.clouds import KINDS
+
     profiles = load_settings().profiles
     found = parse_target(target, profiles)
     if len(found.chain) == 1 and found.profile.type in KINDS:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.skills import checks, sandboxes
+from hermes_exec_agent.skills import checks, denials, sandboxes
 from hermes_exec_agent.skills.counts import Counts, Runs
 
 if TYPE_CHECKING:
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 FAILURES = 5
 """Failures in a row after which a version is kept back."""
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
-_DENIALS = {13: "access was denied", 30: "it is read-only", 1: "it is not permitted"}
-"""The three numbers of a denial: by a security module or an owner, by a mount, by a filter of system calls."""
+_GENERIC = "refused for security; a person can see why"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +49,9 @@ class Outcome:
     error: str
     """One line; empty where it succeeded."""
     kind: str
+    """That of its exception, or what ended it; ``security`` where it did what no skill has a reason to do."""
     denied: str
-    """What the sandbox refused, if it did."""
+    """What the sandbox refused, if it did; for a person, never for a model."""
     logs: str
     """All that the skill printed."""
     seconds: float
@@ -67,7 +65,7 @@ class Outcome:
     """The hosts that it asked the proxy for, each with the answer's number: 200 is a connection, 403 a refusal."""
     counts: Counts = field(default_factory=Counts)
     quarantined: bool = False
-    """Whether this run was one failure too many."""
+    """Whether it is kept back since this run."""
 
     @property
     def ok(self) -> bool:
@@ -111,9 +109,10 @@ async def run(
     version, policy = admitted(registry, name, arguments, number=number, files=files, self_tested=self_tested)
     if not isinstance(place, Place | None):
         return await _declared(registry, version, policy, place, request(arguments), files, model)
-    await prove(policy, place or LOCAL)
+    where = place or LOCAL
+    await prove(policy, where, watched=sandboxes.watched(policy, where))
     async with AsyncExitStack() as stack:
-        sandbox = await sandboxes.ready(registry, version, policy, place or LOCAL, request(arguments), stack)
+        sandbox = await sandboxes.ready(registry, version, policy, where, request(arguments), stack)
         return await finished(registry, sandbox, files=files, model=model)
 
 
@@ -131,8 +130,8 @@ async def _declared(
 
     rules = clouds.declared(policy, profile.type)
     ended, taken, left = await clouds.run(registry, version, policy, profile, asked, files)
-    outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, taken, left, model)
-    return replace(outcome, declared=rules)
+    outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, model)
+    return replace(outcome, files=taken, left=left, declared=rules)
 
 
 def admitted(
@@ -176,9 +175,11 @@ async def finished(
     ended = await sandbox.run.wait()
     seconds = time.monotonic() - began
     taken, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
-    outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, taken, left, model)
+    seen = denials.seen(sandbox.version, sandbox.policy, ended)
+    outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, model, seen)
     asked = sandbox.proxy.passed if sandbox.proxy else ()
-    return replace(outcome, reached=tuple(f"{each.host}:{each.port} {each.status}" for each in asked))
+    reached = tuple(f"{each.host}:{each.port} {each.status}" for each in asked)
+    return replace(outcome, files=taken, left=left, reached=reached)
 
 
 def _told(
@@ -187,18 +188,19 @@ def _told(
     called: Called,
     ended: Ended,
     seconds: float,
-    taken: tuple[str, ...],
-    left: tuple[str, ...],
     model: str,
+    seen: tuple[str, ...] = (),
 ) -> Outcome:
-    error = _line(called)
-    denied = denial(called)
+    kind = denials.SECURITY if seen else called.error
+    denied = "; ".join(seen) or denials.said(called)
     if denied:
         _log.warning("%s %d: %s", version.name, version.number, denied)
-    counts, kept_back = Counts(), False
+    counts, kept_back = Counts(), bool(seen)
+    if seen:
+        registry.quarantine(version.name, version.number, denied)
     try:
-        counts = Runs(registry.home.counts).count(version.name, version.number, seconds, called.error, model)
-        if counts.in_a_row >= FAILURES:
+        counts = Runs(registry.home.counts).count(version.name, version.number, seconds, kind, model)
+        if counts.in_a_row >= FAILURES and not kept_back:
             registry.quarantine(version.name, version.number, f"it failed {counts.in_a_row} times in a row")
             kept_back = True
     except HermesError as uncounted:
@@ -207,28 +209,12 @@ def _told(
         name=version.name,
         version=version.number,
         level=version.level,
-        result=called.result,
-        error=error,
-        kind=called.error,
+        result=None if seen else called.result,
+        error=_GENERIC if seen else denials.failure(called),
+        kind=kind,
         denied=denied,
         logs=ended.stderr.decode("utf-8", "replace"),
         seconds=seconds,
-        files=taken,
-        left=left,
         counts=counts,
         quarantined=kept_back,
     )
-
-
-def denial(called: Called) -> str:
-    """The line that tells what the sandbox refused, if that is what a call failed of; else nothing."""
-    found = _ERRNO.search(called.message)
-    number = int(found[1]) if found else 0
-    return f"Sandbox Jailbreak: {_line(called)} ({_DENIALS[number]})" if number in _DENIALS else ""
-
-
-def _line(called: Called) -> str:
-    """Why a call failed, in one line that moves no cursor; empty where it did not."""
-    text = " ".join(called.message.split())
-    said = f"{called.error}: {text}" if text else called.error
-    return "".join(each if each.isprintable() else "?" for each in said)

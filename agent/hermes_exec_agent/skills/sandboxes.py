@@ -57,6 +57,7 @@ async def ready(
     """
     from hermes_exec_policies.canaries.outside import amiss
     from hermes_exec_policies.egress import egress, with_net
+    from hermes_exec_policies.gate import acts
     from hermes_exec_policies.gate.launch import launch
     from hermes_exec_policies.starting import start
 
@@ -84,7 +85,8 @@ async def ready(
     exposed = registry.home.exposes(bind.source for bind in confinement.binds)
     if exposed:
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
-    started = await start(place, confinement, call.argv, stdin=stdin, limits=call.limits)
+    watch = acts.REFUSED if watched(policy, place) else None
+    started = await start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch)
     run = await stack.enter_async_context(started)
     if seen := amiss(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
@@ -94,6 +96,13 @@ async def ready(
         raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
     checks.same_language(version, there)
     return Sandbox(version, policy, tree, packages, run, proxy)
+
+
+def watched(policy: Policy, place: Place) -> bool:
+    """Whether what a skill is refused there is seen from outside: where its filter is of our own making, it is."""
+    from hermes_exec_policies.starting import BUBBLEWRAP
+
+    return place.kind == BUBBLEWRAP and policy.syscalls.filtered
 
 
 def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -176,7 +176,7 @@ class WarmRunner:
         from hermes_exec_policies.canaries.prove import prove
         from hermes_exec_policies.starting import LOCAL
 
-        await prove(policy)
+        await prove(policy, watched=sandboxes.watched(policy, LOCAL))
         group = self._kept.setdefault((version.name, version.number), [])
         while len(group) < self._ready:
             async with AsyncExitStack() as stack:

@@ -55,13 +55,15 @@ class SkillRun(BaseTool[Running]):
 
     async def run(self, asked: Running, context: Context) -> Envelope:
         """Run it, and count how it went; if it fails by its own fault, run its next version."""
+        from hermes_exec_agent.skills.denials import SECURITY
+
         try:
             arguments = parsed(asked.arguments)
         except ValueError as error:
             raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
         version = self._skills.registry.version(asked.name, asked.version or None)
         envelope, outcome = await self._once(version, asked, arguments, context)
-        if outcome.ok:
+        if outcome.ok or outcome.kind == SECURITY:
             return envelope
         try:
             better = await self._mended(version, asked, outcome, arguments, context)
@@ -140,8 +142,13 @@ class SkillRun(BaseTool[Running]):
             return False  # nobody is there
 
     def _failed(self, outcome: Outcome, arguments: dict[str, Any], context: Context) -> Envelope:
+        from hermes_exec_agent.skills.denials import SECURITY
+
         if outcome.denied:
             context.tell(outcome.denied)
+        if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
+            said = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
+            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", said))
         self._skills.failures[outcome.name] = (
             f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
         )

@@ -80,8 +80,8 @@ class Watch:
     calls: frozenset[str]
     notable: Callable[[Act], bool]
     """Whether an act is kept; it is asked at once, so that many harmless acts hide none."""
-    linger_s: float = 5.0
-    """How long what the program started may outlive it before it counts as left behind."""
+    linger_s: float | None = 5.0
+    """How long what the program started may outlive it before it counts as left behind; None where nobody asks."""
 
 
 def observing(program: bytes, calls: frozenset[str]) -> bytes:

@@ -187,7 +187,7 @@ class Run:
             duration_s = time.monotonic() - self._began
             if refusal:
                 self.kill()
-            elif self._watched is not None:
+            elif self._watched is not None and self._watched.linger_s is not None:
                 left = await remaining(self._held.first, self._watched.linger_s)
             await self._held.over()
         finally:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.config.paths import home
 from hermes_exec.errors import PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a command may see."""
     env = {name: value for name, value in environ.items() if name in INHERITED or name.startswith("LC_")}
     env.setdefault("PATH", _PATH)
-    env.setdefault("HOME", str(Path.home()))
+    env.setdefault("HOME", str(home(environ)))
     return env
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hermes_exec_backends.singularity.backend import PROGRAMS
 _LIMITERS = (Path("/run/systemd/system"), Path("/sys/fs/cgroup/cgroup.controllers"))
 _STARTER = "/usr/libexec/{}/bin/starter"
 """What makes its namespaces, which a profile has to name."""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _MOUNTERS = ("squashfuse_ll", "squashfuse")
 
 
@@ -28,12 +30,17 @@ async def examine() -> list[Check]:
         remedy = "install Apptainer, or use it elsewhere: via = 'ssh://HOST'"
         return [Check("program", "missing", "neither apptainer nor singularity is on the PATH", remedy)]
     process = await asyncio.create_subprocess_exec(
-        path, "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        path,
+        "--version",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
-    out, _ = await process.communicate()
+    out, complaint = await process.communicate()
     said = out.decode("utf-8", "replace").strip()
     if process.returncode != 0:
-        return [Check("program", "missing", f"{path} does not run: {said}", "install it again")]
+        why = " ".join(_COLOURS.sub("", complaint.decode("utf-8", "replace")).split())
+        return [Check("program", "missing", f"{path} does not run: {why}", "install it again")]
     checks = [Check("program", "ok", f"{said} at {path}")]
     if any(map(shutil.which, _MOUNTERS)):
         checks.append(Check("images", "ok", "image files are mounted by squashfuse"))

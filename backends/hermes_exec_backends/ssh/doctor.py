@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from hermes_exec.backend import Check
+from hermes_exec.config.paths import home
 
 
 def checks() -> list[Check]:
@@ -41,7 +42,7 @@ def _agent() -> Check:
 
 
 def _known_hosts() -> Check:
-    path = Path.home() / ".ssh" / "known_hosts"
+    path = home() / ".ssh" / "known_hosts"
     if path.is_file():
         return Check("known hosts", "ok", str(path))
     return Check(
@@ -54,6 +55,6 @@ def _keys() -> list[Check]:
     open_to_others = [
         path
         for name in ("id_ed25519", "id_ecdsa", "id_rsa")
-        if (path := Path.home() / ".ssh" / name).is_file() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        if (path := home() / ".ssh" / name).is_file() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     ]
     return [Check("key", "warning", f"{path} can be read by others", f"chmod 600 {path}") for path in open_to_others]

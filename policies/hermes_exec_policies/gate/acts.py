@@ -13,14 +13,14 @@ import re
 import tomllib
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec_backends.confined.observe import NUMBERS, Watch
 from hermes_exec_policies.gate.audit import shells
-from hermes_exec_policies.gate.verdict import Finding, functional, security
+from hermes_exec_policies.gate.verdict import Finding, Kind, functional, security
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hermes_exec_backends.confined.observe import Act
 
@@ -148,6 +148,17 @@ def most(acts: Iterable[Act]) -> Counter[Finding]:
     for (_, found), times in seen.items():
         usual[found] = max(usual[found], times)
     return usual
+
+
+def recorded(usual: Iterable[Counter[Finding]]) -> tuple[tuple[str, str, int], ...]:
+    """What ``most`` gave, to be kept with the evidence, as far as it is final."""
+    found = [(each, times) for seen in usual for each, times in seen.items() if each.kind is Kind.SECURITY]
+    return tuple(sorted((each.code, each.operator, times) for each, times in found))
+
+
+def recalled(kept: Iterable[Sequence[Any]]) -> Counter[Finding]:
+    """What ``recorded`` gave, as ``findings`` takes it."""
+    return Counter({security(code, what): times for code, what, times in kept})
 
 
 def judged(act: Act) -> Finding | None:
@@ -281,3 +292,5 @@ def _calls() -> dict[int, tuple[str, str, str]]:
 
 WATCH = Watch(frozenset(NUMBERS["x86_64"]), _notable)
 """What is seen of a skill while it is checked."""
+REFUSED = Watch(frozenset(), _notable, linger_s=None)
+"""What is seen of a skill at work: the calls that are refused. What is allowed goes past us, and costs nothing."""

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.canaries.prove import prove
-from hermes_exec_policies.gate import verdict
+from hermes_exec_policies.gate import acts, verdict
 from hermes_exec_policies.gate.archive import unpack
 from hermes_exec_policies.gate.audit import audit
+from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case, strongest
 from hermes_exec_policies.gate.interpreter import interpreter
 from hermes_exec_policies.gate.launch import PYTHON
@@ -87,6 +88,7 @@ class _Judged:
     def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case]) -> None:
         self.findings: list[Finding] = []
         self._policy = policy
+        self._bounded = policy
         self._grants = grants
         self._cases = cases
         self._tree: Tree | None = None
@@ -107,7 +109,12 @@ class _Judged:
         self._tree = tree
         self._manifest, found = await read_manifest(tree, folder, taken)
         self.findings += found
-        self._refuse(self._grants.lacking(self._manifest.needs))
+        needs = self._manifest.needs
+        bounds, wrong = bounds_of(self._policy, needs, self._grants)
+        self._refuse([*self._grants.lacking(needs), *wrong])
+        # What is told of it afterwards is what it has, so that a run has the same.
+        self._grants = replace(self._grants, limits=bounds)
+        self._bounded = bounded(self._policy, bounds)
 
     async def look(self) -> None:
         tree, manifest = self._known()
@@ -141,15 +148,15 @@ class _Judged:
     async def try_out(self, work: Path, environment: Path | None) -> None:
         tree, manifest = self._known()
         with self.stage(verdict.PROOF):
-            proof = await prove(self._policy, watched=True)
-        candidate = Candidate(tree, manifest, self._policy, tools(work), environment)
+            proof = await prove(self._bounded, watched=True)
+        candidate = Candidate(tree, manifest, self._bounded, tools(work), environment)
         with self.stage(verdict.SUITES):
             seen = await run_suites(candidate, self._cases, work)
             self._refuse(seen.findings)
         self._evidence = Evidence(
             level=strongest(self._cases), cases=seen.cases, tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
-            specification=proof.specification, interpreter=interpreter(PYTHON), answered=seen.answered,
-            held=tuple(each.facts() for each in self._cases if not each.anything),
+            specification=proof.specification, interpreter=interpreter(PYTHON), usual=acts.recorded(candidate.usual),
+            answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
 
     def report(self) -> Report:

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 
 _FOLDER = re.compile(r"/app/data(/[A-Za-z0-9._-]{1,64}){0,4}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?")
-_LIMITS = {"limit-memory-mib": 16384, "limit-seconds": 86400, "limit-disk-mib": 65536, "limit-processes": 1024}
+_LIMITS = {
+    "limit-memory-mib": (64, 16384),
+    "limit-seconds": (1, 86400),
+    "limit-disk-mib": (1, 65536),
+    "limit-processes": (16, 1024),
+}
+"""The least and the most that makes sense: below the least, no interpreter runs and no proof can be made."""
 _MANY = 20
 
 
@@ -26,7 +32,7 @@ class Needs:
     hosts: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Bounds above the policy's own: ``limit-memory-mib``, ``limit-seconds``, …"""
+    """Bounds other than the policy's own: ``limit-memory-mib``, ``limit-seconds``, …"""
 
     def facts(self) -> dict[str, Any]:
         """For programs."""
@@ -47,18 +53,13 @@ class Grants:
         return asdict(self)
 
     def lacking(self, needs: Needs) -> list[Finding]:
-        """What is needed and not granted."""
+        """What is needed and not granted, but for limits, of which the policy has a say; see ``bounds``."""
         found = [
             _not_granted("the folder", folder)
             for folder in needs.data
             if not any(folder == each or folder.startswith(each + "/") for each in self.data)
         ]
         found += [_not_granted("the host", host) for host in needs.hosts if host not in self.hosts]
-        found += [
-            _not_granted(f"{name} of", str(value))
-            for name, value in needs.limits.items()
-            if value > self.limits.get(name, 0)
-        ]
         if needs.packages and not self.packages:
             found.append(_not_granted("packages", ", ".join(needs.packages)))
         return found
@@ -70,19 +71,32 @@ def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
     data = _words(metadata, "needs-data", _FOLDER, wrong)
     hosts = _words(metadata, "needs-hosts", _HOST, wrong)
     limits: dict[str, int] = {}
-    for name, most in _LIMITS.items():
+    for name in _LIMITS:
         if name in metadata:
-            value = metadata[name]
-            if not value.isascii() or not value.isdigit() or len(value) > 6 or not 0 < int(value) <= most:
-                wrong.append(functional("manifest.needs", f"{name} is a whole number from 1 to {most}", "SKILL.md"))
-            else:
-                limits[name] = int(value)
+            try:
+                limits[name] = limit_of(name, metadata[name])
+            except ValueError as error:
+                wrong.append(functional("manifest.needs", str(error), "SKILL.md"))
     unknown = sorted(name for name in metadata if name.startswith(("needs-", "limit-")) and name not in _KNOWN)
     wrong += [
         functional("manifest.needs", f"{name!r} is nothing that a skill can need: {', '.join(_KNOWN)}", "SKILL.md")
         for name in unknown
     ]
     return Needs(data, hosts, tuple(metadata.get("needs-packages", "").split()), limits), wrong
+
+
+def limit_of(name: str, value: str) -> int:
+    """The number that ``value`` is for the limit called ``name``.
+
+    Raises:
+        ValueError: it is none that makes sense, or there is no such limit.
+    """
+    if name not in _LIMITS:
+        raise ValueError(f"{name!r} is no limit: {', '.join(_LIMITS)}")
+    least, most = _LIMITS[name]
+    if not value.isascii() or not value.isdigit() or len(value) > 6 or not least <= int(value) <= most:
+        raise ValueError(f"{name} is a whole number from {least} to {most}")
+    return int(value)
 
 
 _KNOWN = ("needs-data", "needs-hosts", "needs-packages", *_LIMITS)

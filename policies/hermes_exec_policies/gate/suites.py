@@ -58,6 +58,11 @@ class Candidate:
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
     """Of its modules, once that was looked at."""
 
+    @property
+    def wall_s(self) -> float:
+        """How long a run of it may take, in seconds."""
+        return max(trial.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
+
     async def call(self, arguments: dict[str, Any] | list[Any]) -> tuple[Called, trial.Trial]:
         """Call it once from outside."""
         seen = await trial.run(
@@ -65,7 +70,7 @@ class Candidate:
                 self.policy, self.tree.root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, arguments=arguments, environment=self.environment,
             ),
-            self.turns,
+            self.turns, wall_s=self.wall_s,
         )  # fmt: skip
         return read_result(seen.ended), await self._judged(seen)
 
@@ -76,7 +81,7 @@ class Candidate:
                 self.policy, root or self.tree.root, self.manifest.module, testing=self.testing,
                 environment=self.environment,
             ),
-            self.turns,
+            self.turns, wall_s=self.wall_s,
         )  # fmt: skip
         return await self._judged(seen)
 
@@ -97,7 +102,7 @@ class Candidate:
                 self.policy, self.tree.root, self.manifest.module, imported(texts), testing=self.testing,
                 environment=self.environment,
             ),
-            self.turns,
+            self.turns, wall_s=self.wall_s,
         )  # fmt: skip
         return acts.most(alone.ended.acts)
 

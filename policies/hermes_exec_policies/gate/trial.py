@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 DATA = "/app/data"
 _SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
-_WALL_S = 60.0
+WALL_S = 60.0
+"""How long a run may take while a skill is checked, unless it was granted more."""
 _OUTPUT = 4 << 20
 _FILES = 4096
 _STARTS = re.compile(
@@ -67,14 +68,14 @@ class Trial:
         return found
 
 
-async def run(launch: Launch, turns: asyncio.Semaphore) -> Trial:
-    """Run a launch to its end, when it is its turn.
+async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S) -> Trial:
+    """Run a launch to its end, when it is its turn; ``wall_s`` is the longest that it may take, whatever its limits.
 
     Raises:
         Unsupported: the sandbox is not what was specified, or cannot be.
         PlaceUnavailable: no sandbox can be made.
     """
-    wall = min(launch.limits.wall_s or _WALL_S, _WALL_S)
+    wall = min(launch.limits.wall_s or wall_s, wall_s)
     limits = dataclasses.replace(launch.limits, wall_s=wall, output=min(launch.limits.output or _OUTPUT, _OUTPUT))
     starting = start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits, watch=WATCH)
     async with turns, await starting as held:

@@ -119,6 +119,8 @@ class Evidence:
     """Those cases themselves, so that a later version can be held to them."""
     answered: int = 0
     """Calls that failed in use and give a result now."""
+    usual: tuple[tuple[str, str, int], ...] = ()
+    """What its modules are refused by themselves: code, words, and the most that one process asked for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,74 @@
+"""Odd circumstances and odd words: one line that names them, and no answer that programs cannot read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec.config.paths import expanded, home, state_folder
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Cli
+
+LOST = {
+    "--timeout": ["--pty", "--timeout", "1"],
+    "--grace": ["--detach", "--grace", "1"],
+    "--merge": ["--detach", "--merge"],
+    "--pty": ["--detach", "--pty"],
+    "--json": ["--pty", "--json"],
+    "--no-stdin": ["--pty", "--no-stdin"],
+    "--name": ["--name", "x"],
+}
+
+
+@pytest.mark.parametrize(("option", "words"), LOST.items(), ids=LOST)
+def test_an_option_that_would_be_lost_is_refused(cli: Cli, option: str, words: list[str]) -> None:
+    done = cli("run", *words, "--", "touch", "ran")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"hermes-exec: {option} ".encode())
+    assert done.stderr.count(b"\n") == 1
+    assert not (cli.cwd / "ran").exists()
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C", "POSIX"])
+def test_json_is_text_whatever_a_name_is(cli: Cli, locale: str) -> None:
+    name = b"caf\xc3\xa9-\xff"
+    Path(os.fsdecode(bytes(cli.cwd) + b"/" + name)).write_bytes(b"x")
+    done = cli("cp", "--json", os.fsdecode(name), f"local:{cli.cwd}/copy", env={"LANG": locale})
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(done.stdout.decode())
+    assert os.fsencode(report["from"]) == name
+    assert (cli.cwd / "copy").read_bytes() == b"x"
+
+
+def test_a_user_without_a_name_and_a_home_has_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_001)
+    assert home() == Path("/")
+    assert home({"HOME": "not absolute"}) == Path("/")
+    assert expanded("~/x") == Path("/x")
+    assert state_folder({}) == Path("/.local/state/hermes_exec")
+
+
+def test_a_job_that_nobody_would_find_again_is_not_started(cli: Cli) -> None:
+    done = cli("run", "--detach", "--", "touch", "ran", env={"XDG_STATE_HOME": "/proc", "HERMES_EXEC_AUDIT": "0"})
+    assert done.returncode == 2
+    assert b"nobody would find it again" in done.stderr
+    assert b"XDG_STATE_HOME" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert not (cli.cwd / "ran").exists()
+
+
+def test_a_failed_copy_names_what_was_asked_for(cli: Cli) -> None:
+    (cli.cwd / "file").write_bytes(b"x")
+    up = cli("cp", "file", "local:/proc/none")
+    assert up.returncode == 125
+    assert b"/proc/none" in up.stderr
+    assert b".hx-" not in up.stderr
+    down = cli("cp", f"local:{cli.cwd}", "/proc/none")
+    assert down.returncode == 125
+    assert down.stderr.count(b"/proc/none") == 1

@@ -1,0 +1,77 @@
+"""The plainest ``skill run`` is understood without typer, and in the same way."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec.cli.skill_running import Asked, spoken
+from hermes_exec_agent.skills.home import this_home
+from tests.rigs.skill_makers import registered
+
+if TYPE_CHECKING:
+    from tests.conftest import Require
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["x"], {}),
+        (["x", "--json", '{"a": "="}'], {"arguments": '{"a": "="}'}),
+        (['--json={"a": 1}', "x"], {"arguments": '{"a": 1}'}),
+        (["x", "--json", "-", "-w"], {"arguments": "-", "whole": True}),
+        (["-o", "docker:x", "x", "-f", "out", "-V", "3"], {"on": "docker:x", "files": Path("out"), "number": 3}),
+        (["x", "--self-tested", "--whole"], {"self_tested": True, "whole": True}),
+    ],
+)
+def test_plain_words_are_understood(words: list[str], expected: dict[str, Any]) -> None:
+    assert spoken(["skill", "run", *words]) == Asked("x", **expected)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["skill"],
+        ["skill", "list"],
+        ["skill", "run"],
+        ["skill", "run", "x", "y"],
+        ["skill", "run", "x", "--help"],
+        ["skill", "run", "x", "--"],
+        ["skill", "run", "x", "--json"],
+        ["skill", "run", "x", "--json", "--whole"],
+        ["skill", "run", "x", "--whole=1"],
+        ["skill", "run", "x", "-V", "three"],
+        ["skill", "run", "x", "-V3"],
+    ],
+)
+def test_all_others_are_left_to_typer(words: list[str]) -> None:
+    assert spoken(words) is None
+
+
+@pytest.mark.timeout(300)
+def test_typer_understands_the_same(require: Require, tmp_path: Path) -> None:
+    require("bwrap", "makes the sandbox")
+    environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    registered(this_home(environ), tmp_path / "1")
+
+    def told(*words: str) -> tuple[int, str, str]:
+        argv = [sys.executable, "-I", "-m", "hermes_exec", *words]
+        done = subprocess.run(
+            argv, check=False, capture_output=True, text=True, input='{"a": 1, "b": 2}', env=environ, cwd=tmp_path
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    for words in (
+        ["add-numbers", "--json", "-"],
+        ["add-numbers", "--json", '{"a": 1}'],
+        ["add-number", "--json", "{}"],
+        ["add-numbers", "--json", "nonsense", "--version", "1"],
+    ):
+        plain = told("skill", "run", *words)
+        assert plain == told("--no-audit", "skill", "run", *words)
+    assert told("skill", "run", "add-numbers", "--json", "-") == (0, "3\n", "")
