@@ -12,6 +12,7 @@ from hermes_exec import registry
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from hermes_exec_policies.host import this_host
 from tests.rigs.boxes import Box
 
 if TYPE_CHECKING:
@@ -71,6 +72,31 @@ def test_a_policy_is_for_this_machine(require: Require) -> None:
     backend = BubblewrapBackend(BubblewrapProfile(policy="landlocked"), Box("elsewhere"))
     with pytest.raises(Unsupported, match="box:elsewhere"):
         asyncio.run(backend.open())
+
+
+def test_a_profile_says_what_is_different_from_its_policy(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+    require("Landlock", "the policy requires it", usable=this_host().landlock_abi > 0)
+    different = {"limits": {"open_files": 99}, "environment": {"set": {"HOME": "/workspace", "WHO": "me"}}}
+    profile = BubblewrapProfile(policy="workspace", policy_overrides=different)
+
+    async def told() -> str:
+        async with asyncio.timeout(50), hermes_exec.open(BubblewrapBackend(profile), audit=False) as terminal:
+            return (await terminal.run("ulimit -n; echo $WHO")).stdout_text
+
+    assert asyncio.run(told()) == "99\nme\n"
+
+
+def test_what_is_different_from_a_policy_is_checked_like_the_policy(require: Require) -> None:
+    require("bwrap", "makes the sandbox")
+    profile = BubblewrapProfile(policy="workspace", policy_overrides={"limits": {"memmory": 1}})
+    with pytest.raises(ConfigError, match="unknown key 'memmory'"):
+        asyncio.run(BubblewrapBackend(profile).open())
+
+
+def test_without_a_policy_nothing_is_different_from_it() -> None:
+    with pytest.raises(ValueError, match="means nothing without a 'policy'"):
+        BubblewrapProfile(policy_overrides={"limits": {}})
 
 
 @pytest.mark.parametrize("other", [{"root": "/x"}, {"network": "host"}, {"space": 1}, {"user": 1}])

@@ -62,7 +62,7 @@ WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
     "yes or no": [bool],
     "list": [values.Words, values.Names, values.Binds],
-    "table": [values.Table, values.Environment, dict[str, int], dict[str, values.Size]],
+    "table": [values.Table, values.Environment, dict[str, int], dict[str, values.Size], dict[str, Any]],
     "size": [values.Size],
     "seconds": [values.Seconds],
     "path": [values.LocalPath],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,15 @@ import pytest
 
 from hermes_exec import registry
 from hermes_exec.errors import ConfigError, Unsupported, UsageError
+from hermes_exec_backends.confined import Limits
+from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.confine import confined
 from hermes_exec_policies.host import Groups, Host, this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import bpf
 from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.starting import LOCAL, start
+from tests.conftest import require_part
 
 SKILL = "skill-validate"
 
@@ -96,6 +101,20 @@ def test_without_control_groups_memory_is_a_limit_of_each_process(host: Host) ->
     bare = confined(load(SKILL), replace(host, groups=Groups()))[0]
     assert {name: soft for name, soft, _ in bare.rlimits}["as"] == 512 << 20
     assert "as" not in {name for name, _, _ in confined(load(SKILL), host)[0].rlimits}
+
+
+@pytest.mark.parametrize("limited", [True, False], ids=["limited", "without limits"])
+def test_a_sandbox_whose_memory_no_control_group_holds_is_amiss(limited: bool) -> None:
+    require_part("bwrap", "it makes the sandboxes")
+    require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
+    require_part("a control group for memory", "it is what is missing", usable=bool(this_host().groups.memory))
+    made, limits = confined(load(SKILL), this_host())
+
+    async def seen() -> list[str]:
+        async with await start(LOCAL, made, ["/bin/true"], limits=limits if limited else Limits()) as run:
+            return amiss(load(SKILL), made, run.facts)
+
+    assert asyncio.run(seen()) == ([] if limited else ["limits.memory: it is in no control group of its own"])
 
 
 @pytest.mark.parametrize(("name", "counted"), [(SKILL, False), ("workspace", True)])

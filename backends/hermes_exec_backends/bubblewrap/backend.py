@@ -114,7 +114,8 @@ class BubblewrapBackend(Wrapper):
         writable = {bind.source: bind.target for bind in binds if bind.writable}
         readonly = {bind.source: bind.target for bind in binds if not bind.writable}
         confinement: Confinement
-        confinement, _ = registry.confinement_of(policy, writable=writable, readonly=readonly)
+        overrides = self._profile.policy_overrides
+        confinement, _ = registry.confinement_of(policy, overrides=overrides, writable=writable, readonly=readonly)
         rules = confinement.landlock
         if rules is None or not confinement.dev:
             return confinement

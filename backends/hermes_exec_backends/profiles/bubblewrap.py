@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.values import Argument, Binds, Count, Name, Size
@@ -20,6 +20,8 @@ class BubblewrapProfile(Profile, frozen=True):
     policy: Name | None = None
     """The policy that it is under, on this machine; it decides on files, variables, network and user, in place of
     `root`, `network`, `space` and `user`."""
+    policy_overrides: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """What is different from that policy, in its own tables: `limits = { memory = "2 GiB" }`."""
     root: Argument | None = None
     """A folder with an unpacked system to use, read-only, instead of that of the place outside."""
     binds: Binds = ()
@@ -40,4 +42,6 @@ class BubblewrapProfile(Profile, frozen=True):
         for other in ("root", "network", "space", "user"):
             if self.policy and other in self.model_fields_set:
                 raise ValueError(f"'policy' decides on that, so {other!r} means nothing beside it")
+        if self.policy_overrides and not self.policy:
+            raise ValueError("'policy_overrides' means nothing without a 'policy'")
         return self

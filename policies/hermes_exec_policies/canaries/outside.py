@@ -12,6 +12,8 @@ from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.values import EVERY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hermes_exec_backends.confined import Confinement
     from hermes_exec_backends.confined.facts import Facts
     from hermes_exec_policies.model import Policy
@@ -39,7 +41,7 @@ def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
         if (name != "user" or not wanted.filter_document)  # an engine's users are the machine's
         and facts.namespaces.get(name) in {None, Path("/proc/self/ns", name).stat().st_ino}
     ]
-    return found + _mounts(policy, wanted, facts)
+    return found + _memory(policy, wanted, facts) + _mounts(policy, wanted, facts)
 
 
 _NAMESPACES = {
@@ -50,6 +52,21 @@ _NAMESPACES = {
     "uts": "processes.hidden",
     "cgroup": "processes.hidden",
 }
+
+
+def _memory(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
+    """Whether a control group holds its memory, where the specification leaves that to one."""
+    limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
+    if not limited or any(name == "as" for name, _, _ in wanted.rlimits):
+        return []
+    ours = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    return ["limits.memory: it is in no control group of its own"] if _group(facts.cgroup) == _group(ours) else []
+
+
+def _group(lines: Iterable[str]) -> str:
+    """The group that counts memory: of version 1, if there is one."""
+    paths = dict(line.split(":", 2)[1:] for line in lines)
+    return next((path for names, path in paths.items() if "memory" in names.split(",")), paths.get("", ""))
 
 
 def _mounts(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
