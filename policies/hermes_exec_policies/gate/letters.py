@@ -36,7 +36,7 @@ def lookalike(text: str) -> str:
     """The first word that mixes Latin letters with ones of another alphabet that look like them; else nothing."""
     if text.isascii():
         return ""
-    for word in dict.fromkeys(_WORD.findall(text)):
+    for word in {each.group(): None for each in _WORD.finditer(text)}:
         if word.isascii() or not _LATIN.search(word):
             continue
         foreign = [each for each in word if _script(each) in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}]
