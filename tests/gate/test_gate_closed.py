@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
+from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
+from hermes_exec_agent.skills.admitting import admit
+from hermes_exec_agent.skills.registry import Registry
 from hermes_exec_policies import host
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.gate import launch
@@ -17,6 +19,7 @@ from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.verdict import Level, Report
 from hermes_exec_policies.load import load
 from tests.rigs.corpus import BASES, TEST, write_skill
+from tests.rigs.skill_makers import PERSON, home_in, registered
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -84,3 +87,14 @@ def test_without_a_filter_nothing_can_be_seen_so_nothing_is_judged(skill: Path) 
 def test_what_is_refused_is_refused_in_the_same_way_while_somebody_watches(skill: Path) -> None:
     assert skill.is_dir()
     assert asyncio.run(prove(load("skill-validate"), again=True, watched=True)).holds
+
+
+def test_with_a_registry_that_cannot_be_read(skill: Path, tmp_path: Path) -> None:
+    home = home_in(tmp_path / "registry")
+    registered(home, tmp_path)
+    kept = sorted(home.content.iterdir())
+    home.log.write_bytes(b"no database" * 999)
+    with pytest.raises(HermesError):
+        asyncio.run(admit(Registry(home), skill, author=PERSON, cases=[CASE]))
+    assert sorted(home.content.iterdir()) == kept
+    assert home.log.read_bytes() == b"no database" * 999

@@ -165,6 +165,25 @@ def test_a_file_that_no_skill_has_is_refused(tmp_path: Path, path: str, code: st
     assert code in refused(skill(tmp_path, **{path: "x = 1\n"}))
 
 
+def test_code_in_an_archive_is_refused_also_behind_a_picture(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        file.writestr("helper.py", "x = 1")
+    for number, (name, start) in enumerate((("lib.zip", b""), ("dot.png", b"\x89PNG\r\n\x1a\n"))):
+        folder = skill(tmp_path / str(number))
+        (folder / "assets").mkdir()
+        (folder / "assets" / name).write_bytes(start + packed.getvalue())
+        assert refused(folder) == {"manifest.compiled"}
+
+
+def test_a_table_in_an_archive_is_none_of_that(tmp_path: Path) -> None:
+    folder = skill(tmp_path)
+    (folder / "assets").mkdir()
+    with zipfile.ZipFile(folder / "assets" / "book.xlsx", "w") as file:
+        file.writestr("xl/workbook.xml", "<x/>")
+    assert read(folder).name == "generate-csv-report"
+
+
 LINKS: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: path.symlink_to("/etc/hostname"), "manifest.link"),
     (lambda path: path.symlink_to("."), "manifest.link"),
@@ -266,6 +285,24 @@ def test_a_bomb_of_an_archive_is_refused_early(tmp_path: Path) -> None:
     for number, bomb in enumerate([*bombs, tmp_path / "c"]):
         with pytest.raises(Refused):
             unpack(bomb, tmp_path / f"unpacked{number}")
+
+
+def test_a_list_of_very_many_members_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    end = b"PK\5\6" + bytes(4) + (5000).to_bytes(2, "little") * 2 + bytes(10)
+    (tmp_path / "a").write_bytes(b"PK\3\4 no members at all" + end)
+    with pytest.raises(Refused) as caught:
+        unpack(tmp_path / "a", tmp_path / "unpacked")
+    assert [each.code for each in caught.value.findings] == ["manifest.files"]
+
+
+def test_attributes_of_a_member_that_fill_an_archive_are_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a", "w", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("SKILL.md")
+        member.pax_headers = {f"k{number}": "v" * 100 for number in range(5000)}
+        tar.addfile(member)
+    with pytest.raises(Refused) as caught:
+        unpack(tmp_path / "a", tmp_path / "unpacked")
+    assert [each.code for each in caught.value.findings] == ["manifest.size"]
 
 
 def test_a_member_that_is_no_file_is_refused(tmp_path: Path) -> None:

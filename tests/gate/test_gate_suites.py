@@ -219,10 +219,11 @@ def test_the_whole_gate_gives_one_report(require: Require, tmp_path: Path, monke
     require("bwrap", "makes the sandbox")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     source = write_skill(tmp_path / "sum-two", {"scripts/main.py": GOOD, "tests/test_main.py": SUM})
-    first, second = (asyncio.run(check(source, cases=[CASE])) for _ in range(2))
+    first, second, third = (asyncio.run(check(source, cases=[CASE])) for _ in range(3))
     assert first.accepted, first.findings
     assert (first.level, first.name, first.module) == ("person", "sum-two", "sum_two")
-    assert dataclasses.replace(first, seconds={}) == dataclasses.replace(second, seconds={})
+    for other in (second, third):
+        assert dataclasses.replace(first, seconds={}) == dataclasses.replace(other, seconds={})
     assert set(first.seconds) == {"manifest", "audit", "dependencies", "proof", "suites"}
     (source / "scripts/main.py").write_text(GOOD + "import ctypes\n")
     refused = asyncio.run(check(source, cases=[CASE]))

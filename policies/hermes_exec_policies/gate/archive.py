@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 _SET_ID = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 _ENCRYPTED = 0x1
 _MAX_ARCHIVE = 2 * MAX_ALL
+_MAX_HEADERS = 256 << 10
+"""Bytes between two members of a tar archive; long names and attributes stand there."""
+_END_OF_ZIP = struct.Struct("<4s4H2LH")
+_MAX_END = _END_OF_ZIP.size + 0xFFFF
 
 
 def unpack(archive: Path, into: Path) -> Tree:
@@ -31,6 +36,7 @@ def unpack(archive: Path, into: Path) -> Tree:
     writer = Writer(into)
     try:
         if zipfile.is_zipfile(archive):
+            _count(archive)
             _unzip(archive, writer)
         else:
             _untar(archive, writer)
@@ -44,7 +50,7 @@ def unpack(archive: Path, into: Path) -> Tree:
 
 def _untar(archive: Path, writer: Writer) -> None:
     # Streamed, so that members are met in the order of their bytes and nothing is looked up twice.
-    with _opened(archive) as file, tarfile.open(fileobj=cast("IO[bytes]", _Bounded(file)), mode="r|") as members:
+    with _opened(archive) as file, _tar(bounded := _Bounded(file)) as members:
         for count, member in enumerate(members):
             if count >= 2 * MAX_FILES:
                 raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
@@ -56,8 +62,28 @@ def _untar(archive: Path, writer: Writer) -> None:
             if member.mode & _SET_ID:
                 raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", member.name))
             _bound(member.size, member.name)
+            bounded.allow(member.size + _MAX_HEADERS)
             data = members.extractfile(member)
             writer.add(member.name.removeprefix("./"), bool(member.mode & 0o111), data.read() if data else b"")
+            bounded.allow(_MAX_HEADERS)
+
+
+def _tar(file: _Bounded) -> tarfile.TarFile:
+    return tarfile.open(fileobj=cast("IO[bytes]", file), mode="r|")
+
+
+def _count(archive: Path) -> None:
+    """Refuse what says that it has many members, before the list of them is read, which takes seconds."""
+    with archive.open("rb") as file:
+        file.seek(max(0, archive.stat().st_size - _MAX_END))
+        last = file.read()
+    found = last.rfind(b"PK\5\6")
+    if found < 0 or len(last) - found < _END_OF_ZIP.size:
+        return
+    _, _, _, _, members, size, _, _ = _END_OF_ZIP.unpack_from(last, found)
+    # Both: of many members the count is kept elsewhere, or lies, and what is read is as long as this says.
+    if members > 2 * MAX_FILES or size > _MAX_HEADERS:
+        raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
 
 
 def _unzip(archive: Path, writer: Writer) -> None:
@@ -101,6 +127,11 @@ class _Bounded:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._left = _MAX_ARCHIVE
+        self._now = _MAX_HEADERS
+
+    def allow(self, size: int) -> None:
+        """No more than this until it is said again."""
+        self._now = size
 
     def read(self, size: int) -> bytes:
         """As a file does.
@@ -110,6 +141,7 @@ class _Bounded:
         """
         data = self._file.read(min(size, 1 << 20))
         self._left -= len(data)
-        if self._left < 0:
+        self._now -= len(data)
+        if self._left < 0 or self._now < 0:
             raise Refused(functional("manifest.size", f"the archive holds more than {_MAX_ARCHIVE} bytes"))
         return data

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
+import zipfile
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.letters import hidden, lookalike
@@ -36,6 +38,7 @@ _PICTURES = (
 )
 _BINARY_STARTS = (b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\0asm")
 _MOST_LINE = 20_000
+_MOST_MEMBERS = 10_000
 
 
 def findings(tree: Tree) -> list[Finding]:
@@ -87,7 +90,7 @@ def _written(path: str, data: bytes) -> list[Finding]:
         "templates",
         "examples",
     } and path.lower().endswith(_PICTURES):
-        return []
+        return _packed(path, data)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -102,3 +105,15 @@ def _written(path: str, data: bytes) -> list[Finding]:
     if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):
         return [security("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
     return []
+
+
+def _packed(path: str, data: bytes) -> list[Finding]:
+    """Code in an archive, which Python imports from there; also in one that follows a picture."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as members:
+            names = members.namelist()[:_MOST_MEMBERS]
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
+        return []
+    if not any(name.lower().endswith((".py", *_COMPILED)) for name in names):
+        return []
+    return [security("manifest.compiled", "code in an archive cannot be looked at", path)]

@@ -14,6 +14,8 @@ _HIDDEN = {
 }  # fmt: skip
 _SHOWN_CONTROLS = {"\n", "\t"}
 _WORD = re.compile(r"[^\W\d_]+")
+_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_JOINED = re.compile(_ZERO_WIDTH_JOINER)
 _LEAST_LATIN = 2
 
 
@@ -21,13 +23,12 @@ def hidden(text: str) -> str:
     """The name of the first character that is not seen, or that turns the order of others; nothing if there is none."""
     if text.isascii() and text.isprintable():
         return ""
-    for index, each in enumerate(text):
-        if each == _ZERO_WIDTH_JOINER:
-            if _joins_pictures(text, index):
+    # Each letter once, however often it is there: of a long text there are few different ones.
+    for each in sorted(set(text)):
+        if each != "\ufe0f" and _is_hidden(each):
+            if each == _ZERO_WIDTH_JOINER and all(_joins_pictures(text, at.start()) for at in _JOINED.finditer(text)):
                 continue
-        elif each == "\ufe0f" or not _is_hidden(each):
-            continue
-        return unicodedata.name(each, f"U+{ord(each):04X}")
+            return unicodedata.name(each, f"U+{ord(each):04X}")
     return ""
 
 
@@ -35,9 +36,8 @@ def lookalike(text: str) -> str:
     """The first word that mixes Latin letters with ones of another alphabet that look like them; else nothing."""
     if text.isascii():
         return ""
-    for found in _WORD.finditer(text):
-        word = found.group()
-        if word.isascii():
+    for word in {each.group(): None for each in _WORD.finditer(text)}:
+        if word.isascii() or not _LATIN.search(word):
             continue
         foreign = [each for each in word if _script(each) in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}]
         latin = sum(_script(each) == "LATIN" for each in word)
@@ -47,7 +47,7 @@ def lookalike(text: str) -> str:
 
 
 def _is_hidden(each: str) -> bool:
-    if each in _HIDDEN:
+    if each in _HIDDEN or each == _ZERO_WIDTH_JOINER:
         return True
     category = unicodedata.category(each)
     if category == "Cc":
@@ -61,6 +61,7 @@ def _joins_pictures(text: str, index: int) -> bool:
     return len(around) == 2 and all(unicodedata.category(each) in pictures for each in around)
 
 
+@functools.cache
 def _script(each: str) -> str:
     return unicodedata.name(each, "").partition(" ")[0]
 
