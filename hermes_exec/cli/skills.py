@@ -48,7 +48,7 @@ def list_skills(
     if rows:
         show_table(heads, rows)
     else:
-        note("there is no skill yet")
+        note("all skills are archived. Try: --all" if _registry().skills() else "there is no skill yet")
     return 0
 
 
@@ -135,18 +135,21 @@ def pin(name: Skill, *, number: Number = None) -> int:
 def unpin(name: Skill) -> int:
     """Let the next version that is registered be the current one again."""
     _registry().mark("unpinned", name)
+    note(f"{name}: the next version that is registered becomes the current one")
     return 0
 
 
 def archive(name: Skill) -> int:
     """Put a skill away: it is not listed and does not run, and nothing of it is deleted."""
     _registry().mark("archived", name)
+    note(f"{name} is archived; hermes-exec skill restore {name} brings it back")
     return 0
 
 
 def restore(name: Skill) -> int:
     """Bring a skill back from the archive."""
     _registry().mark("restored", name)
+    note(f"{name} is back")
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -149,3 +151,25 @@ def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_
     flat = (tmp_path / "out1").read_text()
     assert flat.startswith(f"# add-numbers 1, SHA-256 {version.digest}: a copy, which is not what runs\n")
     assert "return a + b" in flat
+
+
+FULL = """
+import pathlib, resource, sys
+from hermes_exec_agent.skills import bundle
+from hermes_exec_agent.skills.home import Home
+from hermes_exec_agent.skills.registry import Registry
+folder, keys, target = map(pathlib.Path, sys.argv[1:])
+registry = Registry(Home(folder, keys))
+version = registry.version("add-numbers")
+resource.setrlimit(resource.RLIMIT_FSIZE, (150, 150))  # more than each of its files
+bundle.write_flat(registry, version, target)
+"""
+
+
+def test_nothing_is_left_of_a_file_that_could_not_be_written(home: Home, tmp_path: Path) -> None:
+    registered(home, tmp_path / "1")
+    file = tmp_path / "flat.py"
+    words = [sys.executable, "-c", FULL, str(home.folder), str(home.keys), str(file)]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    assert (done.returncode, "File too large" in done.stderr) == (1, True), done.stderr
+    assert not file.exists()

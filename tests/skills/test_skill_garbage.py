@@ -85,6 +85,16 @@ def test_packages_that_were_just_asked_for_stay(home: Home, tmp_path: Path) -> N
     assert collect(Registry(home), older_s=3600.0).environments == (kept.name,)
 
 
+def test_packages_that_were_damaged_are_put_aside_and_can_be_made_again(home: Home) -> None:
+    kept = packages(home, "one = 1\n")
+    store = Environments(home.environments)
+    assert store.kept("lock of one = 1\n", "python") == kept
+    (kept / "one.py").unlink()  # as a removal that was killed leaves it
+    assert store.kept("lock of one = 1\n", "python") is None
+    assert packages(home, "one = 1\n") == kept
+    assert store.kept("lock of one = 1\n", "python") == kept
+
+
 def test_files_of_no_version_go_and_those_of_every_version_stay(home: Home, tmp_path: Path) -> None:
     version = needing(home, tmp_path / "1", "used", packages(home, "one = 1\n"))
     (home.content / ("0" * 64)).mkdir()

@@ -59,6 +59,14 @@ def test_a_refusal_that_it_keeps_silent_about_ends_in_the_log_and_in_quarantine(
         run(home, a=0)
 
 
+def test_what_was_seen_is_told_also_where_nothing_can_be_recorded(home: Home, tmp_path: Path) -> None:
+    registered(home, tmp_path, files={MAIN: SILENT})
+    (home.folder / "lock").unlink()
+    (home.folder / "lock").mkdir()  # as on a disk that is read-only
+    outcome = run(home, a=1)
+    assert (outcome.result, outcome.denied, outcome.quarantined) == (None, LINE, False)
+
+
 def test_it_is_seen_in_a_sandbox_that_was_kept_ready(home: Home, tmp_path: Path) -> None:
     registered(home, tmp_path, files={MAIN: SILENT})
 

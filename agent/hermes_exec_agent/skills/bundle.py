@@ -6,11 +6,13 @@ as anything else.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
 import tarfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import Refused, UsageError
@@ -19,6 +21,7 @@ from hermes_exec_agent.skills.keys import sign, signed
 from hermes_exec_agent.skills.private import private_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     from hermes_exec_agent.skills.record import Version
@@ -54,14 +57,11 @@ def write(registry: Registry, version: Version, path: Path) -> None:
     signature = {"key": public.hex(), "signature": sign(registry.key, _BUNDLE, record).hex()}
     with private_folder() as folder:
         content.copy(registry.tree(version), version.files, folder / "tree")
-        try:
-            with tarfile.open(path, "x:gz", format=tarfile.PAX_FORMAT) as archive:
-                _add(archive, _RECORD, record, 0o644)
-                _add(archive, _SIGNATURE, json.dumps(signature).encode(), 0o644)
-                for each in version.files:
-                    _add(archive, _FILES + each.path, (folder / "tree" / each.path).read_bytes(), each.mode)
-        except FileExistsError:
-            raise UsageError(f"{shown(path)} is there already", remedy="name a file that is to be made") from None
+        with _new(path) as file, tarfile.open(fileobj=file, mode="w:gz", format=tarfile.PAX_FORMAT) as archive:
+            _add(archive, _RECORD, record, 0o644)
+            _add(archive, _SIGNATURE, json.dumps(signature).encode(), 0o644)
+            for each in version.files:
+                _add(archive, _FILES + each.path, (folder / "tree" / each.path).read_bytes(), each.mode)
 
 
 def write_flat(registry: Registry, version: Version, path: Path) -> None:
@@ -75,11 +75,25 @@ def write_flat(registry: Registry, version: Version, path: Path) -> None:
         content.copy(registry.tree(version), version.files, folder / "tree")
         text = (folder / "tree" / version.entry).read_bytes()
     head = f"# {version.name} {version.number}, SHA-256 {version.digest}: a copy, which is not what runs\n"
+    with _new(path) as file:
+        file.write(head.encode() + text)
+
+
+@contextlib.contextmanager
+def _new(path: Path) -> Generator[BinaryIO]:
+    """A new file, which lasts when this is left; nothing of it stays where something goes wrong."""
     try:
-        with path.open("xb") as file:
-            file.write(head.encode() + text)
+        file = path.open("xb")
     except FileExistsError:
         raise UsageError(f"{shown(path)} is there already", remedy="name a file that is to be made") from None
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import config_folder, shown, state_folder
-from hermes_exec.errors import ConfigError, Refused
+from hermes_exec.errors import ConfigError, HermesError, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -79,22 +79,35 @@ class Home:
 
     def exposes(self, folders: Iterable[str]) -> str:
         """The first of ``folders`` through which the registry or its key could be reached; empty if none is."""
-        kept = [Path(os.path.realpath(path)) for path in (self.folder, self.keys)]
+        kept = [_ending(os.path.realpath(path)) for path in (self.folder, self.keys)]
         for folder in folders:
-            real = Path(os.path.realpath(folder))
-            if any(real == each or real in each.parents or each in real.parents for each in kept):
+            real = _ending(os.path.realpath(folder))
+            if any(each.startswith(real) or real.startswith(each) for each in kept):
                 return folder
         return ""
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Hold everybody else off from registering. Released by the kernel however we end."""
-        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        """Hold everybody else off from registering. Released by the kernel however we end.
+
+        Raises:
+            HermesError: nothing can be written there.
+        """
+        lock = self.folder / "lock"
+        try:
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HermesError(f"{shown(lock)}: nothing can be recorded: {error.strerror}") from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)
+
+
+def _ending(path: str) -> str:
+    """A path with one slash at its end, so that what begins with it lies in it."""
+    return path.rstrip("/") + "/"
 
 
 def this_home(environ: Mapping[str, str] | None = None) -> Home:

@@ -195,10 +195,11 @@ def _told(
     denied = "; ".join(seen) or denials.said(called)
     if denied:
         _log.warning("%s %d: %s", version.name, version.number, denied)
-    counts, kept_back = Counts(), bool(seen)
-    if seen:
-        registry.quarantine(version.name, version.number, denied)
+    counts, kept_back = Counts(), False
     try:
+        if seen:
+            registry.quarantine(version.name, version.number, denied)
+            kept_back = True
         counts = Runs(registry.home.counts).count(version.name, version.number, seconds, kind, model)
         if counts.in_a_row >= FAILURES and not kept_back:
             registry.quarantine(version.name, version.number, f"it failed {counts.in_a_row} times in a row")

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
@@ -84,13 +85,21 @@ class Environments:
         return lock
 
     def kept(self, lock: str, interpreter: str) -> Path | None:
-        """The folder of what this lock describes, if it was made before."""
+        """The folder of what this lock describes, if it was made before and is still that; else it is put aside."""
         note = self._note(lock, interpreter)
         try:
             name = str(json.loads(note.read_text("utf-8"))["environment"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
         if not re.fullmatch(r"[0-9a-f]{64}", name) or not (self.root / name).is_dir():
+            return None
+        try:
+            whole = digest_of(self.root / name) == name
+        except (OSError, Refused):
+            whole = False
+        if not whole:
+            with contextlib.suppress(OSError):  # somebody else was faster
+                (self.root / name).rename(self.root / f".changed-{name}-{secrets.token_hex(8)}")
             return None
         os.utime(self.root / name)  # it is wanted: whoever collects garbage leaves what is young
         return self.root / name
@@ -144,7 +153,9 @@ class Environments:
             if each.name not in used and each.lstat().st_mtime <= since
         ]
         gone = [each for each in old if re.fullmatch(r"[0-9a-f]{64}", each.name)]
-        for path in (*gone, *(each for each in old if each.name.startswith(".new-"))):
+        # Under its own name a folder is whole at every moment, also where we are killed.
+        renamed = [path.rename(self.root / f".new-{secrets.token_hex(8)}") for path in gone]
+        for path in (*renamed, *(each for each in old if each.name.startswith(".new-"))):
             shutil.rmtree(path)
         return sorted(each.name for each in gone)
 
