@@ -244,12 +244,19 @@ def test_conversations_are_left_found_and_gone_on_with(cli: Cli, chat: Chat, scr
     cats = here.see(r"(\d{8}-\d{6}-\w{8})  ").group(1).decode()
     here.see(PROMPT)
     here.type(f"/resume {cats}\r")
-    here.see("going on with")
+    here.see("going on with .*: about cats")
     here.see(PROMPT)
     here.type("more of that\r")
     here.see("Of cats again")
     said = [event["data"]["content"] for event in events(cli, "user", cats)]
     assert said == ["about cats", "more of that"]
+
+
+def test_a_chat_that_goes_on_says_with_what(chat: Chat, script: Script, cli: Cli) -> None:
+    cli("chat", "-q", "about\x1b[2J cats", "--replay", script(say("Of cats.")))
+    here = chat("--replay", script(say("Of cats again.")), "--resume", "last")
+    here.see(r"going on with .*: about\\x1b\[2J cats")
+    here.see(PROMPT)
 
 
 def test_a_conversation_is_written_to_a_new_file_for_its_owner_alone(cli: Cli, chat: Chat, script: Script) -> None:

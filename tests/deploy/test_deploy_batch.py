@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -33,11 +34,9 @@ def ended(cluster: slurm.Cluster, job: str) -> str:
     """How a job ended, once it has."""
     give_up = time.monotonic() + _PATIENCE_S
     while time.monotonic() < give_up:
-        told = dict(
-            word.partition("=")[::2] for word in cluster.run("scontrol", "show", "job", job, "--oneliner").split()
-        )
-        if told["JobState"] not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
-            return told["JobState"]
+        state = re.search(r"JobState=(\w+)", cluster.run("scontrol", "show", "job", job, "--oneliner"))
+        if state is not None and state[1] not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
+            return state[1]
         time.sleep(0.2)
     raise AssertionError(f"job {job} did not end")
 

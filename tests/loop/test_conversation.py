@@ -16,7 +16,7 @@ from hermes_exec_agent.events import Conflict, EventLog
 from hermes_exec_agent.loop import CallEnded, CallStarted, Conversation, Ended, Replied, Text
 from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
-from hermes_exec_agent.models.protocol import Reply
+from hermes_exec_agent.models.protocol import Reply, Usage
 from tests.loop.conftest import Doing
 
 if TYPE_CHECKING:
@@ -105,6 +105,23 @@ def test_a_later_process_goes_on_with_the_same_prompt(talk: Talk) -> None:
             assert second.usage.prompt > first.usage.prompt
 
     asyncio.run(whole())
+
+
+def test_what_a_tool_asked_a_model_by_itself_is_counted_also_by_whoever_goes_on(talk: Talk) -> None:
+    async def spends(_: Any, context: Any) -> str:
+        context.spend(Usage(prompt=1_000_000, completion=7, cost=0.5))
+        return "drafted"
+
+    async def whole() -> tuple[Usage, Usage, Usage]:
+        async with talk([ask(("draft", {})), say("Done.")], [Doing("draft", spends)]) as first:
+            answer = await first.ask("draft it")
+            async with talk([], resume=first.id) as second:
+                return answer.usage, first.usage, second.usage
+
+    answer, first, second = asyncio.run(whole())
+    assert answer.prompt > 1_000_000
+    assert answer == first == second
+    assert first.cost == 0.5
 
 
 def test_what_another_program_said_before_comes_first(talk: Talk) -> None:

@@ -125,6 +125,11 @@ def test_a_wrong_table_is_refused_without_repeating_a_key(table: object) -> None
     assert KEY not in str(caught.value)
 
 
+def test_a_wrong_provider_is_told_where_it_stands() -> None:
+    with pytest.raises(ConfigError, match=r"^\[models\.main\]: provider nobody: not a provider"):
+        load_models({}, {"main": {"model": "m", "provider": "nobody"}})
+
+
 def test_another_provider_in_the_environment_never_gets_the_files_key() -> None:
     tables = {"main": {"provider": "openrouter", "model": "m", "key": "env:MINE"}}
     with pytest.raises(NoModel):

@@ -112,7 +112,7 @@ class Commands:
         if prefix:
             id = chosen(log, prefix)
             await self._talk.switch(id)
-            self._show(f"going on with {id}")
+            self._show(f"going on with {id}: {line(log.title(id))}")
             return
         for each in listed(log, _LISTED):
             self._show(f"{each.id}  {SCRIPTED if each.scripted else ''}{line(each.title, 60)}")

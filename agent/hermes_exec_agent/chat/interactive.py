@@ -11,7 +11,7 @@ from hermes_exec_agent.chat.commands import ABOUT, Commands
 from hermes_exec_agent.chat.display import SCRIPTED
 from hermes_exec_agent.chat.keyboard import Keyboard
 from hermes_exec_agent.chat.prompt import SIGN, Prompt
-from hermes_exec_agent.chat.text import safe
+from hermes_exec_agent.chat.text import line, safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,6 +43,8 @@ async def interactive(talk: Talk, *, resume: str = "", say: Callable[[HermesErro
     talk.open_soon(resume)
     if models.main.scripted:
         print(f"{SCRIPTED}{safe(models.main.name)}: the replies were written beforehand, nobody thinks here.")
+    if resume:
+        print(f"going on with {resume}: {line(talk.log.title(resume))}")
     goes_on = True
     while goes_on:
         try:

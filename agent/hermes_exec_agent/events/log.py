@@ -151,6 +151,11 @@ class EventLog:
             raise UsageError(f"no conversation {shown(beginning)}", remedy="hermes-exec conversations list")
         raise UsageError(f"several conversations begin with {shown(beginning)}: {', '.join(found[:5])}")
 
+    def title(self, conversation: str) -> str:
+        """The first line that the person wrote; escape it before a terminal shows it."""
+        with self._reading() as base:
+            return views.title(base, conversation) if base else ""
+
     def conversations(self, limit: int = 50, before: str | None = None) -> list[Summary]:
         """The conversations, the latest first; ``before`` is the id of the last one of the page before."""
         with self._reading() as base:

@@ -159,8 +159,10 @@ class _Builder:
         if settings.provider is not None:
             chosen = provider(settings.provider)
             if chosen is None:
+                spoken = self._known.get("LLM_PROVIDER") == settings.provider
+                where = "LLM_PROVIDER=" if spoken else f"[models.{shown(name)}]: provider "
                 raise ConfigError(
-                    f"LLM_PROVIDER={shown(settings.provider)}: not a provider that is known",
+                    f"{where}{shown(settings.provider)}: not a provider that is known",
                     remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",
                 )
         if chosen is None or not settings.model:
