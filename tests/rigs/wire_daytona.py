@@ -18,7 +18,7 @@ _SDK = {
         "set_auto_delete_interval", "create_snapshot", "wait_for_sandbox_start", "wait_for_sandbox_stop",
         "get_preview_link",
     ),
-    "AsyncProcess": ("exec", "create_pty_session"),
+    "AsyncProcess": ("exec", "create_pty_session", "_open_ws"),
     "AsyncPtyHandle": ("wait", "send_input", "disconnect"),
     "AsyncFileSystem": ("upload_file", "download_file"),
 }  # fmt: skip
