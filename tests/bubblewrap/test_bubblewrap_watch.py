@@ -104,7 +104,8 @@ while True: pass
 def test_no_more_processors_are_busy_than_allowed(require: Require, somebody: int) -> None:
     require("bwrap", "makes the sandbox")
     homes = cgroups.find((cgroups.CPUS,))
-    require("a control group for processors", "nothing else holds them", usable=cgroups.CPUS in homes)
+    if cgroups.CPUS not in homes:
+        pytest.skip("needs a control group for processors. Try: run the tests as root")
     home = homes[cgroups.CPUS]
 
     async def held_back() -> str:

@@ -107,7 +107,8 @@ def test_without_control_groups_memory_is_a_limit_of_each_process(host: Host) ->
 def test_a_sandbox_whose_memory_no_control_group_holds_is_amiss(limited: bool) -> None:
     require_part("bwrap", "it makes the sandboxes")
     require_part("Landlock", "the policies of skills require it", usable=this_host().landlock_abi > 0)
-    require_part("a control group for memory", "it is what is missing", usable=bool(this_host().groups.memory))
+    if not this_host().groups.memory:
+        pytest.skip("needs a control group for memory. Try: run the tests as root")
     made, limits = confined(load(SKILL), this_host())
 
     async def seen() -> list[str]:
