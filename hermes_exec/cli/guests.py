@@ -7,11 +7,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_exec.account import Account
 from hermes_exec.cli.places import planned
 from hermes_exec.cli.say import note
+from hermes_exec.collect import Spools
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
+from hermes_exec.execute import Context
 from hermes_exec.job import Job, list_jobs
 from hermes_exec.link.link import Link
+from hermes_exec.opening import guest_carrier
 from hermes_exec.ptystatus import PtyStatus, list_ptys
 from hermes_exec.records import read_records, remove_record
 
@@ -33,6 +37,12 @@ class Guest:
     link: Link
     jobs: list[JobStatus]
     ptys: list[PtyStatus]
+    context: Context
+    """What accounts of its jobs go by."""
+
+    def job(self, status: JobStatus) -> Job:
+        """One of its jobs, whose end is recorded when it is seen; of several records the first counts."""
+        return Job(self.link, status.id, Account(self.context, status.id))
 
 
 @asynccontextmanager
@@ -58,7 +68,9 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
             await link.attach(record.identity, record.interpreter)
             stack.push_async_callback(link.close)
             ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
-            return Guest(record, link, await list_jobs(link), ptys)
+            carrier = guest_carrier(plan.backend, link)
+            context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None))
+            return Guest(record, link, await list_jobs(link), ptys, context)
     except TimeoutError:
         note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
     except PlaceGone:
@@ -81,7 +93,7 @@ async def called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Link,
         UsageError: there is none, or several have the name.
     """
     async with guests_with_jobs(on) as guests:
-        jobs = [(guest.link, status) for guest in guests for status in guest.jobs]
+        jobs = [(guest, status) for guest in guests for status in guest.jobs]
         ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == word]
         exact = [each for each in jobs if each[1].id == word]
         chosen = exact or [each for each in jobs if word and each[1].name == word]
@@ -91,8 +103,8 @@ async def called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Link,
         if ptys:
             yield ptys[0]
         elif chosen:
-            link, status = chosen[0]
-            yield link, Job(link, status.id)
+            guest, status = chosen[0]
+            yield guest.link, guest.job(status)
         else:
             raise UsageError(f"there is no job {word!r}", remedy="hermes-exec jobs")
 

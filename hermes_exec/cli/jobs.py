@@ -179,6 +179,8 @@ async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: i
                     show_json({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
         else:
             await _show(events)
+        if follow:
+            await job.status()  # by which its end is recorded
     return 0
 
 

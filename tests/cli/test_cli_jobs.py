@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -142,3 +144,14 @@ def test_a_detached_command_holds_nobody_up(cli: Cli) -> None:
     out, err = child.communicate(timeout=20)  # its end would not come if the job had inherited a pipe
     assert out
     assert err == b""
+
+
+@pytest.mark.parametrize("words", [["logs", "-f"], ["attach"], ["kill"]], ids=["logs", "attach", "kill"])
+def test_the_end_of_a_job_is_recorded_by_who_sees_it(cli: Cli, words: list[str]) -> None:
+    job = started(cli, "exit 3")
+    cli("logs", "-f", job, env={"HERMES_EXEC_AUDIT": "0"})
+    assert [record["finished"] for record in cli.json("log", "--json")] == [False]
+    for _ in range(2):
+        cli(*words, job)
+        (record,) = cli.json("log", "--json")
+        assert (record["id"], record["exit_code"]) == (job, 3)
