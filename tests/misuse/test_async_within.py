@@ -60,7 +60,7 @@ async def test_it_is_a_coroutine_for_tasks_and_gather() -> None:
 
 
 def test_a_terminal_may_be_all_that_a_loop_is_run_for() -> None:
-    assert_type(asyncio.run(hermes_exec.open("local", audit=False)), Terminal)
+    assert_type(asyncio.run(hermes_exec.open("local", audit=False, lease_s=1)), Terminal)
 
 
 async def test_an_opening_that_was_forgotten_is_warned_of() -> None:

@@ -50,7 +50,7 @@ def test_it_is_refused_and_its_own_loop_goes_on(use: Use) -> None:
 
 
 def test_it_is_refused_after_its_own_loop_has_ended() -> None:
-    terminal = asyncio.run(hermes_exec.open("local", audit=False))
+    terminal = asyncio.run(hermes_exec.open("local", audit=False, lease_s=1))
     with pytest.raises(UsageError, match=ANOTHER):
         asyncio.run(_awaited(USES["words"], terminal))
 
