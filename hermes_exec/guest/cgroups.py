@@ -141,7 +141,7 @@ def find(kinds: "tuple[str, ...]" = _USUAL, *, joins: bool = True) -> "dict[str,
     Whether a process can be put into them is found by forking one, which a process with threads must not do.
     """
     homes: "dict[str, Home]" = {}
-    probe = prefix() + "probe"
+    probe = prefix() + os.urandom(3).hex()  # other threads look too, and one's probe is no reason for another's no
     for controllers, root, mount in mounts():
         own = _own(controllers, root, mount)
         if controllers:

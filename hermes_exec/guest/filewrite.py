@@ -68,6 +68,7 @@ class Landing:
         self._umask = umask()
         self._name = b""
         self._writing = b""
+        self._making = False
         self._large = -1
         self._large_mode = 0
         self._large_mtime = 0
@@ -96,7 +97,12 @@ class Landing:
         if self._large >= 0:
             os.close(self._large)
             self._large = -1
-            self._drop()
+        self._drop()
+        if self._making:
+            try:
+                os.rmdir(self._hidden, dir_fd=self._folders[-1].fd)
+            except OSError:
+                pass
         while len(self._folders) > 1:
             try:
                 self.leave()
@@ -137,10 +143,12 @@ class Landing:
             fd = open_folder(name, above.fd)
             make_writable(fd)
         except FileNotFoundError:
+            self._making = True
             os.mkdir(self._hidden, 0o700, dir_fd=above.fd)
             fd = open_folder(self._hidden, above.fd)
             hidden = True
         self._folders.append(Folder(fd, above.join(name), mode, mtime, hidden=hidden))
+        self._making = False
 
     def _publish(self) -> None:
         folder = self._folders[-1]
@@ -167,19 +175,22 @@ class Landing:
         at = folder.fd
         mode &= PERMISSIONS
         self._writing = name if folder.hidden else self._temporary
-        fd = os.open(self._writing, NEW, mode, dir_fd=at)
-        try:
+        fd = -1
+        try:  # a signal may end this at any moment, also when the file is there and nobody knows it yet
+            fd = self._create(mode)
             write_all(fd, content)
             if mode & self._umask:
                 os.fchmod(fd, mode)
             os.utime(fd, ns=(mtime, mtime))
             if not folder.hidden:
                 os.rename(self._writing, name, src_dir_fd=at, dst_dir_fd=at)
+            self._writing = b""
         except BaseException:
             self._drop()
             raise
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
         self.files += 1
         self.bytes += len(content)
 
@@ -188,7 +199,7 @@ class Landing:
         self.take(name)
         folder = self._folders[-1]
         self._writing = name if folder.hidden else self._temporary
-        self._large = os.open(self._writing, NEW, 0o600, dir_fd=folder.fd)
+        self._large = self._create(0o600)
         self._large_mode = mode & PERMISSIONS
         self._large_mtime = mtime
 
@@ -211,12 +222,22 @@ class Landing:
         folder = self._folders[-1]
         if not folder.hidden:
             os.rename(self._writing, self._name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+        self._writing = b""
+
+    def _create(self, mode: int) -> int:
+        try:
+            return os.open(self._writing, NEW, mode, dir_fd=self._folders[-1].fd)
+        except OSError:
+            self._writing = b""  # what is there is not ours
+            raise
 
     def _drop(self) -> None:
-        try:
-            os.unlink(self._writing, dir_fd=self._folders[-1].fd)
-        except OSError:
-            pass
+        if self._writing:
+            try:
+                os.unlink(self._writing, dir_fd=self._folders[-1].fd)
+            except OSError:
+                pass
+            self._writing = b""
 
     def link(self, name: bytes, mtime: int, target: bytes) -> None:
         """A symbolic link; one that may lead out of the tree is noted instead."""
@@ -230,8 +251,8 @@ class Landing:
             return
         folder = self._folders[-1]
         self._writing = name if folder.hidden else self._temporary
-        os.symlink(target, self._writing, dir_fd=folder.fd)
         try:
+            os.symlink(target, self._writing, dir_fd=folder.fd)
             os.utime(self._writing, ns=(mtime, mtime), dir_fd=folder.fd, follow_symlinks=False)
             self._take_name()
         except BaseException:

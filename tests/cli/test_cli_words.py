@@ -175,7 +175,7 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["run", "--env", "A-B=1", "true"], "A-B"),
         (["run", "--on", "nowhere", "true"], "no profile and no kind of place is called 'nowhere'"),
         (["run", "--limit", "ram=1", "true"], "'ram=1' is no limit"),
-        (["run", "--detach", "--pty", "true"], "a job has no terminal"),
+        (["run", "--detach", "--pty", "true"], "--pty means nothing with --detach"),
         (["logs"], "Missing argument"),
         (["logs", "nosuch"], "there is no job 'nosuch'"),
         (["logs", "x", "--stream", "both-of-them"], "both"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -178,15 +179,14 @@ class Report:
         return [each.model for each in self.findings if each.kind is not Kind.SECURITY]
 
     def facts(self) -> dict[str, Any]:
-        """All of it, for programs of the operator's."""
+        """All of it, for programs of the operator's, as JSON has it."""
         from dataclasses import asdict
 
-        found: dict[str, Any] = asdict(self)
-        return (
-            found
-            | {"findings": [each.facts() for each in self.findings]}
-            | {"accepted": self.accepted, "outcome": self.outcome}
-        )
+        facts: dict[str, Any] = asdict(self)
+        facts |= {"findings": [each.facts() for each in self.findings]}
+        facts |= {"accepted": self.accepted, "outcome": self.outcome}
+        plain: dict[str, Any] = json.loads(json.dumps(facts))
+        return plain
 
     def for_model(self) -> dict[str, Any]:
         """What may be handed to whatever wrote the skill."""
