@@ -34,26 +34,25 @@ def test_being_throttled_makes_one_sandbox(run: Any, server: Apart, opened: Open
     assert server.call("alive") == []
 
 
-def test_no_capacity_for_a_first_generation_sandbox_is_said_and_leaves_nothing(
-    run: Any, server: Apart, opened: Opened
+REFUSED = {
+    "no capacity for the first generation": (
+        "SandboxGetTaskId", "RESOURCE_EXHAUSTED", "Insufficient capacity", {"generation": "v1"},
+    ),
+    "an unknown environment": (
+        "AppGetOrCreate", "NOT_FOUND", "Environment 'gone' not found", {"environment": "gone"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "status", "message", "profile"), REFUSED.values(), ids=REFUSED)
+def test_what_the_vendor_refuses_is_said_and_leaves_nothing(
+    run: Any, server: Apart, opened: Opened, call: str, status: str, message: str, profile: dict[str, str]
 ) -> None:
-    server.call("fail", "SandboxGetTaskId", status="RESOURCE_EXHAUSTED", message="Insufficient capacity", times=99)
+    server.call("fail", call, status=status, message=message, times=99)
 
     async def work() -> None:
-        with pytest.raises(PlaceUnavailable, match="Insufficient capacity"):
-            async with opened(generation="v1"):
-                pytest.fail("it was opened")
-
-    run(work())
-    assert server.call("alive") == []
-
-
-def test_an_environment_that_is_unknown_is_said(run: Any, server: Apart, opened: Opened) -> None:
-    server.call("fail", "AppGetOrCreate", status="NOT_FOUND", message="Environment 'gone' not found", times=99)
-
-    async def work() -> None:
-        with pytest.raises(PlaceUnavailable, match="Environment 'gone' not found"):
-            async with opened(environment="gone"):
+        with pytest.raises(PlaceUnavailable, match=message):
+            async with opened(**profile):
                 pytest.fail("it was opened")
 
     run(work())
