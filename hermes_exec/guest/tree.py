@@ -148,7 +148,7 @@ def kill_all(targets: "Callable[[], Iterable[int]]", patience_s: float) -> "tupl
         for process in left:
             send(process, _signal.SIGKILL)
         killed |= left
-        time.sleep(0.003)
+        time.sleep(0.003)  # no event tells when a process that is not our child is gone
 
 
 class TreeKill:

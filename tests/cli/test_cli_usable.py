@@ -10,7 +10,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import pytest
 
 from hermes_exec.cli.reaping import reap
 from hermes_exec.registry import BUILT_INS
+from tests.rigs.bounded import wait_until
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -117,10 +117,7 @@ def crashed_guest(in_shell: str, of_program: str) -> str:
 
 def wait_for_programs(wanted: dict[str, int]) -> None:
     """Return once so many of each run."""
-    give_up = time.monotonic() + 40
-    while any(programs(words) < count for words, count in wanted.items()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    wait_until(lambda: all(programs(words) >= count for words, count in wanted.items()), within_s=40)
 
 
 def guest_processes(orchestrator: int) -> tuple[int, int]:

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from hermes_exec.cli.app import start
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import link
 from tests.rigs import apptainer, slurm
+from tests.rigs.bounded import wait_until
 from tests.rigs.killed import Left
 from tests.rigs.sshd import Sshd
 
@@ -172,7 +172,4 @@ def test_a_job_of_a_killed_process_is_found_in_the_same_container_of_the_same_al
     left.ends_as_it_should()
     assert site.cluster.jobs() == before
     left.forget()
-    give_up = time.monotonic() + 60
-    while site.cluster.jobs():
-        assert time.monotonic() < give_up, "the allocation did not end"
-        time.sleep(0.1)
+    wait_until(lambda: not site.cluster.jobs())  # the allocation has ended
