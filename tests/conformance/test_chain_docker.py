@@ -9,6 +9,7 @@ import pytest
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import engine
 from tests.rigs.sshd import Sshd
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.backend import Backend
+
+leave_out("starts an engine")
 
 
 @pytest.fixture(scope="module")

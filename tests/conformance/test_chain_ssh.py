@@ -11,6 +11,7 @@ from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from hermes_exec_backends.ssh import SshBackend
 from tests.rigs import apptainer
+from tests.rigs.breadth import leave_out
 from tests.rigs.sshd import Sshd
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.backend import Backend
+
+leave_out("starts an engine")
 
 
 @pytest.fixture(scope="module")

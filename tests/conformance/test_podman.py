@@ -8,10 +8,13 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.breadth import leave_out
 from tests.rigs.podman_engine import podman
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
+
+leave_out("starts an engine")
 
 
 class TestPodman(Conformance):

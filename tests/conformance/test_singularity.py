@@ -11,11 +11,14 @@ from hermes_exec.testing.suite import Commands
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from tests.rigs import apptainer
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.backend import Backend
+
+leave_out("starts an engine")
 
 
 @pytest.fixture(scope="module")

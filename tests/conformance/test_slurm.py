@@ -10,11 +10,14 @@ from hermes_exec.testing import Conformance
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm import SlurmBackend
 from tests.rigs import slurm
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.backend import Backend
+
+leave_out("starts an engine")
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,15 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.breadth import leave_out
 from tests.rigs.sshd import Sshd
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.backend import Backend
+
+leave_out("starts an engine")
 
 
 @pytest.fixture(scope="module")

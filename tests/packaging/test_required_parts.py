@@ -46,7 +46,9 @@ def run_suite(folder: Path, **environment: str) -> subprocess.CompletedProcess[s
     (folder / "test_suite.py").write_text(SUITE)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    required\n")
     kept = {name: value for name, value in os.environ.items() if name not in {"CI", "HERMES_DEV_FAILED_CHECKS"}}
-    argv = [sys.executable, "-I", "-m", "pytest", "-p", "no:cacheprovider", "-rs", str(folder)]
+    # With a basetemp of its own, or it first tidies up what other runs left, which can take long.
+    argv = [sys.executable, "-I", "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={folder}/tmp", "-rs"]
+    argv.append(str(folder))
     return subprocess.run(argv, check=False, capture_output=True, text=True, cwd=folder, env=kept | environment)
 
 
