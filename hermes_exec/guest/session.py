@@ -97,7 +97,7 @@ class Session:
                 command.open_stdin(self.folder)
             self._watches.see_stdin(self.folder, True)
         command.begin()
-        text = self._dialect.status(self._code) + command.text
+        text = self._dialect.status(self._code, command.text) + command.text
         shell.run(text, command.wrap(self._dialect), self._outputs.switch())
         self._lookout.command_began()
 

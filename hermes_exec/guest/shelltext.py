@@ -105,9 +105,12 @@ class Dialect:
             return read + wrap.replace(b"%s", b'\\eval "$%b"' % self._variable) + b"\0"
         return wrap.replace(b"%s", b". %b/c" % self._folder) + b'\n>|"%b/s/$?"\n' % self._folder
 
-    def status(self, code: int) -> bytes:
-        """The text before a command that gives it ``$?``; it sets off no trap, no trace and no ``set -e``."""
-        if not code:
+    def status(self, code: int, text: bytes) -> bytes:
+        """What goes before the text of a command to give it ``$?``; it sets off no trap, no trace and no ``set -e``.
+
+        Text without a command gets none, or it would end as the command before it did.
+        """
+        if not code or all(line.strip()[:1] in (b"", b"#") for line in text.split(b"\n")):
             return b""
         leave = b"\\builtin exit" if self.bash else b"exit"
         return b"{ (%b %d)&&:;} >/dev/null 2>&1;" % (leave, code)

@@ -165,6 +165,7 @@ class Running(Behaviours):
 
     @pytest.mark.parametrize("text", ["", " ", "\n\n", "# a remark", ":", "true #'\""])
     async def test_text_without_a_command_succeeds_silently(self, terminal: Terminal, text: str) -> None:
+        await terminal.run("(exit 3)")
         result = await terminal.run(text)
         assert (result.exit_code, result.stdout, result.stderr) == (0, b"", b"")
 

@@ -15,6 +15,7 @@ from hermes_exec_backends.confined import Limits
 from hermes_exec_backends.confined.observe import NUMBERS, Watch, answer, decoded, observing
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render.filter import filter_of
+from tests.rigs.breadth import thorough
 from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specification
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def test_what_is_refused_and_what_is_watched_is_seen(seen: Callable[..., dict[st
     assert any(address.startswith("/run/docker.sock") for (address,) in words(acts, "connect"))
 
 
+@thorough
 def test_an_ordinary_user_sees_as_much(require: Require, somebody: int) -> None:
     require("bwrap", "makes the sandbox")
     told = as_user(somebody, TRIES, watched=sorted(ALL))
@@ -92,6 +94,7 @@ def test_children_and_those_that_let_go_are_seen(seen: Callable[..., dict[str, A
     assert [each["arguments"][0] for each in seen(text, everything())["acts"] if each["refused"]] == [16]
 
 
+@thorough
 def test_a_process_with_nearly_all_descriptors_is_seen(seen: Callable[..., dict[str, Any]]) -> None:
     hoards = "import os, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))\nkept = []\n"
     hoards += "try:\n while True: kept.append(os.open('/dev/null', 0))\nexcept OSError: pass"

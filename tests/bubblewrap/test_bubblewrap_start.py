@@ -81,7 +81,8 @@ def test_small_files_are_there_and_read_only(inside: Inside) -> None:
 
 
 def test_it_has_three_descriptors_and_no_signal_is_changed(inside: Inside) -> None:
-    text = "import os; os.execv('/bin/sh', ['sh', '-c', 'ls /proc/self/fd; grep -E \"^Sig(Ign|Blk)\" /proc/$$/status'])"
+    look = 'ls /proc/self/fd; exec grep -E "^Sig(Ign|Blk)" /proc/self/status'
+    text = f"import os; os.execv('/bin/sh', ['sh', '-c', {look!r}])"
     lines = inside(text)["stdout"].splitlines()
     assert lines[:4] == ["0", "1", "2", "3"]  # 3: the folder that ls reads
     ignored = {line.split()[0]: int(line.split()[1], 16) for line in lines[4:]}

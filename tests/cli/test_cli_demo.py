@@ -34,6 +34,7 @@ def temporary(cli: Cli, tmp_path: Path) -> Path:
     return tmp_path / "tmp"
 
 
+@thorough
 def test_the_bundled_project_is_installed_tested_and_reported(cli: Cli, tmp_path: Path) -> None:
     done = cli("demo", "--offline", "--on", "local", "--reports", str(tmp_path / "reports"))
     assert done.returncode == 0, done.stderr
@@ -82,6 +83,7 @@ def test_a_place_that_fails_is_a_row_and_the_exit_code(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("step", [b"creating a virtual environment", b"running its tests"])
+@thorough
 def test_ctrl_c_cleans_up(cli: Cli, temporary: Path, step: bytes) -> None:
     child = cli.start("demo", "--offline", "--on", "local")
     while step not in child.err.readline():

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.cli.app import COMMANDS
+from tests.rigs.breadth import thorough
 
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
 BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
@@ -44,6 +45,7 @@ def renewed(text: str) -> str:
 
 
 @pytest.mark.timeout(600)
+@thorough
 def test_the_documented_help_is_that_of_the_commands() -> None:
     text = DOCS.read_text()
     assert text == renewed(text), f"renew it: python {Path(__file__).name} --write"

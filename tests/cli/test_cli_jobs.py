@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.rigs.breadth import thorough
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -133,12 +135,14 @@ def test_jobs_are_told_of_when_there_are_none(cli: Cli) -> None:
     assert cli.json("jobs", "--json") == []
 
 
+@thorough
 def test_two_jobs_of_two_processes_are_killed_at_once(cli: Cli) -> None:
     jobs = [started(cli, "sleep 60") for _ in range(2)]
     told = json.loads(cli("kill", "--json", *jobs).stdout)
     assert [each["job"] for each in told] == jobs
 
 
+@thorough
 def test_a_detached_command_holds_nobody_up(cli: Cli) -> None:
     child = cli.start("run", "--detach", "sleep 60")
     out, err = child.communicate(timeout=20)  # its end would not come if the job had inherited a pipe
@@ -147,6 +151,7 @@ def test_a_detached_command_holds_nobody_up(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("words", [["logs", "-f"], ["attach"], ["kill"]], ids=["logs", "attach", "kill"])
+@thorough
 def test_the_end_of_a_job_is_recorded_by_who_sees_it(cli: Cli, words: list[str]) -> None:
     job = started(cli, "exit 3")
     cli("logs", "-f", job, env={"HERMES_EXEC_AUDIT": "0"})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.screen import Screen
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -83,6 +84,7 @@ def test_two_can_look_at_it_at_once(screen: Callable[..., Screen]) -> None:
     assert (here.end(), again.end()) == (3, 3)
 
 
+@thorough
 def test_it_is_listed_and_ended_from_elsewhere(
     cli: Cli, screen: Callable[..., Screen], running: Running, until: Until, nap: str
 ) -> None:

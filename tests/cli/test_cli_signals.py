@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.rigs.breadth import thorough
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Child, Cli
 
@@ -47,6 +49,7 @@ def test_ctrl_c_reaches_a_program_without_a_shell_too(cli: Cli, running: Running
     assert not running(nap)
 
 
+@thorough
 def test_a_second_ctrl_c_leaves_at_once(cli: Cli, running: Running, until: Until, nap: str) -> None:
     child = cli.start("run", "--grace", "15", TREE.format(nap))
     ready(child)

@@ -19,6 +19,7 @@ import pytest
 from hermes_exec.cli.reaping import reap
 from hermes_exec.registry import BUILT_INS
 from tests.rigs.bounded import wait_until
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -155,6 +156,7 @@ def test_what_a_crashed_guest_left_is_removed(running: Running, nap: str, progra
     assert any(each.ended for each in swept)  # some end by themselves once nobody reads them
 
 
+@thorough
 def test_reap_finds_programs_that_no_guest_watches_any_more(cli: Cli, require: Any) -> None:
     # Sweeping the real machine would get in the way of other tests that have crashed guests of theirs.
     alone = [require("unshare", "a machine of its own to sweep"), "-rpmf", "--mount-proc"]
@@ -199,6 +201,7 @@ def test_log_tells_what_ran_and_how_it_ended(cli: Cli) -> None:
     assert "echo hi" in lines[1]
 
 
+@thorough
 def test_log_shows_what_was_asked_for(cli: Cli) -> None:
     for word in ("one", "two", "three"):
         cli("run", f"echo {word}; [ {word} != two ]")
@@ -217,6 +220,7 @@ def test_log_cannot_move_the_cursor(cli: Cli) -> None:
     assert b"\x1b" not in cli("log").stdout
 
 
+@thorough
 def test_bench_measures_each_thing(cli: Cli) -> None:
     told = cli.json("bench", "--runs", "3", "--json")
     measured = {each["what"]: each for each in told["measured"]}

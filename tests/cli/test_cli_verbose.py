@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from tests.rigs.breadth import thorough
+
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
@@ -13,6 +15,7 @@ def test_nothing_is_told_unasked(cli: Cli) -> None:
     assert cli("run", "echo hi").stderr == b""
 
 
+@thorough
 def test_it_tells_what_is_opened_how_and_that_it_is_closed(cli: Cli) -> None:
     done = cli("-v", "run", "echo hi")
     assert done.stdout == b"hi\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hermes_exec import Orchestrator, Pool
 from hermes_exec.orchestrator.recovery import Fate
 from tests.rigs.bounded import within
+from tests.rigs.breadth import leave_out
 from tests.rigs.killed import Left
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import pytest
 
     from tests.rigs.clouds import Cloud
+
+leave_out("takes long")
 
 ORCHESTRATOR = """
 import asyncio

@@ -15,10 +15,13 @@ from hermes_exec_agent.skills import running
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.compiler.conftest import NO_CASES, SCRIPT, Made, draft, workshop
+from tests.rigs.breadth import leave_out
 from tests.rigs.skill_makers import home_in, registered
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+leave_out("takes long")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("sandboxes")]
 BEGUN = ["[Core] No tool found for task...", "[Compiler] Drafting 'generate_csv_report.py'..."]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_backends.daytona import DaytonaBackend
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,6 +127,7 @@ def test_a_quota_that_is_used_up(run: Any, daytona: Daytona) -> None:
     assert found.remedy == "hermes-exec backends --cost"
 
 
+@thorough
 def test_the_cost_of_what_is_alive_is_listed(run: Any, daytona: Daytona, opened: Opened) -> None:
     words = [sys.executable, "-I", "-m", "hermes_exec", "backends", "--cost", "--json"]
 

@@ -11,6 +11,7 @@ from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona import DaytonaBackend, beside, boot, failures
 from tests.daytona.test_daytona_loss import only, ran
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.daytona.conftest import Opened
     from tests.rigs.daytona_faults import Drop
     from tests.rigs.daytona_server import Daytona
+
+leave_out("takes long")
 
 
 @pytest.mark.parametrize(

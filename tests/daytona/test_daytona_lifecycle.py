@@ -14,6 +14,7 @@ from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona import backend as module
 from hermes_exec_backends.daytona.options import intervals
 from hermes_exec_backends.profiles import DaytonaProfile
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.daytona import DaytonaBackend
     from tests.daytona.conftest import Opened
     from tests.rigs.daytona_server import Daytona
+
+leave_out("takes long")
 
 
 @pytest.fixture(autouse=True)

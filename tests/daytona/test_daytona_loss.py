@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceGone
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.rigs.daytona_faults import Drop
     from tests.rigs.daytona_sandbox import Sandbox
     from tests.rigs.daytona_server import Daytona
+
+leave_out("takes long")
 
 ENDS: dict[str, tuple[str, Callable[[Sandbox], Coroutine[Any, Any, None]]]] = {
     "stopped": ("the sandbox was stopped", lambda sandbox: sandbox.stop()),

@@ -13,6 +13,7 @@ import pytest
 
 from hermes_exec_policies.host import this_host
 from tests.conftest import require_part
+from tests.rigs.breadth import leave_out
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.rigs.lab_script import ANSWER, LINES, REQUEST, SCRIPT, asks, draft, rows, uses
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.rigs.endpoint import Written
+
+leave_out("takes long")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 BROKEN = SCRIPT.replace("def generate_csv_report(", "def generate_csv_report((")

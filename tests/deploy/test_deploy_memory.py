@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 from hermes_exec_agent.memory.database import examine
+from tests.rigs.breadth import thorough
 
 SECRET = "s3cret-of-the-database"
 
@@ -29,6 +30,7 @@ def test_a_url_that_is_none_is_told_without_being_quoted() -> None:
     assert SECRET not in said
 
 
+@thorough
 def test_a_database_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         said = asyncio.run(examine(f"postgresql://hermes:{SECRET}@127.0.0.1:{silent.getsockname()[1]}/hermes"))

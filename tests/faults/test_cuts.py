@@ -11,6 +11,7 @@ import pytest
 
 from hermes_exec.testing.place import living, marker
 from tests.faults.rig import CuttingBackend
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +34,7 @@ async def talk(terminal: Terminal, file: Path) -> Result:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("direction", ["up", "down"])
+@thorough
 def test_a_cut_at_any_byte_of_a_conversation_changes_nothing(
     place: Place, backend: CuttingBackend, tmp_path: Path, direction: str
 ) -> None:
@@ -68,6 +70,7 @@ def test_cuts_in_the_middle_of_an_upload_lose_and_repeat_nothing(place: Place, b
     assert not backend.limits
 
 
+@thorough
 def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: Place, backend: CuttingBackend) -> None:
     wanted = b"".join(b"%d\n" % n for n in range(1, 2_000_001))
 
@@ -81,6 +84,7 @@ def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: Place, ba
     assert not backend.limits
 
 
+@thorough
 def test_a_cut_while_reconnecting_changes_nothing(place: Place, backend: CuttingBackend, tmp_path: Path) -> None:
     async def converse() -> Result:
         terminal = await place.shared()
@@ -141,6 +145,7 @@ def test_requests_made_while_nobody_is_connected_run_once_and_in_order(
     assert (tmp_path / "trace").read_text().split() == [str(n) for n in range(1, 21)]
 
 
+@thorough
 def test_a_cancel_while_nobody_is_connected_returns_soon_and_is_done_later(
     place: Place, backend: CuttingBackend
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hermes_exec.testing.place import link
 from tests.faults.rig import alive, guest_pid, parent, tree
 from tests.faults.test_memory import MIB, resident
+from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
@@ -74,6 +75,7 @@ def grew(before: Holdings, after: Holdings, room: int = 8 * MIB) -> None:
     assert after.memory <= before.memory + room
 
 
+@thorough
 def test_a_little_of_everything_leaves_nothing_behind(place: Place) -> None:
     async def work() -> tuple[Holdings, Holdings]:
         terminal = await place.shared()

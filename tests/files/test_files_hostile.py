@@ -22,7 +22,7 @@ from hermes_exec.guest.filepatterns import Ignore
 from hermes_exec.guest.filesafe import Refused, leads_out
 from hermes_exec.guest.filetree import FILE, FOLDER, LARGE, LEAVE, LINK, META, ROOT, SKIP
 from hermes_exec.guest.fileunpack import Receiver
-from tests.rigs.breadth import examples
+from tests.rigs.breadth import examples, thorough
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -253,6 +253,7 @@ def test_no_stream_changes_anything_outside_of_the_root(stream: list[bytes], pie
 
 @settings(max_examples=examples(150), deadline=None)
 @given(at=st.integers(0, 10_000), bit=st.integers(0, 7), cut=st.booleans(), pieces=st.integers(1, 3000))
+@thorough
 def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(at: int, bit: int, cut: bool, pieces: int) -> None:
     with ground() as land:
         source = land.outside / "d"

@@ -18,6 +18,7 @@ from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.verdict import Level, Report
 from hermes_exec_policies.load import load
+from tests.rigs.breadth import leave_out
 from tests.rigs.corpus import BASES, TEST, write_skill
 from tests.rigs.skill_makers import PERSON, home_in, registered
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.conftest import Require
+
+leave_out("takes long")
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 CASE = Case([20, 22], 42, Level.PERSON)

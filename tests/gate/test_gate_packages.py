@@ -18,10 +18,13 @@ from hermes_exec_policies.gate.packages.environments import Environments, Index,
 from hermes_exec_policies.gate.packages.wanted import known_bad, wanted
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Refused, Report
+from tests.rigs.breadth import leave_out
 from tests.rigs.corpus import write_skill
 
 if TYPE_CHECKING:
     from tests.conftest import Require
+
+leave_out("takes long")
 
 MAIN = "import hello_table\ndef run(n: int) -> str:\n    '''Say it.'''\n    return hello_table.say(n)\n"
 TEST = """import sys, pathlib

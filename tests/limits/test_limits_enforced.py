@@ -24,7 +24,7 @@ Run = Callable[..., Awaitable[Result]]
 LinkOf = Callable[[Terminal], Link]
 
 every_place = pytest.mark.parametrize(
-    "place", ["as it is", pytest.param("python 3.6", marks=thorough), "no control groups"]
+    "place", ["as it is", *(pytest.param(other, marks=thorough) for other in ("python 3.6", "no control groups"))]
 )
 GROUPS = {Enforcer.CGROUP_V1, Enforcer.CGROUP_V2}
 HOG = f"exec {sys.executable} -c 'print(len(bytearray(300 << 20)))'"

@@ -15,6 +15,9 @@ from hermes_exec.limits import Enforcer, Limits, enforcement
 from hermes_exec.link.link import Link
 from hermes_exec.result import Result, ShellState
 from hermes_exec.terminal import Terminal
+from tests.rigs.breadth import leave_out
+
+leave_out("takes long")
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 InPlace = Callable[[str, Scenario], None]

@@ -14,6 +14,7 @@ import pytest
 
 from hermes_exec_agent.loop.history import History
 from hermes_exec_agent.models import ScriptedModel, ask, say
+from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed, ill_formed
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def killed(rig: ScriptedEndpoint, log: EventLog, moment: Path | None) -> None:
         program.wait()
 
 
+@thorough
 def test_a_call_that_was_running_is_of_unknown_outcome(talk: Talk, log: EventLog, tmp_path: Path) -> None:
     marker = tmp_path / "ran"
     command = f"echo once >> {marker}; exec sleep 600"
@@ -84,6 +86,7 @@ def test_a_call_that_was_running_is_of_unknown_outcome(talk: Talk, log: EventLog
     assert [event.kind for event in log.events("c")][6:] == ["interrupted", "user", "assistant"]
 
 
+@thorough
 def test_a_program_killed_while_the_model_answered_goes_on(talk: Talk, log: EventLog) -> None:
     with ScriptedEndpoint([Streamed(say("half an answer"), hang="half")]) as rig:
         killed(rig, log, None)

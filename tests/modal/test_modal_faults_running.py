@@ -12,10 +12,13 @@ from hermes_exec.errors import OutcomeUnknown, PlaceError, PlaceUnavailable
 from hermes_exec_backends.modal import ModalBackend
 from tests.modal.conftest import Opened, ran, wait_until_none_is_alive
 from tests.rigs import modal
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
     from tests.rigs.apart import Apart
+
+leave_out("takes long")
 
 ENDS = [
     ("TERMINATED", 137),

@@ -15,9 +15,12 @@ from hermes_exec.testing.place import link
 from hermes_exec_backends.modal import ModalBackend, moving, options, reaping
 from tests.modal.conftest import Opened, wait_until_none_is_alive
 from tests.rigs import modal
+from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from tests.rigs.apart import Apart
+
+leave_out("takes long")
 
 
 async def new(lease_s: float = 60.0, **profile: Any) -> hermes_exec.Terminal:

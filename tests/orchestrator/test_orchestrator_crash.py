@@ -19,6 +19,9 @@ from hermes_exec.records import read_records
 from hermes_exec.testing.place import link, living, marker
 from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import alive, guest_pid
+from tests.rigs.breadth import leave_out
+
+leave_out("takes long")
 
 Bounded = Callable[..., None]
 Soon = Callable[..., Awaitable[None]]

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.faults.rig import alive
+from tests.rigs.breadth import thorough
 
 Killed = Callable[..., AbstractContextManager[list[int]]]
 
@@ -25,6 +26,7 @@ def told() -> dict[str, str]:
     return found
 
 
+@thorough
 def test_doctor_tells_what_is_left_and_ends_it(tmp_path: Path, killed: Killed, state: Path) -> None:
     with killed(tmp_path) as (first, second):
         before = told()

@@ -11,6 +11,7 @@ import pytest
 
 from hermes_exec import Closed, HermesError, Orchestrator, PlaceUnavailable, Pool, Terminal, UsageError
 from hermes_exec.testing.place import link, living, marker, until
+from tests.rigs.breadth import thorough
 
 Bounded = Callable[..., None]
 Ready = Callable[..., Awaitable[None]]
@@ -112,6 +113,7 @@ async def _refuses(_: Terminal) -> None:
 
 
 @pytest.mark.parametrize("reset", ["exit 1", ["sleep", "600"], _refuses], ids=["fails", "takes too long", "raises"])
+@thorough
 def test_a_place_that_cannot_be_reset_is_replaced(gated: Any, bounded: Bounded, reset: Any) -> None:
     async def scenario() -> None:
         pool = Pool(gated, warm=1, reset=reset, reset_s=2.0, audit=False)

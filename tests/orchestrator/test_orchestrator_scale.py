@@ -10,6 +10,7 @@ import pytest
 
 from hermes_exec import Lease, Orchestrator, Pool
 from hermes_exec.testing.place import link
+from tests.rigs.breadth import thorough
 
 COUNT = 100
 
@@ -20,6 +21,7 @@ def descriptors() -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@thorough
 def test_a_hundred_terminals_are_open_at_once_and_gone_at_the_end(
     bounded: Callable[..., None], soon: Callable[..., Awaitable[None]], record_property: Callable[[str, object], None]
 ) -> None:

@@ -48,6 +48,7 @@ def test_help_names_every_command(checkout: Path) -> None:
         assert f"  {command}" in done.stdout
 
 
+@thorough
 def test_benchmarks_tell_what_they_measure() -> None:
     done = dev(ROOT, "bench", "--help", **OURS)
     assert done.returncode == 0, done.stderr

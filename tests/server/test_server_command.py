@@ -11,6 +11,7 @@ import pytest
 from openai import AuthenticationError, OpenAI
 
 from hermes_exec_agent.models import ask, say
+from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.server.conftest import TOKEN
 
@@ -44,6 +45,7 @@ def started(cli: Cli, *words: str) -> tuple[Child, str]:
     return child, json.loads(child.out.readline())["listening"]
 
 
+@thorough
 def test_the_agent_is_served_until_it_is_told_to_end(
     cli: Cli, model: ScriptedEndpoint, running: Running, until: Until, nap: str
 ) -> None:
@@ -69,6 +71,7 @@ def test_the_agent_is_served_until_it_is_told_to_end(
     assert TOKEN not in said
 
 
+@thorough
 def test_without_a_model_it_says_so_and_is_there(cli: Cli) -> None:
     child, url = started(cli)
     assert url.startswith("http://127.0.0.1:")

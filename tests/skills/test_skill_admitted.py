@@ -13,6 +13,7 @@ from hermes_exec_agent.skills.private import private_folder
 from hermes_exec_agent.skills.registry import Registry
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
+from tests.rigs.breadth import leave_out
 from tests.rigs.skill_makers import PERSON, home_in
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.home import Home
     from tests.conftest import Require
+
+leave_out("takes long")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 HEAD = "---\nname: add-numbers\ndescription: Adds two whole numbers. Use it for sums.\n---\n# Sums\n"

@@ -17,6 +17,7 @@ from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.needs import Grants, Needs
 from hermes_exec_policies.gate.verdict import Level
 from hermes_exec_policies.load import load
+from tests.rigs.breadth import thorough
 from tests.rigs.corpus import BASES, TEST, write_skill
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
 
@@ -99,6 +100,7 @@ def registered(home: Home, folder: Path, body: str, limits: Mapping[str, int]) -
         ({DISK: 1}, "open('/app/data/x', 'wb').write(bytes(2 << 20))", "OSError"),
     ],
 )
+@thorough
 def test_a_run_has_the_bounds_that_were_signed(
     require: Require, home: Home, tmp_path: Path, limit: dict[str, int], body: str, kind: str
 ) -> None:
@@ -115,6 +117,7 @@ def test_bounds_that_the_policy_allows_no_more_are_refused(home: Home, tmp_path:
 
 
 @pytest.mark.slow
+@thorough
 def test_the_gate_judges_within_the_same_bounds(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     text = BASES["good"].replace("\n    ", "\n    open('/app/data/x', 'wb').write(bytes(2 << 20))\n    ", 1)

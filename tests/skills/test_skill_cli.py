@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.skills.home import Home, this_home
+from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def test_what_there_is_is_listed_and_shown(skill: Skill, known: Home) -> None:
     assert "+    return b + a" in skill("diff", "add-numbers", "1").stdout.splitlines()
 
 
+@thorough
 def test_a_life(skill: Skill, known: Home) -> None:
     for words in (["rollback"], ["pin"], ["unpin"], ["archive"]):
         assert skill(words[0], "add-numbers").returncode == 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import WHOLE, thorough
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ _EVERY = 1 if WHOLE else 29
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("words", "before"), [([], [1]), (["first"], [])])
+@thorough
 def test_a_kill_at_any_step_leaves_a_version_whole_or_not_at_all(
     tmp_path: Path, words: Sequence[str], before: list[int]
 ) -> None:

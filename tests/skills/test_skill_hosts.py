@@ -20,6 +20,7 @@ from hermes_exec_policies.egress import granted
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render.bpf import ready
 from hermes_exec_policies.render.filter import filter_of
+from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def _kernel() -> str:
     return platform.release()
 
 
+@thorough
 def test_named_hosts_are_reached_and_no_others(require: Require, home: Home, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     with serving() as named, serving() as other:
@@ -111,6 +113,7 @@ def test_the_policy_with_hosts_is_proven_with_attempts_of_its_own(require: Requi
     assert {"egress-address", "egress-loopback", "egress-name", "network-tcp", "network-loopback"} <= shown
 
 
+@thorough
 def test_a_proxy_that_tries_what_was_not_named_fails_the_proof(require: Require) -> None:
     require("bwrap", "makes the sandbox")
     policy = granted(load("skill-run"), ["hermes-exec-canary.invalid"])  # what the attempt asks for

@@ -12,6 +12,7 @@ import pytest
 
 from hermes_exec.cli.skill_running import Asked, spoken
 from hermes_exec_agent.skills.home import this_home
+from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def test_all_others_are_left_to_typer(words: list[str]) -> None:
 
 
 @pytest.mark.timeout(300)
+@thorough
 def test_typer_understands_the_same(require: Require, tmp_path: Path) -> None:
     require("bwrap", "makes the sandbox")
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}

@@ -19,6 +19,7 @@ from hermes_exec_agent.tools.toolset import core_tools
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.compiler.conftest import draft
+from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 from tests.tools.conftest import Agent, Nobody, Somebody
 
@@ -94,6 +95,7 @@ def current(home: Home) -> int:
     return Registry(home).skill("add-numbers").current
 
 
+@thorough
 def test_a_skill_that_fails_is_mended_and_the_answer_says_which_version_it_is_of(tmp_path: Path, home: Home) -> None:
     called = Called(tmp_path, SKILL, draft(ADDS, TESTS))
     called.request = "Sums, please: add_numbers(5, -3) -> 2 and other_skill(1, 2) -> 5."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.tools.approvals import Approvals, Mode
+from tests.rigs.breadth import thorough
 from tests.tools.conftest import ALL_PLACES, PLACES, Agent, Nobody, Somebody, agent_in
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ async def told(agent: Agent, folder: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("place", ALL_PLACES, indirect=True)
 @pytest.mark.slow
 @pytest.mark.required
+@thorough
 def test_the_same_calls_give_the_same_in_every_place(place: Callable[[], Backend], tmp_path_factory: Any) -> None:
     folder = "/tmp/hermes-agent-script"
 

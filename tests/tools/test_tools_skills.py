@@ -22,6 +22,7 @@ from hermes_exec_agent.tools.toolset import core_tools
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.compiler.conftest import TASK, draft
+from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 from tests.tools.conftest import Agent, Nobody, Somebody
 
@@ -157,6 +158,7 @@ def test_what_cannot_be_done_says_why(tmp_path: Path, home: Home, arguments: dic
 
 
 @pytest.mark.slow
+@thorough
 def test_a_skill_made_in_a_conversation_is_used_in_it_and_its_file_arrives(
     tmp_path: Path, require: Require, home: Home
 ) -> None:
