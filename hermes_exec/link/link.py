@@ -210,7 +210,8 @@ class Link:
             call.feed(channel, bytes(data))
 
     def on_broken(self, error: HermesError) -> None:
-        """The guest broke the protocol: nothing that it says is believed any more."""
+        """The guest broke the protocol, or does not answer: nothing that it says is believed any more."""
+        self.stays = self._parts.outlive  # for all that is known
         self._lose(error)
 
     def on_closed(self, attempt: Attempt) -> None:
