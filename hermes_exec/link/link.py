@@ -45,8 +45,7 @@ class Link:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
-        self.stays = False
-        """Once closed: whether the guest goes on, for its jobs or for others."""
+        self.stays = False  # once closed: whether the guest goes on, for its jobs or for others
         self.adopts = True  # see Welcome
         self.near = backend.near
         """Whether the place is on this very machine, so that open files can be lent."""
