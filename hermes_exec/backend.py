@@ -151,6 +151,16 @@ class Backend(ABC):
         """A one-line target that opens the same place again, without secrets."""
 
     @property
+    def gpu(self) -> bool:
+        """Whether it has a GPU once it is open, because its profile asks for one and it does not open without."""
+        return False
+
+    @property
+    def has(self) -> frozenset[str]:
+        """Which of the ``features`` this place has once it is open."""
+        return self.features if self.gpu else self.features - {"gpu"}
+
+    @property
     def place(self) -> str:
         """While it is open: what a profile's ``attach_field`` has to say to find what ``open`` created.
 

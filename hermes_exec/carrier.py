@@ -86,7 +86,7 @@ class Capabilities:
     background: bool = True
     """A child in the background that holds a command's outputs does not hold up its result."""
     features: frozenset[str] = frozenset()
-    """What the kind of place adds, such as ``snapshot``."""
+    """What this place adds: ``snapshot``, ``suspend``, ``keep``, and ``gpu`` where its profile asked for one."""
 
 
 @runtime_checkable

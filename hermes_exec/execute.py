@@ -22,6 +22,7 @@ from hermes_exec.errors import (
 )
 from hermes_exec.guest.wire import WINDOW
 from hermes_exec.result import Result, ShellState, Truncation
+from hermes_exec.shortage import remedy_for
 
 if TYPE_CHECKING:
     import os
@@ -241,4 +242,5 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> Hermes
         return Closed(message)
     if kind == "unsupported":
         return Unsupported(f"{shown(command)[:80]}: {message}", remedy=ASK_WHAT)
-    return PlaceError(f"{shown(command)[:80]}: {message:.{_LONGEST}}", state="nothing ran")
+    what = f"{shown(command)[:80]}: {message:.{_LONGEST}}"
+    return PlaceError(what, remedy=remedy_for(answer.get("errno")), state="nothing ran")

@@ -137,7 +137,7 @@ def guest_carrier(backend: Backend, link: Link) -> Carrier:
     """The carrier of an open link."""
     from hermes_exec.link.carrier import GuestCarrier
 
-    return GuestCarrier(link, backend.features, reconnect=backend.reattaches)
+    return GuestCarrier(link, backend.has, reconnect=backend.reattaches)
 
 
 async def _carrier(backend: Backend, plan: Plan) -> Carrier:

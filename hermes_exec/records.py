@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import read_regular, state_folder, write_private
 from hermes_exec.errors import ConfigError, ProtocolError
+from hermes_exec.shortage import remedy_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +102,7 @@ def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) 
     except OSError as error:
         raise ConfigError(
             f"nobody would find it again, for {path} cannot be written: {error.strerror}",
-            remedy="export XDG_STATE_HOME=… another folder",
+            remedy=remedy_for(error.errno) or "export XDG_STATE_HOME=… another folder",
         ) from error
 
 

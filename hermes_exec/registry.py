@@ -74,7 +74,7 @@ def profile_model(type_name: str) -> type[Profile]:
     """The model that checks profiles of this type.
 
     Raises:
-        ConfigError: no such type; names the nearest one.
+        ConfigError: no such type; names the one that is like it.
         Unsupported: the type is ours, but not in this version.
         PlaceUnavailable: a plugin has it, and cannot be loaded.
     """
@@ -87,7 +87,7 @@ def backend_class(type_name: str) -> type[Backend]:
     """The backend of this type, loading its module.
 
     Raises:
-        ConfigError: no such type; names the nearest one.
+        ConfigError: no such type; names the one that is like it.
         Unsupported: the type is known, but this version has no backend for it.
         PlaceUnavailable: its SDK is not installed (names the extra), or a plugin cannot be loaded.
     """
@@ -153,11 +153,9 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
         return _plugin(plugin, base)
     if group == BACKENDS and name in _plugins(PROFILES):
         raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
-    known = [*known_types(), *ALIASES]
-    (guess,) = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-    raise ConfigError(
-        f"unknown type {type_name!r}; the nearest known one is {guess!r}", remedy=", ".join(known_types())
-    )
+    close = difflib.get_close_matches(name, [*known_types(), *ALIASES], n=1)
+    guess = f"; the nearest known one is {close[0]!r}" if close else ""
+    raise ConfigError(f"unknown type {type_name!r}{guess}", remedy=", ".join(known_types()))
 
 
 def _built_in(name: str, group: str) -> object:

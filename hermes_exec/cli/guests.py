@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,16 +13,18 @@ from hermes_exec.account import Account
 from hermes_exec.cli.places import planned
 from hermes_exec.cli.say import note
 from hermes_exec.collect import Spools
+from hermes_exec.config.paths import audit_file
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
 from hermes_exec.execute import Context
 from hermes_exec.job import Job, list_jobs
 from hermes_exec.link.link import Link
+from hermes_exec.observe.history import without_end
 from hermes_exec.opening import guest_carrier
 from hermes_exec.ptystatus import PtyStatus, list_ptys
 from hermes_exec.records import read_records, remove_record
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterable
 
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.records import GuestRecord
@@ -58,6 +62,17 @@ async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]
         yield [guest for guest in found if guest is not None]
 
 
+def record_ends(guests: Iterable[Guest]) -> None:
+    """Record how jobs ended whose end nobody has seen yet. An audit that cannot be read is left as it is."""
+    ended = {job.id: (guest, job.result, job) for guest in guests for job in guest.jobs if job.result is not None}
+    if not ended:
+        return
+    with contextlib.suppress(OSError):
+        for id in without_end(audit_file(os.environ), ended):
+            guest, result, job = ended[id]
+            Account(guest.context, id).ended(result, job.stdout_bytes, job.stderr_bytes)
+
+
 async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
@@ -73,10 +88,9 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
             return Guest(record, link, await list_jobs(link), ptys, context)
     except TimeoutError:
         note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
-    except PlaceGone:
-        remove_record(record.id)
     except PlaceUnavailable as error:
-        if "guest is gone" in error.what or "started anew" in error.what:
+        if isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what:
+            note(f"{record.target}: its guest is gone, and so are its jobs, if it still had any")
             remove_record(record.id)
         else:
             note(f"{record.target}: its jobs are not shown: {error}")

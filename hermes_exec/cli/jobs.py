@@ -85,11 +85,12 @@ def kill(
 
 
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
-    from hermes_exec.cli.guests import guests_with_jobs
+    from hermes_exec.cli.guests import guests_with_jobs, record_ends
     from hermes_exec.job import prune_jobs
     from hermes_exec.pty import close_pty
 
     async with guests_with_jobs(on) as guests:
+        record_ends(guests)
         if prune:
             pruned = [id for guest in guests for id in await prune_jobs(guest.link)]
             for link, name in [(guest.link, pty.name) for guest in guests for pty in guest.ptys if pty.ended]:

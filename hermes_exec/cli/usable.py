@@ -73,8 +73,11 @@ def backends(
     if json:
         show_json([{**_facts(kind), "features": sorted(kind.features)} for kind in kinds])
         return 0
-    rows = [[kind.type, "yes" if kind.usable else "no", kind.reason, kind.remedy] for kind in kinds]
-    show_table(("TYPE", "USABLE", "WHY", "TRY"), rows)
+    rows = [
+        [kind.type, "yes" if kind.usable else "no", ", ".join(sorted(kind.features)), kind.reason, kind.remedy]
+        for kind in kinds
+    ]
+    show_table(("TYPE", "USABLE", "CAN", "WHY", "TRY"), rows)
     return 0
 
 
@@ -227,6 +230,8 @@ async def _look(terminal: Any) -> list[Check]:
         checks.append(Check("capabilities", "warning", text, "install Python 3.6 or later there"))
     else:
         checks.append(Check("capabilities", "ok", "everything"))
+    if has := capabilities["features"]:
+        checks.append(Check("features", "ok", ", ".join(sorted(has))))
     if capabilities["limits"]:
         held = asdict(await terminal.limits())
         checks.append(Check("limits", "ok", ", ".join(f"{name} by {by}" for name, by in held.items())))

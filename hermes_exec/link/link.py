@@ -45,8 +45,7 @@ class Link:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
-        self.stays = False
-        """Once closed: whether the guest goes on, for its jobs or for others."""
+        self.stays = False  # once closed: whether the guest goes on, for its jobs or for others
         self.adopts = True  # see Welcome
         self.near = backend.near
         """Whether the place is on this very machine, so that open files can be lent."""
@@ -210,7 +209,8 @@ class Link:
             call.feed(channel, bytes(data))
 
     def on_broken(self, error: HermesError) -> None:
-        """The guest broke the protocol: nothing that it says is believed any more."""
+        """The guest broke the protocol, or does not answer: nothing that it says is believed any more."""
+        self.stays = self._parts.outlive  # for all that is known
         self._lose(error)
 
     def on_closed(self, attempt: Attempt) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec.observe.audit import LARGEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
 
 
@@ -76,7 +77,19 @@ def read_audit(
         yield from open_ones.values()
 
 
-def _tables(path: Path) -> Iterator[dict[str, object]]:
+def without_end(path: Path, ids: Collection[str]) -> set[str]:
+    """Which of these jobs have a start in the audit and no end.
+
+    Raises:
+        OSError: as ``read_audit``.
+    """
+    events: dict[str, set[object]] = {id: set() for id in ids}
+    for table in _tables(path, re.compile(b"|".join(re.escape(json.dumps(id).encode()) for id in ids))):
+        events.get(_text(table, "id"), set()).add(table.get("event"))
+    return {id for id, seen in events.items() if "start" in seen and "end" not in seen}
+
+
+def _tables(path: Path, about: re.Pattern[bytes] = re.compile(b"")) -> Iterator[dict[str, object]]:
     older = [file for file in path.parent.glob(f"{path.name}.*") if file.suffix[1:].isdecimal()]
     for file in [*sorted(older, key=lambda file: -int(file.suffix[1:])), path]:
         try:
@@ -86,6 +99,8 @@ def _tables(path: Path) -> Iterator[dict[str, object]]:
         with stream:
             # A record is never longer; a longer line is not ours and is read in pieces that are no records.
             while line := stream.readline(LARGEST):
+                if about.search(line) is None:  # much faster than to read it
+                    continue
                 try:
                     table: object = json.loads(line)
                 except (ValueError, RecursionError):

@@ -226,6 +226,9 @@ class Member:
 
     async def _leave(self) -> None:
         backend, link = self._plan.backend, self._carrier.link
+        if link is not None and link.stays and not self._answers:
+            place = self.entry.target
+            _log.warning("%s does not answer; its jobs are left to themselves: hermes-exec jobs --on %s", place, place)
         await (backend.release() if link is not None and link.stays else backend.close())
 
     @property

@@ -66,7 +66,7 @@ class PlainCarrier:
             kill_tree=False,
             limits=False,
             background=self._place.backend.tells_exit,
-            features=self._place.backend.features,
+            features=self._place.backend.has,
         )
 
     def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:

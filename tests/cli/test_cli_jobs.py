@@ -124,7 +124,9 @@ def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
     cli("kill", "--grace", "0", job)
     cli("jobs", "--prune")
     record.write_text(kept)
-    assert cli("jobs").stdout == b""
+    done = cli("jobs")
+    assert done.stdout == b""
+    assert b"local: its guest is gone, and so are its jobs" in done.stderr
     assert not record.exists()
 
 
@@ -160,3 +162,16 @@ def test_the_end_of_a_job_is_recorded_by_who_sees_it(cli: Cli, words: list[str])
         cli(*words, job)
         (record,) = cli.json("log", "--json")
         assert (record["id"], record["exit_code"]) == (job, 3)
+
+
+@pytest.mark.parametrize("words", [["jobs"], ["jobs", "--prune"]], ids=["listed", "pruned"])
+def test_the_end_of_a_job_that_nobody_looked_at_is_recorded_once(cli: Cli, words: list[str]) -> None:
+    job, other = started(cli, "exit 3"), started(cli, "sleep 60")
+    cli("logs", "-f", job, env={"HERMES_EXEC_AUDIT": "0"})
+    for _ in range(2):
+        cli(*words)
+    records = {record["id"]: record for record in cli.json("log", "--json")}
+    assert (records[job]["finished"], records[job]["exit_code"]) == (True, 3)
+    assert not records[other]["finished"]
+    audit = Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "audit.jsonl"
+    assert audit.read_text().count('"event":"end"') == 1

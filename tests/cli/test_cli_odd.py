@@ -93,3 +93,23 @@ def test_a_path_of_any_length_is_told_in_a_short_line(cli: Cli) -> None:
     assert done.returncode == 2
     assert done.stderr.endswith(b"Try: create it, or omit cwd\n")
     assert len(done.stderr) < 500
+
+
+@pytest.mark.parametrize(
+    ("limit", "words", "remedy"),
+    [
+        ("-n 12", ["true"], "ulimit -n 1024"),
+        ("-f 0", ["echo hi | cat"], "ulimit -f unlimited"),
+        ("-f 0", ["--detach", "true"], "ulimit -f unlimited"),
+    ],
+    ids=["files", "size", "size of a job"],
+)
+def test_a_shortage_is_told_with_what_ends_it(cli: Cli, limit: str, words: list[str], remedy: str) -> None:
+    limited = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", sys.executable, "-m", "hermes_exec", "run", *words]
+    done = subprocess.run(
+        limited, env={**cli.env, "HERMES_EXEC_AUDIT": "0"}, cwd=cli.cwd, capture_output=True, check=False
+    )
+    assert done.returncode in {2, 125}
+    assert done.stdout == b""
+    assert done.stderr.count(b"\n") == 1
+    assert remedy.encode() in done.stderr

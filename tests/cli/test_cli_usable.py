@@ -54,7 +54,7 @@ def test_backends_tells_of_every_kind(cli: Cli) -> None:
 
 def test_backends_is_columns_on_a_pipe(cli: Cli) -> None:
     lines = cli("backends").stdout.decode().splitlines()
-    assert lines[0].split() == ["TYPE", "USABLE", "WHY", "TRY"]
+    assert lines[0].split() == ["TYPE", "USABLE", "CAN", "WHY", "TRY"]
     assert ["local", "yes"] in [line.split()[:2] for line in lines]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -155,7 +156,7 @@ def test_checking_tells_every_problem(person: Person) -> None:
     person.writes(person.user_file, text + '[backends.c]\ntype = "local"\nvia = "gone"')
     file = person.user_file
     problems = check(person.settings())
-    assert [problem.partition(";")[0] for problem in problems] == [
+    assert [re.split(r"; |\. Try: ", problem)[0] for problem in problems] == [
         f"profile 'a' in {file}: 'host' is missing",
         f"'b' is inside of 'a': profile 'a' in {file}: 'host' is missing",
         "'c' is inside of 'gone': no profile and no kind of place is called 'gone'",

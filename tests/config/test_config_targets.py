@@ -141,6 +141,13 @@ def test_an_unknown_type_is_told_with_the_nearest_one() -> None:
     assert "unknown type 'dokcer'; the nearest known one is 'docker'" in refused("dokcer:x")
 
 
+@pytest.mark.parametrize("text", ["nope", "nope:x"])
+def test_a_word_that_is_like_no_known_one_is_told_without_a_guess(text: str) -> None:
+    said = refused(text)
+    assert "'nope'" in said
+    assert "nearest" not in said
+
+
 def test_a_type_that_is_known_but_not_there_is_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
     row = registry.BuiltIn("hermes_exec_backends.profiles.attic:AtticProfile", "hermes_exec_backends.attic:Attic")
     monkeypatch.setitem(registry.BUILT_INS, "attic", row)

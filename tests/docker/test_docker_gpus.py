@@ -55,6 +55,16 @@ def test_an_engine_with_gpus_is_asked_for_those_of_the_profile(
     assert run(devices(gpu_engine, gpus=gpus)) == given
 
 
+def test_capabilities_tell_of_gpus_where_some_were_asked_for(run: Any, gpu_engine: Dockerd) -> None:
+    async def told(**options: Any) -> bool:
+        async with hermes_exec.open(DockerBackend(gpu_engine.profile(BUSYBOX, **options)), audit=False) as terminal:
+            return "gpu" in terminal.capabilities.features
+
+    assert run(told(gpus=1))
+    assert not run(told())
+    assert not run(told(gpus=0))
+
+
 def test_an_engine_without_their_driver_is_named_with_what_to_try(run: Any, dock: Engine) -> None:
     if "nvidia" in str(dock.client.info().get("Runtimes")):
         pytest.skip("this engine has GPUs")

@@ -32,6 +32,8 @@ class GatedBackend(LocalBackend):
     gate: asyncio.Event
     broken = False
     opened = 0
+    removed = 0
+    """How many places would be gone if they had been created for their terminals."""
 
     async def suspend(self) -> None:
         """Left to the test."""
@@ -44,6 +46,10 @@ class GatedBackend(LocalBackend):
         await type(self).gate.wait()
         if type(self).broken:
             raise PlaceUnavailable("it is broken today")
+
+    async def close(self, *, keep: bool = False) -> None:
+        type(self).removed += not keep
+        await super().close(keep=keep)
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 from hermes_exec import Closed, Orchestrator, OutcomeUnknown, Pool, Terminal
+from hermes_exec.job import Job
+from hermes_exec.jobstatus import JobState
+from hermes_exec.link.link import Link
 from hermes_exec.orchestrator.member import Health
 from hermes_exec.testing.place import link, marker
+from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import alive, guest_pid
 from tests.rigs.bounded import until
 from tests.rigs.processes import runs
@@ -94,6 +98,35 @@ def test_what_ran_on_one_that_hangs_is_told_unknown_and_runs_once(
                 os.kill(pid, signal.SIGCONT)
             await soon(lambda: not alive(pid))
             assert (tmp_path / "trace").read_text() == "ran\n"
+
+    bounded(scenario())
+
+
+@pytest.mark.parametrize("jobs", [True, False], ids=["with a job", "without"])
+def test_the_place_of_one_that_hangs_is_left_to_its_jobs(
+    gated: Any, bounded: Bounded, soon: Soon, caplog: pytest.LogCaptureFixture, jobs: bool
+) -> None:
+    async def scenario() -> None:
+        async with Orchestrator({"p": Pool(gated, audit=False)}, check_every_s=0.1, check_limit_s=1.0) as orchestrator:
+            lease = await orchestrator.lease("p")
+            job = await lease.terminal.start(["sleep", "1000"]) if jobs else None
+            guest, pid = link(lease.terminal).identity, await guest_pid(lease.terminal)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await soon(lambda: lease.over == "the terminal was found ill")
+                await orchestrator.drain(60)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        assert gated.removed == (0 if jobs else 1)
+        assert ("its jobs are left to themselves" in caplog.text) == jobs
+        if job is not None:
+            again = Link(LocalBackend(), env={}, cwd=None)
+            await again.attach(guest, str(guest["interpreter"]))
+            same = Job(again, job.id)
+            assert (await same.status()).state is JobState.RUNNING
+            await same.kill(0.1)
+            await same.prune()
+            await again.close()
 
     bounded(scenario())
 

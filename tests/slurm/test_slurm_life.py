@@ -73,6 +73,7 @@ def test_gpus_are_asked_of_slurm_and_seen_by_commands(cluster: Cluster) -> None:
     async def run() -> tuple[dict[str, str], bytes]:
         async with hermes_exec.open(backend, audit=False) as terminal:
             seen = await terminal.run("echo $CUDA_VISIBLE_DEVICES; srun sh -c 'echo $CUDA_VISIBLE_DEVICES'")
+            assert "gpu" in terminal.capabilities.features
             return fields_of(cluster, backend.job), seen.stdout
 
     told, seen = asyncio.run(run())

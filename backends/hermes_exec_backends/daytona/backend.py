@@ -68,6 +68,11 @@ class DaytonaBackend(Backend):
         return f"daytona:@{self._name}" if self._name else self._profile.target_text()
 
     @property
+    def gpu(self) -> bool:
+        """Whether the profile asks for one."""
+        return self._profile.gpu not in {None, "0"}
+
+    @property
     def place(self) -> str:
         """The sandbox's name, if it is ours to end."""
         return self._name if self._ours else ""

@@ -55,6 +55,11 @@ class DockerBackend(Backend):
         return f"docker:@{self._name}" if self._name else self._profile.target_text()
 
     @property
+    def gpu(self) -> bool:
+        """Whether the profile asks for one; one that runs already is what it is."""
+        return self._profile.gpus not in {None, "0"} and (self.returning or not self._profile.container)
+
+    @property
     def place(self) -> str:
         """The name of a container of ours."""
         return self._name if self._ours else ""

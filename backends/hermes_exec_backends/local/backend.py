@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.backend import Backend, Channel, Check, Receiver
 from hermes_exec.config.paths import home
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import PlaceError, PlaceUnavailable
+from hermes_exec.shortage import remedy_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,8 +128,10 @@ class LocalBackend(Backend):
         try:
             return ProcessChannel(argv, receiver, {**clean_environment(os.environ), **(env or {})})
         except OSError as error:
-            name = os.fsdecode(argv[0])
-            raise PlaceUnavailable(f"cannot start {name}: {error.strerror}") from error
+            what = f"cannot start {os.fsdecode(argv[0])}: {error.strerror}"
+            if remedy := remedy_for(error.errno):  # no other program could be started either
+                raise PlaceError(what, remedy=remedy) from error
+            raise PlaceUnavailable(what) from error
 
     async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  this machine stays anyway
         """Nothing was created; what was killed is gone afterwards."""

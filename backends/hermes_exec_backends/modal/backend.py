@@ -57,6 +57,11 @@ class ModalBackend(Backend):
         return f"modal:{self._kept}" if self._kept else self._profile.target_text()
 
     @property
+    def gpu(self) -> bool:
+        """Whether the profile asks for one."""
+        return self._profile.gpu is not None and self._profile.gpu != "0"
+
+    @property
     def place(self) -> str:
         """The sandbox's id, if it is ours to end."""
         return self._sandbox.id if self._sandbox is not None and self._ours else ""

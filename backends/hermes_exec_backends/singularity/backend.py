@@ -43,7 +43,7 @@ class SingularityBackend(Wrapper):
     """A container of an image, or an instance that runs already."""
 
     type: ClassVar[str] = "singularity"
-    features: ClassVar[frozenset[str]] = frozenset()
+    features: ClassVar[frozenset[str]] = frozenset({"gpu"})
 
     def __init__(self, profile: SingularityProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
@@ -60,6 +60,11 @@ class SingularityBackend(Wrapper):
         from hermes_exec.config.targets import target_of
 
         return target_of(self._profile)
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the profile asks for one; an instance that runs already is what it is."""
+        return (self._profile.nv or self._profile.rocm) and (self.returning or not self._profile.instance)
 
     @property
     def own_place(self) -> str:

@@ -45,6 +45,7 @@ class SlurmBackend(Wrapper):
     """An allocation of our own, or a job that runs already."""
 
     type: ClassVar[str] = "slurm"
+    features: ClassVar[frozenset[str]] = frozenset({"gpu"})
 
     def __init__(self, profile: SlurmProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
@@ -61,6 +62,11 @@ class SlurmBackend(Wrapper):
         from hermes_exec.config.targets import target_of
 
         return target_of(self._profile)
+
+    @property
+    def gpu(self) -> bool:
+        """Whether the profile asks for one; a job that runs already is what it is."""
+        return self._profile.gpus not in {None, "0"} and (self.returning or not self._profile.job)
 
     @property
     def own_place(self) -> str:
