@@ -61,7 +61,7 @@ class Plan:
         if isinstance(target, Backend):
             self.backend = target
             self.lease_s = target.lease_s
-        elif target in {None, "local"} and settings is None and _nothing_configured(os.environ):
+        elif target in {None, "local"} and settings is None and nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:
             self._resolve(target, settings, place or "")
@@ -136,7 +136,7 @@ def _at(profile: Profile, name: str) -> Profile:
     return profile.model_copy(update={profile.attach_field: name}) if name and profile.attach_field else profile
 
 
-def _nothing_configured(environ: Mapping[str, str]) -> bool:
+def nothing_configured(environ: Mapping[str, str]) -> bool:
     """Whether there is no setting that could say anything; cheap, for the most frequent case."""
     if any(name.startswith("HERMES_EXEC_") for name in environ):
         return False
