@@ -48,6 +48,8 @@ class Plan:
         self.env: dict[str, str] = {}
         self.carrier = "auto"
         self.lease_s = 900.0
+        self.lease_given = False
+        """Whether the lease is somebody's choice, and not only the usual one."""
         self.job_lease_s: float | None = None
         self.max_output = DEFAULT_MAX_OUTPUT
         self.timeout_s: float | None = None
@@ -60,8 +62,8 @@ class Plan:
         self._audits = True
         if isinstance(target, Backend):
             self.backend = target
-            self.lease_s = target.lease_s
-        elif target in {None, "local"} and settings is None and _nothing_configured(os.environ):
+            self.lease_s, self.lease_given = target.lease_s, True
+        elif target in {None, "local"} and settings is None and nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:
             self._resolve(target, settings, place or "")
@@ -110,7 +112,7 @@ class Plan:
         self.cwd = profile.cwd
         self.env = self._variables(profile)
         self.carrier = profile.carrier
-        self.lease_s = profile.lease_s
+        self.lease_s, self.lease_given = profile.lease_s, "lease_s" in profile.model_fields_set
         self.job_lease_s = profile.job_lease_s
         self.max_output = profile.max_output
         self.python = profile.python
@@ -136,7 +138,7 @@ def _at(profile: Profile, name: str) -> Profile:
     return profile.model_copy(update={profile.attach_field: name}) if name and profile.attach_field else profile
 
 
-def _nothing_configured(environ: Mapping[str, str]) -> bool:
+def nothing_configured(environ: Mapping[str, str]) -> bool:
     """Whether there is no setting that could say anything; cheap, for the most frequent case."""
     if any(name.startswith("HERMES_EXEC_") for name in environ):
         return False

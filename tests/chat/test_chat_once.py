@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -171,3 +172,36 @@ def test_the_replay_that_is_here_plays_to_its_end(cli: Cli) -> None:
     said = done.stdout.decode()
     assert said.count("[scripted] you> ") == len(events(cli, "user"))
     assert "hello from a script" in json.dumps(events(cli, "result"))
+
+
+def profile(cli: Cli, name: str, *, lease_s: int) -> None:
+    """Write the user's file with one place of this machine."""
+    folder = Path(cli.env["XDG_CONFIG_HOME"], "hermes_exec")
+    folder.mkdir(parents=True)
+    (folder / "hermes.toml").write_text(f'[backends.{name}]\ntype = "local"\nlease_s = {lease_s}\n')
+
+
+def test_what_a_killed_chat_ran_ends_with_its_lease_and_what_it_started_on_purpose_goes_on(
+    cli: Cli, script: Script, nap: str, running: Running, until: Until
+) -> None:
+    profile(cli, "here", lease_s=1)
+    left, kept = nap, nap.replace("sleep 9", "sleep 8")
+    start = {"name": "terminal", "arguments": {"command": kept, "background": True}}
+    replay = script({"content": "", "tool_calls": [start]}, do(left))
+    chat = cli.start("chat", "-q", "go", "--replay", replay, "--approve", "allow", "--on", "here")
+    until(lambda: running(left) and running(kept))
+    chat.kill()
+    chat.wait()
+    until(lambda: not running(left))
+    assert running(kept)
+
+
+@pytest.mark.parametrize(("target", "lease_s"), [("local", 30), ("named", 7)])
+def test_the_place_of_a_chat_has_a_short_lease_unless_its_profile_says_another(
+    cli: Cli, script: Script, target: str, lease_s: int
+) -> None:
+    profile(cli, "named", lease_s=7)
+    done = cli("-v", "chat", "-q", "go", "--replay", script(say("Hello.")), "--on", target)
+    opened = [line for line in done.stderr.decode().splitlines() if " opened" in line]
+    assert len(opened) == 1
+    assert f"lease_s={lease_s}.0" in opened[0]

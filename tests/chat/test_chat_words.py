@@ -85,5 +85,5 @@ def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path
     done = subprocess.run(argv, check=True, capture_output=True, text=True, env=env, cwd=tmp_path)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
     assert "prompt_toolkit" in loaded
-    slow = {"openai", "httpx2", "rich", "typer", "aiohttp", "jsonschema", "hermes_exec_policies"}
+    slow = {"pydantic", "openai", "httpx2", "rich", "typer", "aiohttp", "jsonschema", "hermes_exec_policies"}
     assert sorted(loaded & slow) == []

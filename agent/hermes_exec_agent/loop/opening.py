@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import hermes_exec
+from hermes_exec.opening import open_plan, plan_of
 from hermes_exec_agent.loop.conversation import Conversation
 from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import core_tools
@@ -13,12 +13,19 @@ from hermes_exec_agent.tools.toolset import core_tools
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from hermes_exec.terminal import Terminal
     from hermes_exec_agent.events.log import EventLog
     from hermes_exec_agent.loop.options import Options
     from hermes_exec_agent.models.named import Models
     from hermes_exec_agent.tools.approvals import Approvals
     from hermes_exec_agent.tools.tool import Person, Tool
     from hermes_exec_policies.gate.cases import Case
+
+_LEASE_S = 30.0
+"""For which a command goes on where a killed agent left it, as nobody waits for it any more. Jobs, such as what the
+tool ``terminal`` starts in the background, have a lease of their own."""
+_FAR_LEASE_S = 180.0
+"""The same where a connection can break while both of its ends live, and comes back."""
 
 
 @asynccontextmanager
@@ -39,7 +46,8 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     """Open ``target`` and begin a conversation there, or go on with the one whose id begins with ``resume``.
 
     There is one terminal, and no other is opened in its stead: if the place is lost, calls fail and say so.
-    ``models`` and ``log`` stay open.
+    ``models`` and ``log`` stay open. Where this program is killed, what runs in the place ends soon: its lease is half
+    a minute on this machine and three minutes elsewhere, if the place's profile does not say another.
 
     Args:
         target: the place; the configured default if None.
@@ -59,7 +67,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         UsageError: there is no such conversation.
     """
     chosen = log.find(resume) if resume else ""
-    async with hermes_exec.open(target, cwd=cwd) as terminal:
+    async with await _opened(target, cwd) as terminal:
         context = Context(terminal, target or terminal.target, person, chosen, model=models.main.name)
         if approvals is not None:
             context.approvals = approvals
@@ -74,3 +82,10 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
             yield conversation
         finally:
             await context.close()
+
+
+async def _opened(target: str | None, cwd: str | None) -> Terminal:
+    plan = plan_of(target, cwd=cwd)
+    if not plan.lease_given:
+        plan.lease_s = _LEASE_S if plan.backend.near else _FAR_LEASE_S
+    return await open_plan(plan, plan.audit(wanted=None))

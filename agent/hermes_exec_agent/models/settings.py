@@ -7,17 +7,14 @@ A project's file has no say: who chooses the address is who gets the key and rea
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field
-
-from hermes_exec.config.check import checked
-from hermes_exec.config.load import load_settings
 from hermes_exec.config.paths import shown
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
 from hermes_exec.errors import ConfigError
+from hermes_exec.plan import nothing_configured
 from hermes_exec_agent.errors import NoModel
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
@@ -26,26 +23,17 @@ from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
 from hermes_exec_agent.models.tokens import FREE, Price
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hermes_exec_agent.models.protocol import Model
 
 _URL_VARIABLES = ("LLM_BASE_URL", "OPENAI_BASE_URL")
 _GENERAL_KEY = "OPENAI_API_KEY"
-Dollars = Annotated[float, Field(ge=0)]
 
 
-class Prices(BaseModel, frozen=True, extra="forbid", strict=True):
-    """US dollars for a million tokens."""
-
-    input: Dollars
-    """Of the prompt."""
-    output: Dollars
-    """Of the reply."""
-    cached: Dollars | None = None
-    """Of what the endpoint had read before; as `input` if left out."""
-
-
-class ModelSettings(BaseModel, frozen=True, extra="forbid", strict=True):
-    """One model, as it is written in a file."""
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """One model, as the environment and a file's table (`written`) describe it."""
 
     provider: str | None = None
     """openai, openrouter, nous, wisgate, vllm, sglang, llama.cpp, ollama or custom."""
@@ -55,17 +43,17 @@ class ModelSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """Where the endpoint is; the provider's own address when left out."""
     key: str | dict[str, object] | None = None
     """Where the key is found: env:NAME, file:/path or {command = [argv]}; the provider's variable when left out."""
-    window: Annotated[int, Field(ge=1024)] | None = None
-    """Tokens that a prompt and its reply may have together."""
-    prices: Prices | None = None
-    """What it costs, if costs are to be told."""
-    fallbacks: tuple[str, ...] = Field(default=(), strict=False)
+    window: int | None = None
+    """Tokens that a prompt and its reply may have together, 1024 at least."""
+    prices: Price | None = None
+    """US dollars for a million tokens, if costs are to be told."""
+    fallbacks: tuple[str, ...] = ()
     """Names of other models, asked in this order when it cannot answer."""
-    attempts: Annotated[int, Field(ge=1, le=20)] = 5
+    attempts: int = 5
     """How often a request is made at most."""
-    total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    total_s: float = 600.0
     """Seconds for a reply, with every attempt and wait."""
-    silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    silence_s: float = 180.0
     """Seconds until the first piece of a reply, and between two."""
 
 
@@ -81,24 +69,26 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
         ConfigError: what is said is wrong.
     """
     known = os.environ if environ is None else environ
-    if environ is None and tables is None:
+    if environ is None and tables is None and not nothing_configured(known):
+        from hermes_exec.config.load import load_settings
+
         tables = load_settings().models
-    written = {name: _read(name, table) for name, table in (tables or {}).items()}
+    written = _read(tables) if tables else {}
     main = _spoken(known, written.pop("main", ModelSettings()))
     if word := known.get("AUXILIARY_MODEL"):
-        written["auxiliary"] = written.get("auxiliary", main).model_copy(update={"model": word, "fallbacks": ()})
+        written["auxiliary"] = replace(written.get("auxiliary", main), model=word, fallbacks=())
     for position, word in enumerate(_words(known.get("FALLBACK_MODELS", "")), 1):
         name = word
         if word not in written:
             name = f"fallback-{position}"
-            written[name] = main.model_copy(update={"model": word, "fallbacks": ()})
-        main = main.model_copy(update={"fallbacks": (*main.fallbacks, name)})
+            written[name] = replace(main, model=word, fallbacks=())
+        main = replace(main, fallbacks=(*main.fallbacks, name))
     return _Builder(known, {"main": main, **written}).models()
 
 
 def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
     """The main model with what the environment says of it."""
-    said: dict[str, object] = {}
+    said: dict[str, Any] = {}
     for field, variables in (
         ("provider", ("LLM_PROVIDER",)),
         ("model", ("DEFAULT_MODEL",)),
@@ -113,18 +103,17 @@ def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
     if "provider" in said and said["provider"] != main.provider and main.provider is not None:
         # Another provider has another address and another key than those that the file gives.
         said = {"base_url": None, "key": None, **said}
-    return main.model_copy(update=said)
+    return replace(main, **said)
 
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _read(name: str, table: object) -> ModelSettings:
-    where = f"[models.{shown(name)}]"
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{where}: should be a table")
-    return checked(ModelSettings, cast("Mapping[str, object]", table), where)
+def _read(tables: Mapping[str, object]) -> dict[str, ModelSettings]:
+    from hermes_exec_agent.models.written import read_table
+
+    return {name: read_table(name, table) for name, table in tables.items()}
 
 
 class _Builder:
@@ -181,7 +170,7 @@ class _Builder:
             base_url=base_url,
             key=self._key(name, settings, chosen),
             window=settings.window or chosen.window,
-            price=Price(**settings.prices.model_dump()) if settings.prices else FREE if chosen.own else None,
+            price=settings.prices or (FREE if chosen.own else None),
             patience=Patience(settings.attempts, settings.total_s, settings.silence_s),
             newer_limit=chosen.newer_limit and settings.base_url is None,
         )
