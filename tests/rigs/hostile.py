@@ -40,13 +40,13 @@ _START = """
 import sys
 with open("/app/data/.control", "w") as file:
     file.write("x")
-print("STARTED", flush=True)
 sys.argv = [sys.argv[1]]
 with open(sys.argv[0]) as file:
     text = file.read()
+print("STARTED", flush=True)
 exec(compile(text, sys.argv[0], "exec"), {"__name__": "__main__"})
 """
-_START_SHELL = 'echo x >/app/data/.control && echo STARTED && . "$1"'
+_START_SHELL = ': <"$1" && echo x >/app/data/.control && echo STARTED && . "$1"'
 PRIVATE = {"fs-devshm-write": "its own /dev/shm, in memory and of a certain size, which multiprocessing needs"}
 """Acts that may work, and why they harm nobody."""
 _SECRETS = {"OPENAI_API_KEY": "canary", "MEMORY_DB_URL": "postgresql://u:canary@h/d", "HTTPS_PROXY": "http://h:1"}
@@ -70,8 +70,14 @@ def acts(corpus: Path) -> list[dict[str, Any]]:
     return [item for item in items if item["class"] in CLASSES and item["lang"] in {"python", "sh"}]
 
 
-async def run_all(start: Starter, items: Sequence[dict[str, Any]], *, wall_s: float = WALL_S) -> list[Act]:
-    """Run them, a few at once."""
+async def run_all(
+    start: Starter,
+    items: Sequence[dict[str, Any]],
+    *,
+    wall_s: float = WALL_S,
+    told: Callable[[Act], None] = lambda _act: None,
+) -> list[Act]:
+    """Run them, a few at once; ``told`` hears of each as soon as it is done."""
     turns = asyncio.Semaphore(_TURNS)
     with bait() as hits:
 
@@ -80,7 +86,8 @@ async def run_all(start: Starter, items: Sequence[dict[str, Any]], *, wall_s: fl
                 before = len(hits)
                 act = await _run(start, item, wall_s)
                 if len(hits) > before and item["class"] == "network":
-                    return dataclasses.replace(act, outcome="escaped", detail="somebody outside was reached")
+                    act = dataclasses.replace(act, outcome="escaped", detail="somebody outside was reached")
+                told(act)
                 return act
 
         return list(await asyncio.gather(*map(one, items)))

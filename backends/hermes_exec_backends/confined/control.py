@@ -32,9 +32,9 @@ _NEVER_RUN = 8  # MFD_NOEXEC_SEAL
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = 4
 _ROOM = "hermes_exec_backends.confined"
-_MODULES = ("mechanisms", "launcher")
+_MODULES = ("library", "mechanisms", "launcher")
 """In the order of their imports; the last one has ``main`` and ``inline``."""
-_NESTING = ("mechanisms", "nested", "launcher")
+_NESTING = ("library", "mechanisms", "nested", "launcher")
 _LOAD = (
     "k=type(sys);sys.modules['confined']=k('confined')\n"
     "for n,c,s in p:\n"

@@ -3,9 +3,10 @@
 Part of the launcher, and sent with it; see ``launcher``.
 """
 
-import ctypes
 import os
 import sys
+
+from .library import Filter, byref, capset, get_errno, mount_call, prctl, quads, syscall
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,24 +29,15 @@ NET_SINCE, SCOPE_SINCE = 4, 6
 KERNELS_OWN = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 LAST_CAPABILITY = 63
 
-libc = ctypes.CDLL(None, use_errno=True)
-libc.syscall.restype = ctypes.c_long
-
 
 class Failed(Exception):
     """Something required cannot be had."""
 
 
-class Filter(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = (("len", ctypes.c_ushort), ("filter", ctypes.c_char_p))
-
-
 def check(result: int, what: str) -> int:
     """The result of a call of the C library, unless it failed."""
     if result < 0:
-        raise Failed("{}: {}".format(what, os.strerror(ctypes.get_errno())))
+        raise Failed("{}: {}".format(what, os.strerror(get_errno())))
     return result
 
 
@@ -58,7 +50,7 @@ def lack(spec: "dict[str, Any]", report: "dict[str, str]", mechanism: str, why: 
 
 def mount(source: "bytes | None", target: bytes, kind: "bytes | None", flags: int, data: "bytes | None" = None) -> None:
     """Mount something, with the kernel's own arguments."""
-    check(libc.mount(source, target, kind, ctypes.c_ulong(flags), data), "mount " + os.fsdecode(target))
+    check(mount_call(source, target, kind, flags, data), "mount " + os.fsdecode(target))
 
 
 def mount_all(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
@@ -87,12 +79,12 @@ def mount_all(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
 
 def drop_privileges() -> None:
     """No capability is left in any set, and none can be had."""
-    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     for number in range(LAST_CAPABILITY + 1):
-        libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)  # fails for those that the kernel does not know
-    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, of this process
-    check(libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())), "capabilities")
+        prctl(PR_CAPBSET_DROP, number, 0, 0, 0)  # fails for those that the kernel does not know
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = (0x20080522).to_bytes(4, sys.byteorder) + bytes(4)  # version 3, of this process
+    check(capset(header, bytes(24)), "capabilities")
     if os.path.exists("/proc/self/status"):
         with open("/proc/self/status") as file:
             sets = [line.split() for line in file if line.startswith("Cap")]
@@ -102,7 +94,7 @@ def drop_privileges() -> None:
 
 def become_undumpable() -> None:
     """From now on nobody of the same user may open the memory of this process."""
-    check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "non-dumpable")
+    check(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "non-dumpable")
 
 
 def limit(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
@@ -156,7 +148,7 @@ def confine(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
     rules = spec["landlock"]
     if rules is None:
         return
-    version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(VERSION))
+    version = syscall(CREATE_RULESET, None, 0, VERSION)
     if version < max(1, rules["minimum_abi"]):
         lack(spec, report, "landlock", "version {} of it is needed, and there is {}".format(
             max(1, rules["minimum_abi"]), "none" if version < 1 else version
@@ -167,15 +159,14 @@ def confine(spec: "dict[str, Any]", report: "dict[str, str]") -> None:
     net = rules["handled_net"] & 3 if version >= NET_SINCE else 0
     scoped = rules["scoped"] & 3 if version >= SCOPE_SINCE else 0
     size = 24 if version >= SCOPE_SINCE else 16 if version >= NET_SINCE else 8
-    ruleset = (ctypes.c_uint64 * 3)(handled, net, scoped)
-    fd = check(libc.syscall(CREATE_RULESET, ruleset, ctypes.c_size_t(size), ctypes.c_uint(0)), "landlock")
+    fd = check(syscall(CREATE_RULESET, quads(handled, net, scoped), size, 0), "landlock")
     for path, access, needed in rules["paths"]:
         if needed or os.path.exists(path):
             allow_path(fd, path, access & handled)
     for port, access in rules["ports"]:
         if access & net:
-            add_rule(fd, RULE_PORT, (ctypes.c_uint64 * 2)(access & net, port), "port {}".format(port))
-    check(libc.syscall(RESTRICT_SELF, ctypes.c_int(fd), ctypes.c_uint(0)), "landlock")
+            add_rule(fd, RULE_PORT, quads(access & net, port), "port {}".format(port))
+    check(syscall(RESTRICT_SELF, fd, 0), "landlock")
     os.close(fd)
     report["landlock"] = "{} {} {} {}".format(version, handled, net, scoped)
 
@@ -190,14 +181,13 @@ def allow_path(ruleset: int, path: bytes, access: int) -> None:
         access &= RIGHTS_OF_FILES
     if access:
         attr = access.to_bytes(8, sys.byteorder) + fd.to_bytes(4, sys.byteorder)
-        add_rule(ruleset, RULE_PATH, ctypes.create_string_buffer(attr, 12), os.fsdecode(path))
+        add_rule(ruleset, RULE_PATH, attr, os.fsdecode(path))
     os.close(fd)
 
 
-def add_rule(ruleset: int, kind: int, attr: "Any", what: str) -> None:
+def add_rule(ruleset: int, kind: int, attr: bytes, what: str) -> None:
     """Add one rule; see landlock_add_rule(2)."""
-    result = libc.syscall(ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(kind), attr, ctypes.c_uint(0))
-    check(result, "landlock: " + what)
+    check(syscall(ADD_RULE, ruleset, kind, attr, 0), "landlock: " + what)
 
 
 def filter_calls(program: bytes, spec: "dict[str, Any]") -> bool:
@@ -205,21 +195,19 @@ def filter_calls(program: bytes, spec: "dict[str, Any]") -> bool:
     if not program:
         return False
     loaded = Filter(len(program) // 8, program)
-    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0) == 0:
+    if prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, byref(loaded), 0, 0) == 0:
         return True
-    lack(spec, {}, "seccomp", os.strerror(ctypes.get_errno()))
+    lack(spec, {}, "seccomp", os.strerror(get_errno()))
     return False
 
 
 def filter_and_tell(program: bytes) -> int:
     """Load a filter that asks somebody about some calls; the descriptor of whoever is to answer."""
     loaded = Filter(len(program) // 8, program)
-    number = ctypes.c_long(SECCOMP.get(os.uname()[4], -1))
+    number = SECCOMP.get(os.uname()[4], -1)
     # Waiting for an answer is not to be interrupted by signals, where the kernel has that (Linux 5.19).
     for flags in (NEW_LISTENER | WAIT_KILLABLE, NEW_LISTENER):
-        listener: int = libc.syscall(
-            number, ctypes.c_ulong(SET_MODE_FILTER), ctypes.c_ulong(flags), ctypes.byref(loaded)
-        )
+        listener = syscall(number, SET_MODE_FILTER, flags, byref(loaded))
         if listener >= 0:
             return listener
-    raise Failed("seccomp: what is refused cannot be seen from outside: " + os.strerror(ctypes.get_errno()))
+    raise Failed("seccomp: what is refused cannot be seen from outside: " + os.strerror(get_errno()))

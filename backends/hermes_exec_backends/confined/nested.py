@@ -8,7 +8,8 @@ Part of the launcher, and sent with it where it is needed; see ``launcher``.
 
 import os
 
-from .mechanisms import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REMOUNT, check, libc, mount
+from .library import unshare
+from .mechanisms import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REMOUNT, check, mount
 
 NEW = {"user": 0x10000000, "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "mnt": 0x00020000}
 """CLONE_NEW* of those that can be made by a process for itself."""
@@ -23,7 +24,7 @@ def enter(names: "list[str]") -> None:
     """Make these namespaces, and be the same user in them, with every capability until they are dropped."""
     uid, gid = os.getuid(), os.getgid()
     flags = NEW["mnt"] | sum(NEW[name] for name in names)
-    check(libc.unshare(flags), "new namespaces")
+    check(unshare(flags), "new namespaces")
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", "{0} {0} 1".format(uid)),
