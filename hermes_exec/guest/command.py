@@ -128,15 +128,18 @@ class Exec(Command):
         if self.confined is not None:
             spec["confine"] = self.confined.spec()
         self._pipes = self.open_outlets(bool(arguments.get("merge")))
-        stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        fds = [stdin, self._pipes[0][2], self._pipes[-1][2]]
+        given = [self._pipes[0][2], self._pipes[-1][2]]
+        stdin = pool.null
+        if arguments.get("stdin"):
+            stdin = self._stdin()
+            given.append(stdin)
         try:
-            self._runner: "Runner" = pool.start(spec, fds, self._ended)
+            self._runner: "Runner" = pool.start(spec, [stdin, given[0], given[1]], self._ended)
         except OSError:
             self._let_go(self._pipes)
             raise
         finally:
-            for fd in set(fds):
+            for fd in set(given):
                 os.close(fd)
         self.begin()
 
@@ -188,7 +191,10 @@ class Exec(Command):
     def _let_go(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
         for outlet, fd, _ in pipes:
             outlet.release()
-            Discard(self.loop, fd)
+            if outlet.ended:
+                os.close(fd)
+            else:
+                Discard(self.loop, fd)
         if self.request.inlet is not None:
             self.request.inlet.close()
 
