@@ -128,18 +128,15 @@ class Exec(Command):
         if self.confined is not None:
             spec["confine"] = self.confined.spec()
         self._pipes = self.open_outlets(bool(arguments.get("merge")))
-        given = [self._pipes[0][2], self._pipes[-1][2]]
-        stdin = pool.null
-        if arguments.get("stdin"):
-            stdin = self._stdin()
-            given.append(stdin)
+        stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        fds = [stdin, self._pipes[0][2], self._pipes[-1][2]]
         try:
-            self._runner: "Runner" = pool.start(spec, [stdin, given[0], given[1]], self._ended)
+            self._runner: "Runner" = pool.start(spec, fds, self._ended)
         except OSError:
             self._let_go(self._pipes)
             raise
         finally:
-            for fd in set(given):
+            for fd in set(fds):
                 os.close(fd)
         self.begin()
 

@@ -114,7 +114,6 @@ class Pool:
         self._idle: "list[Runner]" = []
         self._left: "Deque[Runner]" = deque()
         self._closed = False
-        self.null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)  # what a program without input reads
 
     def take(self) -> Runner:
         """A runner with nothing below it."""
@@ -159,7 +158,6 @@ class Pool:
     def close(self) -> None:
         """End what programs left behind, and the runners."""
         self._closed = True
-        os.close(self.null)
         for used in [*self._left, *self._idle]:
             self._end(used)
         self._left.clear()
