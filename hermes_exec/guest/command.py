@@ -188,7 +188,10 @@ class Exec(Command):
     def _let_go(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
         for outlet, fd, _ in pipes:
             outlet.release()
-            Discard(self.loop, fd)
+            if outlet.ended:
+                os.close(fd)
+            else:
+                Discard(self.loop, fd)
         if self.request.inlet is not None:
             self.request.inlet.close()
 

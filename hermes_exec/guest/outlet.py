@@ -36,6 +36,7 @@ class Outlet:
         self.request = request
         self.channel = channel
         self.queued = False
+        self.ended = False  # whether its descriptor has nothing more to give, ever
         self._loop = loop
         self._wake = wake
         self._chunks: "Deque[bytes]" = deque()
@@ -78,7 +79,7 @@ class Outlet:
 
     def drain(self, done: "Callable[[], None]") -> None:
         """Call ``done`` once everything that is in the pipe at this moment has been read."""
-        self._drain_left = waiting_bytes(self._fd) if self._fd >= 0 else 0
+        self._drain_left = waiting_bytes(self._fd) if self._fd >= 0 and not self.ended else 0
         self._on_drained = done
         self._drain_on()
         self._settle()
@@ -188,7 +189,7 @@ class Outlet:
                     self.on_emptied()
         if self._fd >= 0:
             self._drain_on()
-            self._watch(self._room())
+            self._watch(self._room() and not self.ended)
         self._settle()
 
     def _settle(self) -> None:
@@ -208,6 +209,7 @@ class Outlet:
                 raise
             data = b""
         if not data:
+            self.ended = True
             self._watch(False)
             self._drain_left = min(self._drain_left, 0)
             self._settle()

@@ -69,13 +69,14 @@ def serve(fd: int) -> None:
     usual_descriptor_limit()
     native.become_subreaper()
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+    usual = dict(os.environb)  # copied one by one, so not for every program
     while True:
         head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
         if not head:
             os._exit(0)
         fds = list(struct.unpack("3i", ancillary[0][2]))
         spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
-        _run(channel, spec, fds)
+        _run(channel, spec, fds, dict(usual))
 
 
 def _receive(channel: "_socket.socket", size: int) -> bytes:
@@ -89,8 +90,7 @@ def _receive(channel: "_socket.socket", size: int) -> bytes:
     return b"".join(parts)
 
 
-def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]") -> None:
-    env = dict(os.environb)
+def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]", env: "dict[bytes, bytes]") -> None:
     env.update(spec["env"])
     stage = NO_FOLDER
     try:
