@@ -6,7 +6,7 @@ Imported only where a file has such a table: pydantic, which checks it, takes lo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from pydantic import BaseModel, Field
 
@@ -52,5 +52,7 @@ def read_table(name: str, table: object) -> ModelSettings:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: should be a table")
     written = checked(Written, cast("Mapping[str, object]", table), where)
-    said = {field: getattr(written, field) for field in Written.model_fields}
-    return ModelSettings(**{**said, "prices": Price(**written.prices.model_dump()) if written.prices else None})
+    said: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
+    if written.prices is not None:
+        said["prices"] = Price(**written.prices.model_dump())
+    return ModelSettings(**said)
