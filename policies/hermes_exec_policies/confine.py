@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
-from dataclasses import replace
+import stat
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import PlaceUnavailable, UsageError
+from hermes_exec.errors import UsageError
 from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.host import this_host
@@ -19,20 +20,20 @@ from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
 from hermes_exec_policies.render.rlimits import rlimits
 from hermes_exec_policies.starting import BUBBLEWRAP, DOCKER
+from hermes_exec_policies.users import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hermes_exec_policies.host import Host
     from hermes_exec_policies.model import Policy
-    from hermes_exec_policies.render.bubblewrap import Folder
+    from hermes_exec_policies.render.bubblewrap import Folder, Layout
+    from hermes_exec_policies.render.landlock import Ruleset
 
 PLACE = BUBBLEWRAP
 LANDLOCKED = "HERMES_LANDLOCK"
 _UNBOUND = (1 << 40) - 1
 """What a folder in memory is given where the policy sets no bound: more than any machine has."""
-_USERS = 5000
-"""How many numbers, from the policy's first on, a unique user is taken from."""
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
 """What a sandbox has of them."""
 
@@ -66,8 +67,11 @@ def confined(
     readonly: Mapping[str, str] | None = None,
     cwd: str | None = None,
     place: str = PLACE,
+    started: bool = True,
 ) -> tuple[Confinement, Limits]:
     """As ``confinement``, for a policy at hand, and for any kind of place that starts programs from outside.
+
+    One that is not to be ``started``, but compared with others, has the first of all users where it would have its own.
 
     Raises:
         UsageError: a folder is to be seen where the policy does not allow it.
@@ -76,9 +80,9 @@ def confined(
     """
     if place == DOCKER:  # whether an engine answers is told when it is asked for a sandbox
         host = replace(host, versions={"docker engine": "", **host.versions})
-    refuse_unless_enforceable(policy, place, host)
+    fixed = _fixed(_Asked(policy.digest, place, host, policy))
     mapped = [*_mapped(policy.writable, writable or {}, policy), *_mapped(_readable(policy), readonly or {}, None)]
-    wanted = layout(policy)
+    wanted = fixed.layout
     taken = {bind.target for bind in mapped}
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
     own = taken | {folder.target for folder in folders}
@@ -88,10 +92,8 @@ def confined(
     # One that shares the processes of the place shares its /proc too, so no new one is needed.
     proc = not local or not host.proc or "pid" not in wanted.namespaces
     there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
-    filter_ = filter_of(policy, counted=place == DOCKER or counts_memory(policy, host))
-    rules = _landlock(policy, there if local else None) if host.landlock_abi else None
-    required = _required(policy, host)
-    user = _user(policy, host, place)
+    rules = _landlock(fixed.rules, there if local else None) if fixed.rules else None
+    user = chosen(policy, host, place, fresh=started)
     made = Confinement(
         binds=(*binds, *mapped),
         links=tuple(links),
@@ -99,12 +101,12 @@ def confined(
         masked=(*(wanted.masked if proc else ()), *(() if local else ("/sys",))),
         proc=proc,
         cwd=cwd or next((path for path in policy.files.write if path in there), "/"),
-        env=_environment(policy, landlock=rules is not None and "landlock" in required),
+        env=_environment(policy, landlock=rules is not None and "landlock" in fixed.required),
         uid=user,
         gid=user,
         namespaces=frozenset({*wanted.namespaces} - {"user"} if place == DOCKER else {"user", *wanted.namespaces}),
-        seccomp=bpf.program(filter_) if filter_ and place != DOCKER else b"",
-        filter_document=oci.render(filter_, host.machine) if filter_ and place == DOCKER else "",
+        seccomp=fixed.seccomp,
+        filter_document=fixed.filter_document,
         landlock=rules,
         apparmor=profile_name(policy) if profile_name(policy) in host.profiles else "",
         rlimits=rlimits(
@@ -112,7 +114,7 @@ def confined(
             memory=not host.groups.memory and place != DOCKER,
             processes=host.root and user is not None and policy.user.unique,
         ),
-        required=required,
+        required=fixed.required,
     )
     limits = policy.limits
     return made, Limits(
@@ -121,6 +123,43 @@ def confined(
         memory=limits.memory,
         processes=limits.processes,
         cpus=limits.cpus,
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is the same for every sandbox of a policy in a kind of place."""
+
+    digest: str
+    place: str
+    host: Host = field(hash=False)
+    policy: Policy = field(compare=False)
+    """The one with this digest."""
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """What follows from that alone."""
+
+    layout: Layout
+    seccomp: bytes
+    filter_document: str
+    rules: Ruleset | None
+    required: frozenset[str]
+
+
+@lru_cache(maxsize=32)
+def _fixed(asked: _Asked) -> _Fixed:
+    """Work it out, once a process; a refusal is worked out each time."""
+    policy, host, docker = asked.policy, asked.host, asked.place == DOCKER
+    refuse_unless_enforceable(policy, asked.place, host)
+    filter_ = filter_of(policy, counted=docker or counts_memory(policy, host))
+    return _Fixed(
+        layout=layout(policy),
+        seccomp=bpf.program(filter_) if filter_ and not docker else b"",
+        filter_document=oci.render(filter_, host.machine) if filter_ and docker else "",
+        rules=landlock.ruleset(policy) if host.landlock_abi else None,
+        required=_required(policy, host),
     )
 
 
@@ -167,9 +206,13 @@ def _system(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tupl
     binds: list[Bind] = []
     links: list[tuple[str, str]] = []
     for path in paths:
-        if Path(path).is_symlink():
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISLNK(mode):
             links.append((path, os.readlink(path)))  # noqa: PTH115  the text of the link, as it is
-        elif Path(path).exists():
+        else:
             executable = path in policy.files.run or not policy.files.hidden
             binds.append(Bind(source=path, target=path, executable=executable))
     return binds, links
@@ -184,11 +227,8 @@ def _tmpfs(folder: Folder) -> Tmpfs:
     )
 
 
-def _landlock(policy: Policy, there: set[str] | None) -> Landlock | None:
+def _landlock(rules: Ruleset, there: set[str] | None) -> Landlock:
     """The rules for the paths that are there; for all of them where what is there is an image's matter."""
-    rules = landlock.ruleset(policy)
-    if rules is None:
-        return None
     # A rule needs its path; a folder above one that is seen exists as well.
     paths = [
         PathRule(path=path, access=access, needed=there is not None)
@@ -210,42 +250,3 @@ def _environment(policy: Policy, *, landlock: bool) -> tuple[tuple[str, str], ..
     kept = {name: os.environ[name] for name in policy.environment.keep if name in os.environ}
     inherited = {} if policy.environment.cleared else dict(os.environ)
     return tuple(sorted({**inherited, **kept, **policy.environment.set, **told}.items()))
-
-
-def _user(policy: Policy, host: Host, place: str) -> int | None:
-    """A user that nothing runs as and that has no name here; None where we cannot become one, or need not.
-
-    An engine, which is root whoever we are, is told to take our own user where we are no root.
-    """
-    if not (host.root and policy.user.ordinary):
-        return host.uid if place == DOCKER and not host.root else None
-    first = policy.user.first
-    running = _running()
-    offset = secrets.randbelow(_USERS)
-    for step in range(_USERS):
-        number = first + (offset + step) % _USERS
-        if number not in running and not _named(number):
-            return number
-    raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
-
-
-def _running() -> set[int]:
-    found: set[int] = set()
-    with os.scandir("/proc") as entries:
-        for entry in entries:
-            if entry.name.isdigit():
-                try:
-                    found.add(entry.stat().st_uid)
-                except FileNotFoundError:
-                    continue  # it ended while we looked
-    return found
-
-
-def _named(number: int) -> bool:
-    import pwd
-
-    try:
-        pwd.getpwuid(number)
-    except KeyError:
-        return False
-    return True

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import platform
+import shutil
 import signal
 import socket
 import struct
@@ -24,6 +25,7 @@ from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specificat
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hermes_exec_backends.confined.facts import Facts
     from tests.conftest import Require
 
 READ, EXECUTE = 1 << 2 | 1 << 3, 1 << 0
@@ -170,6 +172,25 @@ def test_what_is_read_can_never_be_started(inside: Inside) -> None:
         pytest.skip("needs memory files that are never started. Try: Linux 6.3")
     program = Path("/usr/bin/true").read_bytes()
     assert tries(inside, "attempt(lambda: os.execve(0, ['true'], {}))", stdin=program) == ["EACCES"]
+
+
+@pytest.mark.parametrize("programs", [("bwrap", "setpriv"), ("bwrap",)], ids=["setpriv", "without"])
+def test_root_becomes_the_user_with_no_group_of_its_own(
+    programs: tuple[str, ...], require: Require, somebody: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def held() -> Facts:
+        async with await start(specification(uid=somebody), ["/bin/false"]) as run:
+            return run.facts
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)  # whoever it becomes has to start bwrap
+        for program in programs:
+            require(program, "makes the sandbox")
+            Path(folder, program).symlink_to(shutil.which(program) or "")
+        monkeypatch.setenv("PATH", folder)
+        facts = asyncio.run(held())
+    assert (facts.uids, facts.gids, facts.groups) == ((somebody,) * 4, (somebody,) * 4, ())
+    assert set(facts.caps.values()) == {0}
 
 
 def test_what_is_seen_from_outside_before_it_begins(require: Require, somebody: int) -> None:

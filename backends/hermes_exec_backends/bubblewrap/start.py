@@ -171,6 +171,11 @@ def _spawn(
 ) -> subprocess.Popen[bytes]:
     becomes = confinement.uid is not None and os.geteuid() == 0
     group = confinement.uid if confinement.gid is None else confinement.gid
+    setpriv = _setpriv() if becomes else None
+    if setpriv is not None:
+        # Popen would fork for that instead of vfork, and copy the tables of all our memory.
+        words = [setpriv, f"--reuid={confinement.uid}", f"--regid={group}", "--clear-groups", *words]
+        becomes = False
     try:
         return subprocess.Popen(
             words,
@@ -188,6 +193,12 @@ def _spawn(
         )
     except OSError as error:
         raise PlaceUnavailable(f"bubblewrap: {words[0]} cannot be started: {error.strerror}") from error
+
+
+def _setpriv() -> str | None:
+    """The program that becomes another user and then bwrap; None where there is none but busybox's, which cannot."""
+    found = shutil.which("setpriv")
+    return found if found is not None and Path(found).resolve().name == "setpriv" else None
 
 
 async def _told(process: subprocess.Popen[bytes], control: Control) -> Report:

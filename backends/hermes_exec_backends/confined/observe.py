@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from hermes_exec.errors import Unsupported
@@ -84,6 +85,7 @@ class Watch:
     """How long what the program started may outlive it before it counts as left behind; None where nobody asks."""
 
 
+@lru_cache(maxsize=32)
 def observing(program: bytes, calls: frozenset[str]) -> bytes:
     """A filter that asks us where ``program`` refuses with EPERM, and for ``calls`` in any case.
 
@@ -106,6 +108,7 @@ def observing(program: bytes, calls: frozenset[str]) -> bytes:
     return b"".join(_STEP.pack(*step) for step in (*first, *rest))
 
 
+@lru_cache(maxsize=32)
 def decoded(program: bytes) -> Steps:
     """The steps of a filter."""
     return tuple(_STEP.iter_unpack(program))

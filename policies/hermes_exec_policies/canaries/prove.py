@@ -89,10 +89,11 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
     """
     where = place_of(place) if isinstance(place, str) else place
     host = this_host()
-    specification, limits = confined(policy, host, place=where.kind)
+    specification, limits = confined(policy, host, place=where.kind, started=False)
     name = key(policy, specification, limits, host, str(where), await content(where), watched=watched)
     if not again and (found := remembered(name)) is not None:
         return found
+    specification, _ = confined(policy, host, place=where.kind)
     began = time.monotonic()
     proof = await attempts(policy, specification, host, where, _WATCH if watched else None)
     seconds = time.monotonic() - began
