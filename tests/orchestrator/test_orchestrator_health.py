@@ -163,11 +163,9 @@ def test_one_that_its_holder_has_suspended_is_not_taken_for_ill(gated: Any, boun
             os.kill(pid, signal.SIGSTOP)
             try:
                 await asyncio.sleep(1.5)  # several looks, each of which would find it ill
+                assert not lease.over
             finally:
                 os.kill(pid, signal.SIGCONT)
-            await lease.terminal.resume()
-            assert not lease.over
-            assert (await lease.terminal.run("echo well")).stdout == b"well\n"
 
     bounded(scenario())
 
