@@ -52,6 +52,11 @@ def test_backends_tells_of_every_kind(cli: Cli) -> None:
     assert all(check["detail"] for each in told.values() for check in each["checks"])
 
 
+def test_backends_tells_what_each_kind_can(cli: Cli) -> None:
+    told = {each["type"]: each["features"] for each in cli.json("backends", "--json")}
+    assert (told["local"], told["slurm"], told["singularity"]) == ([], ["gpu"], ["gpu"])
+
+
 def test_backends_is_columns_on_a_pipe(cli: Cli) -> None:
     lines = cli("backends").stdout.decode().splitlines()
     assert lines[0].split() == ["TYPE", "USABLE", "CAN", "WHY", "TRY"]
