@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,14 @@ import pytest
 from hermes_exec_agent.models import ask
 from hermes_exec_agent.models import say as say_so
 from tests.chat.conftest import do, events, say
-from tests.rigs.endpoint import KEY, ScriptedEndpoint
+from tests.rigs.breadth import thorough
+from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint, Streamed
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tests.cli.conftest import Cli
+    from tests.rigs.endpoint import Written
 
 Script = Callable[..., str]
 Running = Callable[[str], list[int]]
@@ -205,3 +209,44 @@ def test_the_place_of_a_chat_has_a_short_lease_unless_its_profile_says_another(
     opened = [line for line in done.stderr.decode().splitlines() if " opened" in line]
     assert len(opened) == 1
     assert f"lease_s={lease_s}.0" in opened[0]
+
+
+def asked_of(cli: Cli, answers: Sequence[Written]) -> tuple[subprocess.CompletedProcess[bytes], int]:
+    """One question to an endpoint that answers so, the last one for ever, and how often it was asked."""
+    with ScriptedEndpoint(answers, forever=True) as rig:
+        env = {"OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m", "LLM_BASE_URL": rig.url}
+        return cli("chat", "-q", "go", "--approve", "allow", env=env), len(rig.requests)
+
+
+def test_a_turn_that_was_cut_or_empty_says_so(cli: Cli) -> None:
+    for answer, said in (
+        (Streamed(say_so("half"), finish="length"), b"[the reply was cut at its greatest length]\n"),
+        (say_so(""), b"[the model said nothing, however often it was asked]\n"),
+    ):
+        done, _ = asked_of(cli, [answer])
+        assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_model_that_gets_nowhere_is_stopped_where_nobody_watches(cli: Cli) -> None:
+    done, asked = asked_of(cli, [ask(("no_such_tool", {}))])
+    assert done.returncode == 1
+    assert b"[stopped: no progress]" in done.stderr
+    assert asked < 10
+
+
+@thorough
+def test_an_address_that_is_a_web_page_is_told_as_such(cli: Cli) -> None:
+    done, asked = asked_of(cli, [Raw(b"<html><body>Please log in.</body></html>")])
+    *retried, last = done.stderr.decode().splitlines()
+    assert last == (
+        "hermes-exec: m: the stream ended before the reply did; asked 5 times. "
+        "Try: the endpoint's own address as its base URL, which ends in /v1 mostly"
+    )
+    assert retried == ["m: the stream ended before the reply did; it is asked again"] * (asked - 1)
+    assert done.returncode == 125
+
+
+def test_what_was_shown_of_a_reply_that_broke_off_is_told_to_be_void(cli: Cli) -> None:
+    done, _ = asked_of(cli, [Streamed(say_so("half a"), finish=None), say_so("whole")])
+    assert done.stdout == b"half a\nwhole\n"
+    assert done.stderr == b"m: the stream ended before the reply did; it is asked again, and what stood above is void\n"

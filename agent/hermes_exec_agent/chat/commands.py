@@ -114,7 +114,10 @@ class Commands:
             await self._talk.switch(id)
             self._show(f"going on with {id}: {line(log.title(id))}")
             return
-        for each in listed(log, _LISTED):
+        found = listed(log, _LISTED)
+        if not found:
+            self._show("nothing was said yet")
+        for each in found:
             self._show(f"{each.id}  {SCRIPTED if each.scripted else ''}{line(each.title, 60)}")
 
     async def _search(self, words: str) -> None:

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from hermes_exec_agent.messages import ToolCall
     from hermes_exec_agent.tools.envelope import Envelope
 
+OUTCOMES = {
+    "budget": "stopped: this turn's budget is spent",
+    "stopped": "stopped: no progress",
+    "length": "the reply was cut at its greatest length",
+    "filtered": "the provider filtered the reply",
+    "empty": "the model said nothing, however often it was asked",
+    "interrupted": "interrupted",
+}
+"""What is said of a turn that did not simply end with its answer."""
 SCRIPTED = "[scripted] "
 """Stands before every reply that nobody thought of."""
 
@@ -67,8 +76,8 @@ class Plain:
                 self._write(self._label)
             self._write(safe(update.text))
             return
-        self._labelled = False
-        if said := told(update):
+        void, self._labelled = self._labelled, False
+        if said := told(update, void=void):
             self.pause()
             self.tell(said)
 
@@ -113,14 +122,19 @@ class Silent:
         """Nothing."""
 
 
-def told(update: Update) -> str:
-    """One line about something that is no text of the reply; empty where there is nothing to say."""
+def told(update: Update, *, void: bool = False) -> str:
+    """One line about something that is no text of the reply; empty where there is nothing to say.
+
+    ``void``: text of a reply was shown that does not hold any more, if it is asked for again.
+    """
     if isinstance(update, CallEnded):
         return f"{asked(update.call)}  ({outcome(update.envelope, update.duration_s)})"
     if isinstance(update, Warned):
         return f"warning: {line(update.content, 200)}"
     if isinstance(update, Retried):
-        return f"{safe(update.model)}: {line(update.reason)}: asked again, what stood above is void"
+        same = update.reason.startswith(f"{update.model}:")
+        again = "it is asked again" if same else f"{safe(update.model)} is asked instead"
+        return f"{line(update.reason, 300)}; {again}{', and what stood above is void' if void else ''}"
     if isinstance(update, Compacted):
         return f"the conversation was summed up: {update.before:,} tokens became {update.after:,}"
     return ""

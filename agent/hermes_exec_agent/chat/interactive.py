@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.chat.commands import ABOUT, Commands
-from hermes_exec_agent.chat.display import SCRIPTED
+from hermes_exec_agent.chat.display import OUTCOMES, SCRIPTED
 from hermes_exec_agent.chat.keyboard import Keyboard
 from hermes_exec_agent.chat.prompt import SIGN, Prompt
 from hermes_exec_agent.chat.text import line, safe
@@ -17,15 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec_agent.chat.talk import Talk
-
-_OUTCOMES = {
-    "budget": "stopped: this turn's budget is spent",
-    "stopped": "stopped: no progress",
-    "length": "the reply was cut at its greatest length",
-    "filtered": "the provider filtered the reply",
-    "interrupted": "interrupted",
-}
-"""What is said of a turn that did not simply end with its answer."""
 
 
 async def interactive(talk: Talk, *, resume: str = "", say: Callable[[HermesError], None]) -> int:
@@ -74,5 +65,5 @@ async def _turn(talk: Talk, request: str, say: Callable[[HermesError], None]) ->
         say(error)
         return
     outcome = answer.outcome if answer is not None else "interrupted"
-    if outcome in _OUTCOMES:
-        print(f"[{_OUTCOMES[outcome]}]")
+    if outcome in OUTCOMES:
+        print(f"[{OUTCOMES[outcome]}]")

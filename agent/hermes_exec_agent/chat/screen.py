@@ -36,6 +36,8 @@ class Screen:
         """Of the reply, what is not printed yet."""
         self._scripted = False
         self._labelled = False
+        self._spoke = False
+        """Whether something of this reply was shown."""
 
     @cached_property
     def _console(self) -> Console:
@@ -54,10 +56,13 @@ class Screen:
         if isinstance(update, Text):
             self._say(update.text)
         elif isinstance(update, Retried):
-            self._said = ""
-            self._note(told(update))
+            # What is not printed yet goes without a word.
+            void, self._said, self._spoke = self._spoke, "", False
+            self._note(told(update, void=void))
+            self._wait("thinking")
         elif isinstance(update, Replied):
             self._flush()
+            self._spoke = False
             self._labelled = not self._scripted
             self._wait("thinking")
         elif isinstance(update, CallStarted):
@@ -97,6 +102,7 @@ class Screen:
             self._print(rest)
 
     def _print(self, said: str) -> None:
+        self._spoke = True
         if not self._labelled:
             self._labelled = True
             self._console.print(SCRIPTED.strip(), style="yellow", markup=False, highlight=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.chat.display import Plain, Silent
+from hermes_exec_agent.chat.display import OUTCOMES, Plain, Silent
 from hermes_exec_agent.chat.keyboard import Keyboard
 from hermes_exec_agent.chat.listing import chosen
 from hermes_exec_agent.chat.person import AtTerminal, Nobody
@@ -66,6 +66,7 @@ async def start(
             cwd=cwd,
             budget=asked.budget,
             mends=asked.mends,
+            unattended=not sys.stdin.isatty(),
         )
         try:
             return await _talk(talk, asked, query, replay, say)
@@ -97,6 +98,8 @@ async def _once(talk: Talk, query: str, *, as_json: bool) -> int:
         return INTERRUPTED
     if as_json:
         print(json.dumps(facts(await talk.conversation(), answer), ensure_ascii=False), flush=True)
+    if answer.outcome in OUTCOMES:
+        talk.display.tell(f"[{OUTCOMES[answer.outcome]}]")
     if answer.outcome == "interrupted":
         return INTERRUPTED
     return 0 if answer.outcome == "answered" else UNANSWERED

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Talk:
         cwd: str | None = None,
         budget: int | None = None,
         mends: bool = True,
+        unattended: bool = False,
     ) -> None:
         """Hold conversations so.
 
@@ -56,6 +58,7 @@ class Talk:
             cwd: where to start, in the place.
             budget: how many replies of a model a turn may take.
             mends: whether a skill that fails in use is improved.
+            unattended: whether nobody watches, so that guardrails stop what gets nowhere.
         """
         self.target = target
         self.models = models
@@ -67,6 +70,7 @@ class Talk:
         self._cases = cases
         self._budget = budget
         self._mends = mends
+        self._unattended = unattended
         self._opening: asyncio.Task[Conversation] | None = None
         self._stack = AsyncExitStack()
 
@@ -148,6 +152,9 @@ class Talk:
         from hermes_exec_policies.gate.cases import Case
         from hermes_exec_policies.gate.verdict import Level
 
+        options = Options(unattended=self._unattended)
+        if self._budget is not None:
+            options = replace(options, budget=self._budget)
         cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
         return await self._stack.enter_async_context(
             open_conversation(
@@ -158,7 +165,7 @@ class Talk:
                 cwd=self._cwd,
                 resume=resume,
                 tools=core_tools(models=self.models, log=self.log, cases=cases, mends=self._mends),
-                options=Options() if self._budget is None else Options(budget=self._budget),
+                options=options,
                 approvals=self._approvals,
                 tell=self.display.tell,
             )

@@ -103,6 +103,9 @@ class Turn:
         outcome: Outcome = "answered"
         if reply.finish in ("length", "content_filter"):
             outcome = "length" if reply.finish == "length" else "filtered"
+        elif not reply.message.content.strip():
+            outcome = "empty"
+        if outcome != "answered":
             await self._recorder.record("ended", {"reason": outcome})
         return self.answer(reply.message.content, outcome)
 

@@ -26,9 +26,10 @@ __all__ = [
     "Warned",
 ]
 
-Outcome = Literal["answered", "budget", "stopped", "length", "filtered", "interrupted"]
+Outcome = Literal["answered", "budget", "stopped", "length", "filtered", "empty", "interrupted"]
 """Why a turn ended: with an answer; its budget was spent; a guardrail or the time limit stopped it; the reply was cut
-at its limit or by the endpoint's filter; the person interrupted it."""
+at its limit or by the endpoint's filter; the model said nothing, however often it was asked; the person interrupted
+it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ class _Call:
     arguments: list[str] = field(default_factory=list[str])
 
 
+class Nothing(EOFError):
+    """A stream had no piece of a reply, as that of a web page."""
+
+
 class Assembly:
     """A reply that is coming."""
 
@@ -46,6 +50,11 @@ class Assembly:
         self._calls: dict[int, _Call] = {}
         self._finish = ""
         self._size = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a piece of it came."""
+        return bool(self._text or self._calls or self.model)
 
     def add(self, chunk: ChatCompletionChunk) -> str:
         """Take a piece in; gives the text that it adds.

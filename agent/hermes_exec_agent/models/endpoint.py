@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.errors import Unsupported
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.models.assembling import Assembly
+from hermes_exec_agent.models.assembling import Assembly, Nothing
 from hermes_exec_agent.models.failures import trouble
 from hermes_exec_agent.models.protocol import Reply, Retried, Text
 from hermes_exec_agent.models.tokens import estimated_usage
@@ -155,7 +155,7 @@ class Endpoint:
         finally:
             await chunks.close()
         if not assembly.finished:
-            raise EOFError
+            raise EOFError if assembly.begun else Nothing
 
     def _again(self, cause: Exception, attempt: int, give_up: float) -> Retried:
         """What to do after a failed attempt.
@@ -166,7 +166,7 @@ class Endpoint:
         found = trouble(self.name, cause, self._redactor)
         if found is None:
             raise cause
-        reason = str(found.error)
+        reason, remedy = found.error.what, found.error.remedy
         if not found.again:
             raise found.error from None
         patience = self._patience
@@ -174,7 +174,7 @@ class Endpoint:
         # Many that were refused at once must not come back at once.
         wait_s = longest * random.uniform(0.5, 1.0) if found.wait_s is None else found.wait_s  # noqa: S311  no secret
         if attempt >= patience.attempts:
-            raise ModelError(f"{reason}; asked {attempt} times") from None
+            raise ModelError(f"{reason}; asked {attempt} times", remedy=remedy) from None
         if time.monotonic() + wait_s >= give_up:
             asked = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
             raise ModelError(f"{reason}{asked}; given up after {attempt} attempts", remedy="later") from None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import shown
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
-from hermes_exec_agent.models.assembling import TooLong
+from hermes_exec_agent.models.assembling import Nothing, TooLong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,10 +27,15 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _LIMIT = re.compile(r"(?:context length (?:is|of)|context size|context window)\D{0,24}(\d{3,8})", re.IGNORECASE)
+_ADDRESS = "the endpoint's own address as its base URL, which ends in /v1 mostly"
 _REMEDIES = {
     401: "the right key in OPENAI_API_KEY, or in the provider's own variable",
     402: "credit for the account of this key",
     403: "a key with the right to use this model",
+    301: _ADDRESS,
+    302: _ADDRESS,
+    307: _ADDRESS,
+    308: _ADDRESS,
     404: "a model that the endpoint has, in DEFAULT_MODEL; and its base URL, which ends in /v1 mostly",
 }
 
@@ -66,13 +71,20 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
             return Trouble(_too_long(who, words), again=False)
         return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {words}"), again=True)
     if isinstance(cause, EOFError):
-        return Trouble(ModelError(f"{who}: the stream ended before the reply did"), again=True)
+        remedy = _ADDRESS if isinstance(cause, Nothing) else ""
+        return Trouble(ModelError(f"{who}: the stream ended before the reply did", remedy=remedy), again=True)
     if isinstance(cause, TooLong):
         return Trouble(ModelError(f"{who}: the reply has no end", remedy="a smaller max_tokens"), again=False)
     if isinstance(cause, ValueError | TypeError | AttributeError | httpx2.HTTPError | httpx2.StreamError):
         # What the SDK raises for a piece that is no JSON, or JSON of another shape.
-        return Trouble(ModelError(f"{who}: it sent what is no reply ({type(cause).__name__})"), again=True)
+        return Trouble(ModelError(f"{who}: it sent what is no reply ({_fault(cause)})", remedy=_ADDRESS), again=True)
     return None
+
+
+def _fault(cause: Exception) -> str:
+    if isinstance(cause, UnicodeDecodeError):
+        return "not UTF-8"
+    return "not JSON" if isinstance(cause, json.JSONDecodeError) else "JSON of another shape"
 
 
 def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:

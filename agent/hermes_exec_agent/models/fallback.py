@@ -84,7 +84,7 @@ class Fallback:
                     if len(reasons) == 1:
                         raise
                     raise ModelError("no model answered: " + "; ".join(reasons), remedy=error.remedy) from None
-                yield Retried(str(error), 0.0, order[position + 1].name)
+                yield Retried(error.what, 0.0, order[position + 1].name)
             else:
                 return
 

@@ -22,7 +22,7 @@ MAX_BODY = 4 << 20
 _MOST_MESSAGES = 2000
 _NOT_OURS = ("tools", "functions", "stop", "logprobs", "audio", "logit_bias")
 """What would change the reply's meaning if it was passed over in silence."""
-_FINISH = {"answered": "stop", "filtered": "content_filter"}
+_FINISH = {"answered": "stop", "empty": "stop", "filtered": "content_filter"}
 
 
 class _Part(BaseModel):
