@@ -47,7 +47,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
 
     There is one terminal, and no other is opened in its stead: if the place is lost, calls fail and say so.
     ``models`` and ``log`` stay open. Where this program is killed, what runs in the place ends soon: its lease is half
-    a minute on this machine and three minutes elsewhere, if the place's profile does not say another.
+    a minute for ``local`` and three minutes for the others, if the place's profile does not say another.
 
     Args:
         target: the place; the configured default if None.
