@@ -221,8 +221,8 @@ def _system(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tupl
 def _tmpfs(folder: Folder) -> Tmpfs:
     return Tmpfs(
         target=folder.target,
-        size=folder.size or _UNBOUND,
-        inodes=folder.inodes or _UNBOUND,
+        size=_UNBOUND if folder.size is None else folder.size,
+        inodes=_UNBOUND if folder.inodes is None else folder.inodes,
         executable=folder.executable,
     )
 

@@ -24,6 +24,8 @@ from hermes_exec_policies.values import (
     MaybeSize,
     Paths,
     PlacePath,
+    SomeCount,
+    SomeSize,
     Variable,
     Variables,
 )
@@ -134,19 +136,19 @@ class Syscalls(Part):
 class Limits(Part):
     """How much may be used; each is of all processes together where something can count them so."""
 
-    memory: MaybeSize
-    processes: MaybeCount
+    memory: SomeSize
+    processes: SomeCount
     cpus: MaybeAmount
     """Processors that may be busy at once."""
     cpu_time: MaybeAmount
     """Seconds of processor time of each process."""
     time: MaybeAmount
     """Seconds of the clock."""
-    disk: MaybeSize
+    disk: SomeSize
     """Bytes in each writable folder."""
-    inodes: MaybeCount
+    inodes: SomeCount
     """Files and folders in each writable folder."""
-    shared_memory: MaybeSize
+    shared_memory: SomeSize
     """Bytes in /dev/shm."""
     file_size: MaybeSize
     open_files: MaybeCount

@@ -80,6 +80,14 @@ def _unlimited(value: object) -> object:
     return None if value == UNLIMITED else value
 
 
+def _some(value: int) -> int:
+    if value == 0:
+        raise ValueError(
+            '0 is taken for no limit at all by kernels and engines; the least is 1, and none is "unlimited"'
+        )
+    return value
+
+
 PlacePath = Annotated[str, AfterValidator(_path)]
 """A path in the place: absolute, and written in the one way there is."""
 Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_once)]
@@ -100,7 +108,11 @@ Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(stric
 """Hosts, each with a port or without."""
 MaybeSize = Annotated[Size | None, BeforeValidator(_unlimited)]
 """Bytes, or ``"unlimited"``."""
+SomeSize = Annotated[Annotated[Size, AfterValidator(_some)] | None, BeforeValidator(_unlimited)]
+"""Bytes, at least one, or ``"unlimited"``."""
 MaybeCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_unlimited)]
 """A whole number, or ``"unlimited"``."""
+SomeCount = Annotated[Annotated[int, Field(ge=0), AfterValidator(_some)] | None, BeforeValidator(_unlimited)]
+"""A whole number above 0, or ``"unlimited"``."""
 MaybeAmount = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_unlimited)]
 """A positive number, or ``"unlimited"``."""

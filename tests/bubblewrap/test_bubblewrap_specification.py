@@ -146,4 +146,4 @@ def test_the_launcher_is_written_for_old_interpreters(name: str) -> None:
     assert spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text(), feature_version=(3, 6))
     imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert imported <= {"_signal", "_socket", "os", "resource", "sys"}
+    assert imported <= {"_signal", "_socket", "marshal", "os", "resource", "sys"}

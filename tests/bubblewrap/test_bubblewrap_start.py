@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import importlib.util
 import os
 import platform
 import shutil
@@ -20,12 +21,14 @@ from hermes_exec.errors import PlaceUnavailable, Unsupported, UsageError
 from hermes_exec.guest import tree
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Bind, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_backends.confined.control import FLAGS
 from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specification
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_exec_backends.confined.facts import Facts
+    from hermes_exec_backends.confined.run import Ended
     from tests.conftest import Require
 
 READ, EXECUTE = 1 << 2 | 1 << 3, 1 << 0
@@ -172,6 +175,24 @@ def test_what_is_read_can_never_be_started(inside: Inside) -> None:
         pytest.skip("needs memory files that are never started. Try: Linux 6.3")
     program = Path("/usr/bin/true").read_bytes()
     assert tries(inside, "attempt(lambda: os.execve(0, ['true'], {}))", stdin=program) == ["EACCES"]
+
+
+@pytest.mark.parametrize("version", [importlib.util.MAGIC_NUMBER, b"none"], ids=["same", "other"])
+def test_a_text_for_the_launchers_interpreter_is_begun_in_it_by_code_or_by_source(
+    version: bytes, require: Require, somebody: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("bwrap", "makes the sandbox")
+    monkeypatch.setattr("importlib.util.MAGIC_NUMBER", version)  # that of our interpreter
+    text = f"import os, sys\ndef main(): print({version!r}, sys.argv, os.getpid(), dict(os.environ))\n"
+
+    async def ran() -> Ended:
+        confinement = specification(uid=somebody, env=(("A", "b"),))
+        async with await start(confinement, [PYTHON, FLAGS, text, "word"]) as run:
+            run.go()
+            return await run.wait()
+
+    ended = asyncio.run(ran())
+    assert ended.stdout.decode() == f"{version!r} ['-c', 'word'] 2 {{'A': 'b'}}\n", ended.stderr
 
 
 @pytest.mark.parametrize("programs", [("bwrap", "setpriv"), ("bwrap",)], ids=["setpriv", "without"])

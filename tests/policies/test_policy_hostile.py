@@ -40,5 +40,6 @@ def test_the_table_in_the_documentation_shows_no_act_that_works_and_no_layer_tha
     page = matrix.TABLE.read_text(encoding="utf-8")
     shown = page.partition(matrix.BEGIN)[2].partition(matrix.END)[0]
     assert all(f"| {kind} (" in shown for kind in hostile.CLASSES)
+    assert all(f"| {place} " in shown for place in ("bubblewrap, as a user", "Docker", matrix.MACHINE))
     assert all(f"| {layer} |" in shown for layer in LAYERS)
     assert "**" not in shown

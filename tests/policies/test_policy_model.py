@@ -48,6 +48,10 @@ def test_a_shipped_policy_is_complete(name: str) -> None:
         ('[privileges]\ncapabilities = ["SYS_ADMN"]', "the nearest known one is 'SYS_ADMIN'"),
         ('[limits]\nmemory = "much"', "'limits.memory' should be a size"),
         ("[limits]\nprocesses = -1", "'limits.processes'"),
+        *(
+            (f"[limits]\n{name} = 0", f"'limits.{name}': 0 is taken for no limit at all by kernels and engines")
+            for name in ("memory", "processes", "disk", "inodes", "shared_memory")
+        ),
         ('[files]\nwrite = ["/usr/share"]', "/usr/share can be written and lies in /usr, from where programs start"),
         ('name = "other"', "'name' is that of the file"),
         ("[files", "policy.toml"),

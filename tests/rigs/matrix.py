@@ -51,6 +51,7 @@ TABLE = ROOT / "docs" / "security.md"
 NOBODY = "65534"
 QUICKLY = "HERMES_EXEC_MATRIX_QUICKLY"
 """Set where those acts are left out that are ended by a clock."""
+MACHINE = "bubblewrap with AppArmor"
 _LAST = "Apptainer, as a user"
 """The last one before the machine that is emulated, which takes longest."""
 _APART = "HERMES_EXEC_MATRIX_APART"
@@ -215,7 +216,7 @@ def main(words: list[str]) -> None:
             "Docker": lambda: apart("docker", image, engine.address),
             "Apptainer, as root": lambda: apart("singularity", tree),
             "Apptainer, as a user": lambda: apart("singularity", tree, "", NOBODY),
-            "bubblewrap with AppArmor": in_machine,
+            MACHINE: in_machine,
         }
         places = {"bubblewrap": LOCAL, "Docker": Place("docker", image, engine.address)}
         columns: dict[str, list[hostile.Act]] = {}

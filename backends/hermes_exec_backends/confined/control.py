@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +147,12 @@ def _program(modules: tuple[str, ...] = _MODULES) -> tuple[bytes, tuple[tuple[st
     return importlib.util.MAGIC_NUMBER, tuple(map(_module, modules))
 
 
+@lru_cache(maxsize=16)
+def _compiled(text: str) -> tuple[bytes, bytes]:
+    """The number of the format, and the code, of a program of ours: made once, and not in each sandbox."""
+    return importlib.util.MAGIC_NUMBER, marshal.dumps(compile(text, "<string>", "exec", dont_inherit=True))
+
+
 def _module(name: str) -> tuple[str, bytes, bytes]:
     spec = importlib.util.find_spec(f"{_ROOM}.{name}")
     if spec is None or not isinstance(spec.loader, SourceFileLoader):
@@ -159,7 +165,7 @@ def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: boo
     rules = confinement.landlock
     return {
         "argv": list(map(os.fsencode, argv)),
-        "in_place": list(argv[1:2]) == [FLAGS],
+        "in_place": _compiled(os.fsdecode(argv[2])) if list(argv[1:2]) == [FLAGS] else None,
         "env": {os.fsencode(name): os.fsencode(value) for name, value in confinement.env},
         "cwd": os.fsencode(confinement.cwd),
         "tmpfs": [

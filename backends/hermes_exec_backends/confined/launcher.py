@@ -15,8 +15,10 @@ dumpable), is confined as they are, before the program begins, and takes all of 
 """
 
 import _signal
+import marshal
 import os
 import sys
+from _frozen_importlib_external import MAGIC_NUMBER
 
 from .mechanisms import (
     Failed,
@@ -181,7 +183,9 @@ def prepared(spec: "dict[str, Any]") -> "Callable[[], None] | None":
     for name in [name for name in own if not name.startswith("__")]:
         del own[name]
     own["__name__"] = "program"
-    exec(compile(argv[2].decode(), "<string>", "exec"), own)
+    version, code = spec["in_place"]
+    same = version == MAGIC_NUMBER
+    exec(marshal.loads(code) if same else compile(argv[2].decode(), "<string>", "exec"), own)  # noqa: S302  it is ours
     own["__name__"] = "__main__"
     sys.argv = ["-c"] + [os.fsdecode(word) for word in argv[3:]]
     for name in [name for name in sys.modules if name.partition(".")[0] == "confined"]:

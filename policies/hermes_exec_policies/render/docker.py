@@ -71,7 +71,7 @@ def _host(policy: Policy, *, seccomp: str, apparmor: bool, uid: int) -> dict[str
         "Memory": limits.memory,
         "MemorySwap": limits.memory,
         "PidsLimit": limits.processes,
-        "NanoCpus": None if limits.cpus is None else round(limits.cpus * 1e9),
+        "NanoCpus": None if limits.cpus is None else max(1, round(limits.cpus * 1e9)),  # 0 is no limit
         "ShmSize": limits.shared_memory,
     }
     return host | {name: value for name, value in bounds.items() if value is not None}

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 _PERIOD_US = 100_000
+_LEAST_US = 1000
+"""The least that a kernel takes for a part of that."""
 _NO_CORE = 1
 """Bytes that no dump fits in. 0 means the same for files, but has dumps given to a program outside, if the machine's
 ``core_pattern`` names one; 1 is what the kernel takes for none at all."""
@@ -56,7 +58,7 @@ def cgroup(policy: Policy, version: int) -> tuple[tuple[str, str], ...]:
     if limits.processes is not None:
         found.append(("pids.max", str(limits.processes)))
     if limits.cpus is not None:
-        quota = round(limits.cpus * _PERIOD_US)
+        quota = max(_LEAST_US, round(limits.cpus * _PERIOD_US))
         if version == 2:
             found.append(("cpu.max", f"{quota} {_PERIOD_US}"))
         else:
