@@ -252,6 +252,15 @@ def test_own_cases_are_what_stands_before_anything_else() -> None:
     assert own_cases([text], "run") == [Case([2, 2], 4, Level.SELF_TESTED)]
 
 
+def test_own_cases_rest_on_nothing_that_was_done_before() -> None:
+    twice = SUM + "    assert main.run(2, 3) == 5\n"
+    assert own_cases([twice], "run") == own_cases([SUM], "run")
+    both = TEST + "def test_a():\n    assert main.run(2, 2) == 4 and main.run(2, 3) == 5\n"
+    assert own_cases([both], "run") == own_cases([SUM], "run")
+    assert not own_cases([SUM + "@pytest.fixture(autouse=True)\ndef room(): pass\n"], "run")
+    assert not own_cases([SUM + "def setup_function(): pass\n"], "run")
+
+
 def test_mutants_break_one_function_and_leave_the_rest() -> None:
     source = "import os\nLIMIT = 3\ndef run(a):\n    return a + 1 if a > 2 else 0\n"
     made = mutants(source, "run")

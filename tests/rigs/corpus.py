@@ -73,3 +73,14 @@ async def hostile(item: dict[str, Any], parent: Path, uid: int) -> Path:
 def taken(source: Path, into: Path) -> Tree:
     """The files of a folder or an archive, as the gate takes them."""
     return unpack(source, into) if source.is_file() else copy_tree(source, into)
+
+
+def skill(item: dict[str, Any], parent: Path) -> Path:
+    """The skill of an item that has all of its files; what most have alike is left out of it."""
+    usual = {"scripts/main.py": "def run(a: int, b: int) -> int:\n    '''Add.'''\n    return a + b\n"}
+    usual |= {"tests/test_main.py": TEST.replace("'scripts'", "__file__.rpartition('/tests/')[0] + '/scripts'")}
+    given: dict[str, str] = item["files"]
+    missing = {
+        path: text for path, text in usual.items() if not any(each.startswith(path.partition("/")[0]) for each in given)
+    }
+    return write_skill(parent / item["id"], missing | given)

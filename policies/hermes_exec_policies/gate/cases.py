@@ -82,24 +82,40 @@ def same(one: Any, other: Any) -> bool:
 def own_cases(texts: Sequence[str], function: str) -> list[Case]:
     """What a skill's tests assert of it in plain values, to be called again from outside, where no test can help it.
 
-    Only tests without fixtures, and of these only what stands before anything but an assertion, so that a case never
-    rests on something that the test did first.
+    Only tests without fixtures, also such as no test asks for, and of these only the assertion that they begin with, so
+    that a case never rests on something that the test did first: a skill may keep what it was told before.
     """
     found: list[Case] = []
     for text in texts:
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test") and not node.args.args:
-                for statement in node.body if not node.decorator_list else []:
-                    if not isinstance(statement, ast.Assert):
-                        break
-                    found += _asserted(statement.test, function)
+        tree = ast.parse(text)
+        if any(map(_prepares, ast.walk(tree))):
+            continue
+        for node in ast.walk(tree):
+            match node:
+                case ast.FunctionDef(
+                    name=name, args=ast.arguments(args=[]), decorator_list=[], body=[ast.Assert(test=test), *_]
+                ) if name.startswith("test"):
+                    found += _asserted(test, function)
+                case _:
+                    pass
     return found[:_MOST]
+
+
+def _prepares(node: ast.AST) -> bool:
+    """Whether it does something before each test of a file."""
+    match node:
+        case ast.FunctionDef(name=name) if name.startswith(("setup_", "setUp")):
+            return True
+        case ast.keyword(arg="autouse"):
+            return True
+        case _:
+            return False
 
 
 def _asserted(node: ast.expr, function: str) -> list[Case]:
     match node:
-        case ast.BoolOp(op=ast.And(), values=values):
-            return [case for value in values for case in _asserted(value, function)]
+        case ast.BoolOp(op=ast.And(), values=[first, *_]):
+            return _asserted(first, function)
         case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[right]) if _calls(call, function):
             try:
                 arguments: Any = [ast.literal_eval(each) for each in call.args]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate.child import Unanswered, ask
@@ -12,13 +13,16 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.tree import Tree
 
 _CPU_S = 20
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*")
 _TEXTS = (".py", ".md", ".sh", ".bash", ".txt", ".json", ".toml", ".yaml", ".yml", ".csv", ".j2", ".html", ".tmpl", "")
 
 
 async def audit(tree: Tree, manifest: Manifest) -> list[Finding]:
     """Everything that a look at the text of a skill finds."""
     texts = {each.path: tree.read(each.path).decode("utf-8", "replace") for each in tree.files if _is_text(each.path)}
-    question: dict[str, Any] = {"texts": texts, "hosts": list(manifest.needs.hosts)}
+    asked = [*manifest.needs.packages, *texts.get("requirements.txt", "").splitlines()]
+    packages = [hit.group() for each in asked if (hit := _PACKAGE.match(each))]
+    question: dict[str, Any] = {"texts": texts, "hosts": list(manifest.needs.hosts), "packages": packages}
     try:
         told = await ask("hermes_exec_policies.gate.audit.look", question, cpu_s=_CPU_S)
     except Unanswered as error:

@@ -26,11 +26,12 @@ _RECIPES = frozenset({"Makefile", "makefile", "GNUmakefile", "Justfile", "justfi
 
 def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
     """Findings in the texts of a skill, as plain values."""
-    return [asdict(each) for each in look(question["texts"], frozenset(question["hosts"]))]
+    packages = frozenset(map(words.canonical, question["packages"]))
+    return [asdict(each) for each in look(question["texts"], frozenset(question["hosts"]), packages)]
 
 
-def look(texts: dict[str, str], hosts: frozenset[str]) -> list[Finding]:
-    """Findings in the texts of a skill, by path."""
+def look(texts: dict[str, str], hosts: frozenset[str], packages: frozenset[str] = frozenset()) -> list[Finding]:
+    """Findings in the texts of a skill, by path; it may use these hosts and has declared these packages."""
     found: list[Finding] = []
     said: dict[str, list[str]] = {}
     starts = False
@@ -45,7 +46,13 @@ def look(texts: dict[str, str], hosts: frozenset[str]) -> list[Finding]:
             for code in shells.pythons(text):
                 found += pythons.look(path, code, network=bool(hosts)).findings
         elif path.startswith("references/") or (path.endswith(_READ) and not path.startswith(_GIVEN)):
-            found += words.findings(path, text)
+            found += words.findings(path, text, packages)
+            for code in shells.pythons(text):
+                found += [
+                    each
+                    for each in pythons.look(path, code, network=bool(hosts)).findings
+                    if each.code != "audit.syntax"
+                ]
         elif path.startswith("scripts/") and (path.endswith(_OTHERS) or path.rpartition("/")[2] in _RECIPES):
             found.append(
                 functional("audit.language", "scripts are in Python or for a shell, which are looked at", path)

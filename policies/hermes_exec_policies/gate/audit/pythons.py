@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.audit import hiding, shapes, shells, variables
 from hermes_exec_policies.gate.audit.folded import Folder
+from hermes_exec_policies.gate.audit.modules import IMPORTS, KERNEL, LOADS_FILES, NETWORK, OBJECTS, RESERVED, TESTED_BY
+from hermes_exec_policies.gate.audit.ordinary import Ordinary
 from hermes_exec_policies.gate.audit.origins import Origins
 from hermes_exec_policies.gate.audit.reaches import Reaches
 from hermes_exec_policies.gate.verdict import Finding, advice, functional, security
@@ -21,18 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _RUNS_TEXT = frozenset({"eval", "exec", "compile", "execfile", "runsource", "runcode", "run_path", "run_module"})
-_NETWORK = frozenset(
-    {"socket", "ssl", "http.client", "http.server", "urllib.request", "urllib3", "requests", "httpx", "aiohttp",
-     "ftplib", "webbrowser", "smtplib", "imaplib", "poplib", "telnetlib", "paramiko", "websocket", "websockets",
-     "socketserver", "xmlrpc", "xmlrpc.client", "nntplib", "pycurl", "dns", "scapy"}
-)  # fmt: skip
-_KERNEL = frozenset({"ctypes", "_ctypes", "cffi", "_posixsubprocess", "_winapi", "pyseccomp", "ptrace", "frida"})
-_OBJECTS = frozenset(
-    {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jsonpickle", "joblib"}
-)
-_IMPORTS = frozenset(
-    {"importlib", "imp", "pkgutil", "zipimport", "runpy", "code", "codeop", "site", "ensurepip", "pip", "pkg_resources"}
-)
 _FRAMES = frozenset(
     {"__subclasses__", "__bases__", "__base__", "__mro__", "__globals__", "__builtins__", "__code__", "__closure__",
      "f_globals", "f_locals", "f_back", "f_builtins", "gi_frame", "cr_frame", "tb_frame", "_getframe", "__loader__",
@@ -40,15 +30,18 @@ _FRAMES = frozenset(
      "path_importer_cache", "displayhook", "excepthook", "_current_frames", "__getattribute__"}
 )  # fmt: skip
 _HARNESS = re.compile(
-    r"^(_pytest|pytest|unittest|pluggy|coverage|hypothesis)\b|PYTEST_CURRENT_TEST|/proc/(self|1|\d+)/(cgroup|mountinfo|mem|environ|maps)|/\.dockerenv|HERMES_(GATE|SANDBOX)"
+    r"^(_pytest|pytest|unittest|pluggy|iniconfig|coverage|hypothesis)\b|PYTEST_(CURRENT|VERSION|XDIST|ADDOPTS|PLUGINS)|/proc/(self|1|\d+)/(cgroup|mountinfo|mem|environ|maps|cmdline|comm|stat\\b|status)|/\.dockerenv|HERMES_(GATE|SANDBOX)"
     r"|\b(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp)\b|/proc/(self|\d+)/attr/|^LD_(PRELOAD|AUDIT)\b"
 )
 _PLACES = re.compile(
-    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|/var/run/docker|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
+    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|(/var)?/run/(docker|secrets|containerd)|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
     r"|^/proc/(\[0-9\]|\*|keys|key-users|sysvipc|kcore|kallsyms|self/fd|thread-self)|^/sys/(class/dmi|fs/cgroup|kernel)"
     r"|\b(SECRET|PASSW|TOKEN|CRED\w*)\|\w+"
-    r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube/config)"
+    r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube\b|gnupg\b|docker/config|docker$"
+    r"|config/(gcloud|gh|op|rclone)|gcloud$|mozilla\b|password-store|electrum|bitcoin|azure$)"
 )
+_RUN = re.compile(r"__import__\s*\(")
+_REACHED = re.compile(r"\w*(\.\w+|\[\w+\])*\.__\w+__")
 _MINING = re.compile(r"stratum\+(tcp|ssl)://|\bxmrig\b|\bminerd\b|coinhive|/dev/tcp/", re.IGNORECASE)
 _CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*(?!utf-?8\b)[-\w.]+", re.MULTILINE | re.IGNORECASE)
 """As PEP 263 has it: the first two lines may say how the bytes are to be read."""
@@ -90,6 +83,7 @@ class _Look:
         self._docs: set[int] = set()
         self._harmless = False
         self._folder = Folder(ast.Module([], []))
+        self._ordinary = Ordinary(ast.Module([], []), Origins(ast.Module([], [])))
         self._clock = shapes.Clock(ast.Module([], []), self._folder)
 
     def all(self, tree: ast.Module, seen: Seen) -> Iterator[Finding]:
@@ -97,6 +91,8 @@ class _Look:
         self._harmless = shapes.is_harmless(tree)
         self._folder = Folder(tree)
         self._clock = shapes.Clock(tree, self._folder)
+        origins = Origins(tree)
+        self._ordinary = Ordinary(tree, origins, reserved=RESERVED)
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
@@ -105,7 +101,7 @@ class _Look:
             yield from hiding.findings(
                 self._path, tree, self._folder, network=self._network, text=self._text, said=seen.said
             )
-            reaches = Reaches(self._path, tree, self._folder, Origins(tree), network=self._network)
+            reaches = Reaches(self._path, tree, self._folder, origins, self._ordinary, network=self._network)
             seen.starts = reaches.starts
             yield from reaches.findings(lambda code: look(self._path, code, network=self._network).findings)
             if reaches.starts:
@@ -138,6 +134,10 @@ class _Look:
         match node:
             case ast.Call():
                 yield from self._called(node)
+                if shapes.callee(node.func)[1] in {"join", "joinpath"}:
+                    yield from self._text(shapes.joined(node), node.lineno)
+            case ast.BinOp(op=ast.Div(), lineno=line):
+                yield from self._text(shapes.joined(node), line)
             case ast.Attribute(attr=name, lineno=line) if name in _FRAMES:
                 yield self._hit("introspection", f"it reaches into the interpreter: {name}", line)
             case ast.Name(id=name, lineno=line) if name in {"__builtins__", "__loader__", "__import__"}:
@@ -167,28 +167,30 @@ class _Look:
 
     def _imported(self, name: str, line: int) -> Iterator[Finding]:
         first = name.partition(".")[0]
-        if name in _NETWORK or first in _NETWORK:
+        if name in NETWORK or first in NETWORK:
             if not self._network:
                 yield self._hit("network", f"it uses the network ({name}) and declares no host", line)
-        elif first in _KERNEL:
+        elif first in KERNEL:
             yield self._hit("native", f"it calls the system below Python: {name}", line)
-        elif first in _OBJECTS:
+        elif first in OBJECTS:
             yield self._hit("objects", f"it makes objects of bytes, which runs what they say: {name}", line)
-        elif first in _IMPORTS or first == "builtins":
-            yield self._hit("imports", f"it changes or bypasses how modules are imported: {name}", line)
+        elif first in IMPORTS or first == "builtins":
+            tested = self._tests and first in TESTED_BY
+            if not tested and not (first == "importlib" and self._ordinary.imports):
+                yield self._hit("imports", f"it changes or bypasses how modules are imported: {name}", line)
         elif first == "mock" or name.startswith("unittest.mock"):
             if not self._tests:
                 yield self._hit("harness", "it replaces what its tests use", line)
-        elif first in {"pytest", "_pytest", "pluggy"} and not self._tests:
+        elif first in {"pytest", "_pytest", "pluggy", "iniconfig"} and not self._tests:
             yield self._hit("harness", "it looks at what runs its tests", line)
-        elif first in {"_pytest", "pluggy"}:
+        elif first in {"_pytest", "pluggy", "iniconfig"}:
             yield self._hit("harness", f"it looks at what runs it: {name}", line)
 
     def _called(self, node: ast.Call) -> Iterator[Finding]:
         owner, name = shapes.callee(node.func)
         if (
             (name in {"eval", "exec", "execfile"} and not owner)
-            or name in _RUNS_TEXT - {"compile", "eval", "exec"}
+            or name in _RUNS_TEXT - {"compile", "eval", "exec"} - (LOADS_FILES if self._tests else frozenset())
             or (name == "compile" and not owner)
         ):
             yield self._hit("dynamic-code", f"it runs text as code: {name}", node.lineno)
@@ -198,7 +200,7 @@ class _Look:
             yield self._hit("exit", f"it ends the interpreter past everything else: {name}", node.lineno)
         elif name in {"getattr", "setattr", "delattr"} and not owner:
             yield from self._attribute(name, node)
-        elif name == "register" and owner == "atexit":
+        elif name == "register" and owner == "atexit" and not self._ordinary.is_one(node.func):
             yield self._hit("exit", "it runs something after it has ended", node.lineno)
         elif name in _GATHERS and node.args and shapes.is_environment(node.args[0]):
             yield self._mend("environment", "it gathers all variables: read those that you need by name", node)
@@ -256,6 +258,10 @@ class _Look:
             return
         if found := _PLACES.search(value):
             yield self._hit("place", f"it names a place that is not a skill's: {found.group().strip()}", line)
+        if _RUN.search(value):
+            yield self._hit("dynamic-code", "a text holds code that imports", line)
+        if _REACHED.match(value):
+            yield self._hit("introspection", "a text reaches into what it is looked up in", line)
         if found := _HARNESS.search(value):
             yield self._hit("harness", f"it asks where it runs: {found.group()}", line)
         if found := _MINING.search(value):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.audit import shells
+from hermes_exec_policies.gate.audit.ordinary import STARTS
 from hermes_exec_policies.gate.audit.rules import reached
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
@@ -14,12 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hermes_exec_policies.gate.audit.folded import Folder
+    from hermes_exec_policies.gate.audit.ordinary import Ordinary
     from hermes_exec_policies.gate.audit.origins import Origins
 
-_STARTS = re.compile(
-    r"(os|posix)\.(system|popen|exec[lv]p?e?|spawn[lv]p?e?|posix_spawnp?)|subprocess\.[a-zP]\w+|pty\.spawn"
-    r"|asyncio\.(subprocess\.)?create_subprocess_(exec|shell)"
-)
 _MODULES = frozenset({"os", "sys", "subprocess", "builtins", "socket", "ctypes", "importlib", "pickle", "marshal"})
 _REPLACEABLE = frozenset(
     {"sys.stdout", "sys.stderr", "sys.stdin", "sys.argv", "warnings.showwarning", "warnings.formatwarning"}
@@ -30,22 +29,40 @@ _RESOLVED = re.compile(r"(ext://)?(os|posix|subprocess|builtins|pty|ctypes|impor
 _CHANCE = re.compile(
     r"random\.(random|randint|randrange|choice|uniform|getrandbits)|secrets\.\w+|os\.urandom|uuid\.uuid4"
 )
+_READERS = ("xml.sax.parse", "pandas.read_", "numpy.loadtxt", "numpy.genfromtxt")
+_ADDRESS = re.compile(r"(https?|ftps?|s3)://")
+_RUNNERS = frozenset({"run", "runctx", "loadTestsFromName", "loadTestsFromNames"})
+_WRITTEN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)")
 _WHO = re.compile(r"os\.get(pid|ppid|uid|euid|gid|egid)")
 
 
 class Reaches:
     """The rules over one file of scripts/."""
 
-    def __init__(self, path: str, tree: ast.Module, folder: Folder, origins: Origins, *, network: bool) -> None:
+    def __init__(
+        self, path: str, tree: ast.Module, folder: Folder, origins: Origins, ordinary: Ordinary, *, network: bool
+    ) -> None:
+        self._ordinary = ordinary
         self._path = path
         self._tree = tree
         self._folder = folder
         self._origins = origins
         self._network = network
         used = [origins.of(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
-        self.starts = any(_STARTS.fullmatch(each) for each in used)
+        self.starts = any(STARTS.fullmatch(each) for each in used) or any(
+            isinstance(node, ast.Attribute) and node.attr in {"subprocess_shell", "subprocess_exec"}
+            for node in ast.walk(tree)
+        )
         """Whether the file can start programs."""
+        self._profiles = any(each.startswith(("cProfile", "profile", "unittest")) for each in used)
         self._seeded = any(isinstance(node, ast.Attribute) and node.attr == "seed" for node in ast.walk(tree))
+        self._values = {
+            target.id: node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
         self._resolves = any(each.startswith(("logging.config", "pydoc")) for each in used)
 
     def findings(self, python: Callable[[str], list[Finding]]) -> Iterator[Finding]:
@@ -64,7 +81,9 @@ class Reaches:
                         yield from self._patched(target, value)
                 case ast.ImportFrom(module=str(module), names=names, level=0):
                     for each in names:
-                        if each.name in _MODULES and module != "multiprocessing":
+                        if (each.name in _MODULES and module != "multiprocessing") or (
+                            each.name == "*" and module in _MODULES
+                        ):
                             yield self._hit("pieces", f"it reaches a module through {module}: {each.name}", node)
                 case ast.Call():
                     yield from self._called(node, python)
@@ -87,8 +106,10 @@ class Reaches:
 
     def _used(self, node: ast.Attribute | ast.Name) -> Iterator[Finding]:
         name = self._origins.of(node)
-        if code := reached().get(name):
+        if (code := reached().get(name)) and not self._ordinary.is_one(node):
             yield self._hit(code, f"it uses what no skill needs: {name}", node)
+        elif name in _MODULES and self._ordinary.is_handed_on(node):
+            yield self._hit("pieces", f"it hands on {name} as a value", node)
         elif name.endswith(".__dict__") and self._origins.standard(node):
             yield self._hit("pieces", f"it looks up names of {name.removesuffix('.__dict__')}", node)
 
@@ -102,13 +123,21 @@ class Reaches:
     def _called(self, node: ast.Call, python: Callable[[str], list[Finding]]) -> Iterator[Finding]:
         name = self._origins.of(node.func)
         first = node.args[0] if node.args else None
-        if _STARTS.fullmatch(name):
+        if STARTS.fullmatch(name):
             yield from self._started(node, python)
         elif name.startswith("sys.path."):
             for each in node.args:
                 yield from self._searched(each)
-        elif name.startswith("timeit.") and isinstance(first, ast.Constant | ast.JoinedStr | ast.BinOp):
+        elif name.startswith("timeit.") and isinstance(first, ast.Constant | ast.JoinedStr | ast.BinOp | ast.List):
             yield self._hit("dynamic-code", f"it runs text as code: {name}", node)
+        elif name == "doctest.testmod":
+            for example in doctest.DocTestParser().get_examples("\n".join(self._texts())):
+                yield from python(example.source)
+        elif name.startswith(_READERS) and any(map(_is_address, node.args)) and not self._network:
+            yield self._hit("network", f"it reads from the network ({name}) and declares no host", node)
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in _RUNNERS and self._profiles and node.args:
+            if not isinstance(first, ast.Name | ast.Attribute | ast.Lambda):
+                yield self._hit("dynamic-code", f"it runs text as code: {node.func.attr}", node)
         elif isinstance(node.func, ast.Name) and node.func.id == "breakpoint":
             yield functional("audit.debugger", "it stops for somebody to look into it", self._path, node.lineno)
         elif isinstance(node.func, ast.Name) and first is not None:
@@ -152,6 +181,10 @@ class Reaches:
         )
 
     def _searched(self, value: ast.expr) -> Iterator[Finding]:
+        named = self._values.get(value.id) if isinstance(value, ast.Name) else None
+        for each in ast.walk(named or ast.Constant(0)):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str) and _WRITTEN.match(each.value):
+                yield self._hit("imports", f"it imports what it wrote itself, from {each.value}", value)
         for each in ast.walk(value):
             if isinstance(each, ast.Constant) and isinstance(each.value, str) and _NO_CODE.search(each.value):
                 yield self._hit("imports", f"it imports what nobody looked at, from {each.value}", value)
@@ -169,6 +202,14 @@ class Reaches:
                 why = "what it does depends on chance: use random.Random with a seed that is an argument"
                 yield functional("audit.chance", why, self._path, node.lineno)
 
+    def _texts(self) -> list[str]:
+        """What it says of itself and of its functions, which may hold examples that can be run."""
+        return [
+            ast.get_docstring(node) or ""
+            for node in ast.walk(self._tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+
     def _typed(self) -> Iterator[Finding]:
         """Types that are texts are evaluated by whoever asks for them."""
         for node in ast.walk(self._tree):
@@ -181,6 +222,10 @@ class Reaches:
                     continue
             if isinstance(kind, ast.Constant) and isinstance(kind.value, str) and "(" in kind.value:
                 yield self._hit("dynamic-code", "a type is a text that calls something", kind)
+
+
+def _is_address(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_ADDRESS.match(node.value))
 
 
 def _is_plain(arguments: list[ast.expr]) -> bool:

@@ -17,7 +17,7 @@ HARMLESS = frozenset(
 _NOW = frozenset(
     {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"),
      ("date", "today"), ("?", "now"), ("?", "today"), ("?", "utcnow"), ("time", "gmtime"), ("time", "localtime"),
-     ("time", "strftime")}
+     ("time", "strftime"), ("time", "ctime"), ("time", "asctime")}
 )  # fmt: skip
 _DESCRIPTORS = frozenset(
     {
@@ -27,6 +27,8 @@ _DESCRIPTORS = frozenset(
 )
 _DATE = re.compile(r"\d{4}|[^\W\d]{3}")
 """A year, or a name of a day or a month."""
+_COUNTS = frozenset({"time", "datetime", "date", "dt", "calendar", "int", "str", "float"})
+_LARGE = 1000
 _LONG_AGO = 1_000_000_000
 
 
@@ -56,6 +58,13 @@ def description(node: ast.AST) -> list[ast.expr]:
         first = node.body[0]
         return [first.value] if isinstance(first, ast.Expr) else []
     return []
+
+
+def joined(node: ast.expr) -> str:
+    """The texts of a path that is put together, as of a path below one's home."""
+    words = [each for each in ast.walk(node) if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    ordered = sorted(words, key=lambda each: (each.lineno, each.col_offset))
+    return "~/" + "/".join(str(each.value) for each in ordered)
 
 
 def is_environment(node: ast.expr) -> bool:
@@ -119,6 +128,8 @@ class Clock:
             isinstance(each, ast.Attribute) and each.attr in {"year", "tm_year"} for each in ast.walk(now)
         ):
             return True
+        if self._is_since(now) or (isinstance(value, int) and value > _LARGE and self._is_calendar(now)):
+            return True
         return self._is_fixed(other) or (isinstance(value, int) and value > _LONG_AGO)
 
     def is_now(self, node: ast.expr) -> bool:
@@ -129,11 +140,37 @@ class Clock:
             for each in ast.walk(node)
         )
 
+    def _is_since(self, node: ast.expr) -> bool:
+        """Whether it is how long ago a moment is that stands in the text."""
+        return any(
+            isinstance(each, ast.BinOp)
+            and isinstance(each.op, ast.Sub)
+            and self.is_now(each.left)
+            and (self._is_fixed(each.right) if isinstance(each.right, ast.Name) else _is_said(each.right))
+            for each in ast.walk(node)
+        )
+
+    def _is_calendar(self, node: ast.expr) -> bool:
+        """Whether it is the time now, counted in another way, and neither a span nor a rest."""
+        for each in ast.walk(node):
+            match each:
+                case ast.BinOp(op=ast.Mod() | ast.Sub()) | ast.Attribute(attr="microsecond"):
+                    return False
+                case ast.Name(id=name, ctx=ast.Load()) if name not in self._now | _COUNTS:
+                    return False
+                case _:
+                    pass
+        return True
+
     def _is_fixed(self, node: ast.expr) -> bool:
         """Whether it is a moment that stands in the text: a large number, or a date of numbers or of words."""
         match node:
             case ast.Name(id=name):
                 return name in self._fixed
+            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
+                return any(
+                    self._is_fixed(each) if isinstance(each, ast.Name) else _is_said(each) for each in (left, right)
+                )
             case ast.Constant(value=int() | float() as value):
                 return value > _LONG_AGO
             case ast.Constant(value=str(text)):
@@ -142,6 +179,10 @@ class Clock:
                 return bool(node.args) and all(isinstance(each, ast.Constant) for each in node.args)
             case _:
                 return False
+
+
+def _is_said(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and _is_moment(node)
 
 
 def _is_moment(node: ast.Call) -> bool:

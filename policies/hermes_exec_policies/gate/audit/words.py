@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from hermes_exec_policies.gate.audit import shells
 from hermes_exec_policies.gate.audit.rules import patterns
-from hermes_exec_policies.gate.verdict import Finding, security
+from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 _COMMENT = re.compile(r"<!--(.*?)(-->|\Z)", re.DOTALL)
 _UNSEEN = re.compile(
@@ -19,18 +19,29 @@ _UNSEEN = re.compile(
     r"|color\s*:\s*(?:#fff|white|transparent))[^>]*>(.*?)(?:</\1>|\Z)|^\[[^\]\n]+\]:\s*(?:#|<>)\s*([(\"'].*)",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
+_INSTALL = re.compile(r"(?:uv\s+)?pip3?\s+install\s+(?P<names>[^\n`;&|)#]+)")
+_NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?([<>=!~]=?=?[\w.*,<>=!~]+)?|-U|--upgrade|-q|--quiet")
 _ORDERS = re.compile(r"\b(system|run|execute|ignore|install|always|must|send|do not|read|call)\b", re.IGNORECASE)
 _CODED = re.compile(r"[A-Za-z0-9+/]{24,}={0,2}")
 _HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}){12,}\b|(?:\\x[0-9a-fA-F]{2}){6,}")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _MARKUP = re.compile(r"</?\w[^>\n]*>|(?<=\w)[*_`~]{1,3}(?=\w)|[*`~]")
 _SPACED = re.compile(r"\b\w(?: \w\b){3,}")
+_DIGITS = re.compile(r"(?=\w*[a-z])(?=\w*\d)\w+", re.IGNORECASE)
+_LEET = str.maketrans("013457", "oieast")
 _SENTENCES = re.compile(r"[.!?;:\u3002\uff01\uff1f\u0964]\s|[\u3002\uff01\uff1f\u0964]")
 
 
-def findings(path: str, text: str) -> list[Finding]:
-    """What the rules find in a description, also in words that are hidden by an encoding."""
-    found = _look(path, text) + shells.commands(path, text)
+def findings(path: str, text: str, packages: frozenset[str] = frozenset()) -> list[Finding]:
+    """What the rules find in a description, also in words that are hidden by an encoding.
+
+    ``packages`` are those that it declares: how somebody else would install these is no order.
+    """
+    found = (
+        _look(path, text)
+        + [each for each in shells.commands(path, text) if each.code != "audit.install"]
+        + _installs(path, text, packages)
+    )
     for hit in (*_COMMENT.finditer(text), *_UNSEEN.finditer(text)):
         if _ORDERS.search(hit.group()):
             found.append(security("audit.comment", "words that are not shown give orders", path, _line(text, hit)))
@@ -48,6 +59,29 @@ def findings(path: str, text: str) -> list[Finding]:
         if order := _order(form):
             found.append(security("audit.encoded", f"a text that is turned round gives orders: {order}", path))
     return found
+
+
+def _installs(path: str, text: str, packages: frozenset[str]) -> list[Finding]:
+    """Commands that install: those of declared packages are nothing, those of plain names are to be declared."""
+    found: list[Finding] = []
+    for hit in patterns("commands")["install"].finditer(text):
+        command = _INSTALL.match(text, hit.start())
+        words = command["names"].replace("-r requirements.txt", "-q").split() if command else []
+        names = [_NAME.fullmatch(each.strip("'\"")) for each in words]
+        if not all(names) or not names:
+            said = f"a command that no skill needs: {hit.group().strip()}"
+            found.append(security("audit.install", said, path, _line(text, hit)))
+            continue
+        lacking = [each["name"] for each in names if each and each["name"] and canonical(each["name"]) not in packages]
+        if lacking:
+            said = f"it tells to install {', '.join(lacking)}: declare that in needs-packages, and the gate installs it"
+            found.append(functional("audit.install", said[:300], path, _line(text, hit)))
+    return found
+
+
+def canonical(name: str) -> str:
+    """A package's name in the one spelling that all of its spellings have."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _look(path: str, text: str) -> list[Finding]:
@@ -79,7 +113,9 @@ def _forms(text: str) -> list[str]:
     read = unicodedata.normalize("NFKC", html.unescape(unquote(unescaped)))
     bare = _MARKUP.sub("", read)
     close = re.sub(" {2,}", " ", _SPACED.sub(lambda hit: hit.group().replace(" ", ""), bare))
-    return list(dict.fromkeys(" ".join(each.split()) for each in (read, bare, close)))
+    whole = re.sub(r"(?<=\w)-\n\s*(?=\w)", "", bare)
+    letters = _DIGITS.sub(lambda hit: hit.group().translate(_LEET), bare)
+    return list(dict.fromkeys(" ".join(each.split()) for each in (read, bare, close, whole, letters)))
 
 
 def _decoded(text: str) -> str:

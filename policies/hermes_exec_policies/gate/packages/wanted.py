@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST = 30
 _LIKE = 0.85
+_LONG = 5
 # As PEP 723 has it.
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
@@ -117,9 +118,15 @@ def _known(requirement: Requirement, path: str) -> list[Finding]:
     if harmful := _harmful(requirement, name, path):
         return [harmful]
     popular: list[str] = _table()["popular"]
-    if name not in popular and (near := difflib.get_close_matches(name, popular, 1, _LIKE)):
+    if name not in popular and (near := _near(name, popular)):
         return [functional("dependencies.look-alike", f"{name} looks like {near[0]} and is another one", path)]
     return []
+
+
+def _near(name: str, popular: list[str]) -> list[str]:
+    """The names that it could be mistaken for: much alike, or but for one letter the same."""
+    one = [each for each in popular if len(each) == len(name) >= _LONG and sum(map(str.__ne__, each, name)) == 1]
+    return one or difflib.get_close_matches(name, popular, 1, _LIKE)
 
 
 def _harmful(requirement: Requirement, name: str, path: str) -> Finding | None:

@@ -1,0 +1,94 @@
+"""Skills as many authors write them are accepted, and tricks of many kinds are not: two files below ``corpus``.
+
+Here every text is looked at, and a few are judged to the end; ``python -m tests.rigs.gated skills tricks`` judges all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_exec_policies.gate import layout
+from hermes_exec_policies.gate.audit.look import look
+from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.check import check
+from hermes_exec_policies.gate.manifest import read_manifest
+from hermes_exec_policies.gate.packages.wanted import wanted
+from hermes_exec_policies.gate.tree import copy_tree
+from hermes_exec_policies.gate.verdict import Kind, Level, Refused
+from tests.rigs import corpus
+from tests.rigs.breadth import thorough
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Require
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+HONEST = corpus.items("skills")
+TRICKS = corpus.items("tricks")
+DECLARED = frozenset({"python-dateutil"})
+CASE = Case({"a": 20, "b": 22}, 42, Level.PERSON)
+
+
+def told(item: dict[str, Any], parent: Path) -> set[str]:
+    """The codes of what refuses it by its text alone."""
+    source = corpus.skill(item, parent)
+    try:
+        tree = copy_tree(source, parent / "copies" / source.name)
+        found = layout.findings(tree)
+        if item.get("found") == "dependencies":
+            manifest, _ = asyncio.run(read_manifest(tree, source.name))
+            found += wanted(tree, manifest)[1]
+    except Refused as error:
+        found = list(error.findings)
+    else:
+        texts = {each.path: tree.read(each.path).decode() for each in tree.files}
+        found += look(texts, frozenset(), DECLARED)
+    return {each.code for each in found if each.kind is not Kind.ADVICE}
+
+
+def chosen(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    """One of them."""
+    return next(each for each in items if each["id"] == name)
+
+
+@thorough
+def test_nothing_in_the_text_of_an_honest_skill_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
+    assert {each["id"]: found for each in HONEST if (found := told(each, tmp_path))} == {}
+
+
+@thorough
+def test_what_a_text_tells_of_a_trick_is_found(tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
+    hidden = [each for each in TRICKS if each["found"] != "run"]
+    assert [each["id"] for each in hidden if not told(each, tmp_path)] == []
+
+
+@thorough
+def test_a_skill_that_keeps_what_it_was_told_is_accepted(require: Require, tmp_path: Path) -> None:
+    require("bwrap", "makes the sandbox")
+    report = asyncio.run(check(corpus.skill(chosen(HONEST, "todo-store"), tmp_path)))
+    assert report.accepted, report.findings
+
+
+@thorough
+@pytest.mark.parametrize("name", ["r-vac-doc", "r-vac-source"])
+def test_tests_that_look_at_the_text_of_a_skill_test_nothing(require: Require, tmp_path: Path, name: str) -> None:
+    require("bwrap", "makes the sandbox")
+    report = asyncio.run(check(corpus.skill(chosen(TRICKS, name), tmp_path)))
+    assert {each.code for each in report.findings if each.kind is not Kind.ADVICE} == {"suites.mutation"}
+
+
+@thorough
+def test_a_case_of_a_person_finds_what_a_test_of_types_does_not(require: Require, tmp_path: Path) -> None:
+    require("bwrap", "makes the sandbox")
+    item = chosen(TRICKS, "r-vac-doc")
+    test = str(item["files"]["tests/test_main.py"]).replace("main.run.__doc__", "isinstance(main.run(2, 2), int)")
+    files = item["files"] | {"tests/test_main.py": test}
+    report = asyncio.run(check(corpus.skill(item | {"files": files}, tmp_path), cases=[CASE]))
+    assert {each.code for each in report.findings if each.kind is not Kind.ADVICE} == {"suites.case"}
