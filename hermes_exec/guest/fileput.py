@@ -152,7 +152,7 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> 
     new = Replacement(path, arguments["parents"])
     try:
         new.create(0o666)
-        if arguments["beside"]:
+        if arguments.get("beside"):
             _take(new.fd, arguments["shelf"], (fd_in, fd_out), arguments["size"], sha256())
         else:
             receive(fd_in, new.fd, arguments["size"], None)
@@ -202,7 +202,7 @@ def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:
 def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> None:
     """Take an uploaded file: its content, then its SHA-256 if that is to be compared."""
     resumable = arguments["resume"]
-    verify = arguments["verify"] or arguments["beside"]
+    verify = arguments["verify"] or arguments.get("beside")
     new = Replacement(path, arguments["parents"])
     keep = False
     try:
@@ -219,7 +219,7 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
             size -= start
         else:
             new.create(0o600)
-        if arguments["beside"]:
+        if arguments.get("beside"):
             _take(new.fd, arguments["shelf"], (fd_in, fd_out), size, digest)
         else:
             receive(fd_in, new.fd, size, digest)

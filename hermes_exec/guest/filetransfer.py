@@ -39,7 +39,7 @@ def get(task: "Task") -> "Answer":
         if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "neither a file nor a folder")
         lends = task.arguments["near"] and info.st_size >= filelent.WORTH
-        beside = task.arguments["beside"]
+        beside = task.arguments.get("beside")
         write_all(task.fd_out, GOT.pack(b"n" if lends else b"b" if beside else b"f", mode, mtime, info.st_size, 1))
         if lends:
             write_all(task.fd_out, LENT.pack(*filelent.loan(fd)))

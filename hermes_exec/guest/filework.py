@@ -205,7 +205,7 @@ def read(task: Task) -> "Answer":
         if task.arguments["offset"]:
             os.lseek(fd, task.arguments["offset"], os.SEEK_SET)
         left = task.arguments["length"]
-        if task.arguments["beside"] and filebeside.lend(fd, task.fd_in, task.fd_out)[0] == filebeside.NOTHING:
+        if task.arguments.get("beside") and filebeside.lend(fd, task.fd_in, task.fd_out)[0] == filebeside.NOTHING:
             return {}
         while left is None or left > 0:
             data = os.read(fd, BUFFER if left is None else min(left, BUFFER))

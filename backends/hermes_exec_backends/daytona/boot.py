@@ -71,6 +71,7 @@ def overheard(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
         return
 
     async def overhear(*args: Any, **kwargs: Any) -> Any:
+        vars(process).pop(OPENS, None)
         socket = await connect(*args, **kwargs)
         opened(socket)
         return socket
@@ -79,4 +80,4 @@ def overheard(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
     try:
         yield
     finally:
-        delattr(process, OPENS)  # the class has it
+        vars(process).pop(OPENS, None)  # the class has it
