@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
+    from hermes_exec.files.beside import Mover
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,11 @@ class Backend(ABC):
     def near(self) -> bool:
         """True when what is spawned runs as this user among this process's own, so that /proc shows its pipes."""
         return False
+
+    @property
+    def mover(self) -> Mover | None:
+        """The vendor's own way of moving files of the place, where it is faster than a channel."""
+        return None
 
     @property
     def far(self) -> bool:

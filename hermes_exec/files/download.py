@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.files import failures
+from hermes_exec.files.beside import fetch
 from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.info import TransferReport
 from hermes_exec.files.requests import Path, Requests, Stream, encode, field
@@ -16,6 +17,9 @@ from hermes_exec.guest import filelent, filetransfer
 from hermes_exec.guest.fileput import Replacement
 from hermes_exec.guest.filesafe import PERMISSIONS, Refused, make_folders_above, sha256, write_all
 from hermes_exec.guest.fileunpack import Receiver
+
+if TYPE_CHECKING:
+    from hermes_exec.files.beside import Mover
 
 _WHAT = "cannot download"
 _AS_BEFORE = "the destination is as it was"
@@ -50,6 +54,17 @@ class Target:
         self._digest, self.size = None, size
         return True
 
+    def restart(self) -> None:
+        """Forget what came."""
+        os.ftruncate(self._new.fd, 0)
+        os.lseek(self._new.fd, 0, os.SEEK_SET)
+        self._digest, self.size = sha256(), 0
+
+    @property
+    def digest(self) -> bytes:
+        """The hash of what came."""
+        return bytes(self._digest.digest()) if self._digest is not None else b""
+
     def commit(self, told: bytes, mode: int, mtime: int) -> None:
         """All is there: compare the hash, and put it in its place."""
         if self._digest is not None and self._digest.digest() != told:
@@ -63,11 +78,41 @@ class Target:
         self._new.close()
 
 
+class Arriving:
+    """A file that is downloaded, as it comes."""
+
+    def __init__(self, hand: Hand, target: Target, meter: Meter) -> None:
+        self._hand = hand
+        self._target = target
+        self._meter = meter
+
+    @property
+    def size(self) -> int:
+        """Bytes that are there."""
+        return self._target.size
+
+    async def take(self, pieces: list[bytes]) -> None:
+        """The next bytes."""
+        await self._hand.do(self._target.write, pieces)
+        self._meter.at(self._target.size, 0)
+
+    async def restart(self) -> None:
+        """Forget what came."""
+        await self._hand.do(self._target.restart)
+
+    async def digest(self) -> bytes:
+        """The hash of what came."""
+        return self._target.digest
+
+
 class Download:
     """One download under way: where it comes from, where it goes, and how far it is."""
 
-    def __init__(self, stream: Stream, hand: Hand, options: Options, source: bytes, local: bytes) -> None:
+    def __init__(
+        self, stream: Stream, hand: Hand, options: Options, source: bytes, local: bytes, mover: Mover | None
+    ) -> None:
         self._stream = stream
+        self._mover = mover
         self._hand = hand
         self._options = options
         self._source = source
@@ -77,18 +122,17 @@ class Download:
     async def run(self) -> TransferReport:
         """Take it, whichever it is."""
         size = filetransfer.GOT.size
-        head = await self._stream.head(size)
+        head = await self._stream.exactly(size)
         if len(head) < size:
             await self._answer(_AS_BEFORE)
             raise ProtocolError("the guest sent nothing and says that all is well")
-        kind, mode, mtime, total_bytes, total_files = filetransfer.GOT.unpack_from(head)
+        kind, mode, mtime, total_bytes, total_files = filetransfer.GOT.unpack(head)
         meter = Meter(self._options.progress, total_bytes, total_files)
         is_tree = kind == b"d"
         try:
             if is_tree:
-                return await self._tree(head[size:], meter)
-            lent = total_bytes if kind == b"n" else None
-            return await self._file(head[size:], meter, mode, mtime, lent)
+                return await self._tree(meter)
+            return await self._file(kind, meter, mode, mtime, total_bytes)
         except Refused as error:
             reason = f"{error} (refused on this side)"
             state = _PARTLY if is_tree else _AS_BEFORE
@@ -107,36 +151,32 @@ class Download:
         failures.check(answer, _WHAT, self._shown, state=state)
         return answer
 
-    async def _file(self, first: bytes, meter: Meter, mode: int, mtime: int, lent: int | None) -> TransferReport:
+    async def _file(self, kind: bytes, meter: Meter, mode: int, mtime: int, size: int) -> TransferReport:
         goal = into_folder(self._local, self._source)
         options = self._options
-        target = await self._hand.do(Target, goal, parents=options.parents, verify=options.verify)
+        verify = options.verify or self._mover is not None
+        target = await self._hand.do(Target, goal, parents=options.parents, verify=verify)
         self._hand.finally_do(target.close)
-
-        async def take(pieces: list[bytes]) -> None:
-            await self._hand.do(target.write, pieces)
-            meter.at(target.size, 0)
-
-        if lent is not None:
-            first = await self._borrow(first, target, lent)
-        await take([first])
-        await self._stream.each(take)
+        arrival = Arriving(self._hand, target, meter)
+        if kind == b"n":
+            await self._borrow(target, size)
+        elif kind == b"b" and self._mover is not None:
+            await fetch(self._stream, self._mover, arrival)
+        await self._stream.each(arrival.take)
         answer = await self._answer(_AS_BEFORE)
         await self._hand.do(target.commit, field(answer, "sha256", bytes), mode, mtime)
         meter.at(target.size, 1)
         return TransferReport(1, target.size)
 
-    async def _borrow(self, first: bytes, target: Target, size: int) -> bytes:
-        """Take a file that is lent, or say that it is to be sent after all; gives what came of that by now."""
-        while len(first) < filetransfer.LENT.size and (more := await self._stream.take()):
-            first += more
-        lent = filetransfer.LENT.unpack_from(first.ljust(filetransfer.LENT.size, b"\0"))
+    async def _borrow(self, target: Target, size: int) -> None:
+        """Take a file that is lent, or say that it is to be sent after all."""
+        told = await self._stream.exactly(filetransfer.LENT.size)
+        lent = filetransfer.LENT.unpack(told.ljust(filetransfer.LENT.size, b"\0"))
         taken = await self._hand.do(target.borrow, lent, size)
         await self._stream.call.write(b"\0" if taken else b"\1")
         self._stream.call.write_eof()
-        return first[filetransfer.LENT.size :]
 
-    async def _tree(self, first: bytes, meter: Meter) -> TransferReport:
+    async def _tree(self, meter: Meter) -> TransferReport:
         receiver = await self._hand.do(self._open)
         self._hand.finally_do(receiver.close)
 
@@ -144,7 +184,6 @@ class Download:
             await self._hand.do(_feed, receiver, pieces)
             meter.at(receiver.landing.bytes, receiver.landing.files)
 
-        await take([first])
         await self._stream.each(take)
         await self._answer(_PARTLY)
         receiver.finish()
@@ -168,8 +207,10 @@ async def download(
 ) -> TransferReport:
     """Fetch ``remote``, whichever it is, to ``local``; with a ``plan`` only what that has of a folder."""
     source, destination = encode(remote), encode(local)
+    mover = requests.mover if plan is None else None
     arguments: dict[str, Any] = {
-        "verify": options.verify,
+        "verify": options.verify or mover is not None,
+        "beside": mover is not None,
         "totals": options.progress is not None and plan is None,
         "near": requests.near and options.progress is None and plan is None,
         "ignore": list(options.ignore),
@@ -177,4 +218,4 @@ async def download(
     if plan is not None:
         arguments["plan"] = plan
     async with a_hand() as hand, requests.stream("get", source, **arguments) as stream:
-        return await Download(stream, hand, options, source, destination).run()
+        return await Download(stream, hand, options, source, destination, mover).run()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import failures
+from hermes_exec.files.beside import fetched, send_all
 from hermes_exec.files.listing import listed, looked_at
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
+from hermes_exec.guest import filebeside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from hermes_exec.files.beside import Mover
     from hermes_exec.files.info import FileInfo, Progress, SyncReport, TransferReport
     from hermes_exec.files.sync import Direction
     from hermes_exec.link.link import Link
@@ -35,10 +38,13 @@ class Files:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
         if offset < 0 or (length is not None and length < 0):
             raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
-        async with self._requests.stream("read", path, offset=offset, length=length) as stream:
+        mover = self._requests.mover if offset == 0 and length is None else None
+        arguments = {"offset": offset, "length": length, "beside": mover is not None}
+        async with self._requests.stream("read", path, **arguments) as stream:
+            first = await fetched(stream, mover) if mover is not None else b""
             data = await stream.all()
             failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
-        return data
+        return first + data if first and data else first or data
 
     async def write(
         self,
@@ -56,13 +62,25 @@ class Files:
         given. A link is followed. ``append`` adds to the file instead; a failure takes back what was
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
-        options = {"mode": mode, "append": append, "parents": parents, "durable": durable}
-        async with self._requests.stream("write", path, size=len(data), **options) as stream:
+        options = {"mode": mode, "append": append, "parents": parents, "durable": durable, "size": len(data)}
+        mover = self._requests.mover if len(data) >= filebeside.WORTH and not append else None
+        if mover is not None and await self._write_beside(mover, path, data, options):
+            return
+        async with self._requests.stream("write", path, beside=False, **options) as stream:
             view = memoryview(data)
             for start in range(0, len(data), LOCAL_CHUNK):
                 await stream.call.write(bytes(view[start : start + LOCAL_CHUNK]))
             stream.call.write_eof()
             failures.check(await stream.call.result(), "cannot write", os.fsdecode(path))
+
+    async def _write_beside(self, mover: Mover, path: Path, data: bytes, options: dict[str, Any]) -> bool:
+        """The same by a mover; false when the place does not see what that makes, and nothing was written."""
+        async with self._requests.stream("write", path, beside=True, **options) as stream:
+            await send_all(stream, mover, data)
+            answer = await stream.call.result()
+            if not answer.get("elsewhere"):
+                failures.check(answer, "cannot write", os.fsdecode(path))
+        return not answer.get("elsewhere")
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
         """What a path leads to; with ``follow=False`` a link itself."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
     from hermes_exec.carrier import Running, Sink
+    from hermes_exec.files.beside import Mover
     from hermes_exec.link.call import Call
     from hermes_exec.link.link import Link
 
@@ -48,6 +49,12 @@ class Incoming:
         self._size += len(data)
         if self._size >= self._wanted:
             self._wake()
+
+    def give_back(self, data: bytes) -> None:
+        """What was taken too early, to be taken first the next time."""
+        if data:
+            self._pieces.insert(0, data)
+            self._size += len(data)
 
     def end(self) -> None:
         """Nothing more will come."""
@@ -95,6 +102,13 @@ class Stream:
             data += more
         return data
 
+    async def exactly(self, size: int) -> bytes:
+        """The next ``size`` bytes, what follows them stays; fewer when it ended before."""
+        data = b"".join(await self._incoming.take(size))
+        self._incoming.give_back(data[size:])
+        self.call.consumed(STDOUT, len(data[:size]))
+        return data[:size]
+
     async def all(self, most: int | None = None) -> bytes:
         """The whole output; more than ``most`` bytes are a ProtocolError."""
         pieces: list[bytes] = []
@@ -124,6 +138,11 @@ class Requests:
     def near(self) -> bool:
         """Whether open files can be lent to the place, and by it."""
         return self._link.near
+
+    @property
+    def mover(self) -> Mover | None:
+        """What moves content beside the link, if there is something."""
+        return self._link.mover
 
     @contextlib.asynccontextmanager
     async def stream(self, operation: str, path: Path, /, **arguments: Any) -> AsyncGenerator[Stream]:

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
 from hermes_exec.files import failures
+from hermes_exec.files.beside import send
 from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.requests import Path, Requests, Stream, encode
 from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
-from hermes_exec.guest import filelent, fileput, filescan, filetree
+from hermes_exec.guest import filebeside, filelent, fileput, filescan, filetree
 from hermes_exec.guest.filesafe import CHUNK, sha256
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
+    from hermes_exec.files.beside import Mover
     from hermes_exec.files.info import TransferReport
 
 _PIECE = 4 * CHUNK
@@ -49,11 +51,11 @@ class Source:
         """True for a regular file."""
         return stat.S_ISREG(self.info.st_mode)
 
-    def read(self, *, verify: bool) -> bytes:
+    def read(self, *, verify: bool, most: int = _PIECE) -> bytes:
         """The next bytes of exactly as many as there were at the beginning, nothing after the last."""
         if not self.left:
             return b""
-        data = os.read(self.fd, min(self.left, _PIECE))
+        data = os.read(self.fd, min(self.left, most))
         if not data:
             raise OSError(errno.ESTALE, "it became shorter while it was read")
         self.left -= len(data)
@@ -74,6 +76,11 @@ class Source:
         self.digest = digest
         self.left -= size
         return size
+
+    def rewind(self) -> None:
+        """Begin again."""
+        os.lseek(self.fd, 0, os.SEEK_SET)
+        self.left, self.digest = self.info.st_size, sha256()
 
     def close(self) -> None:
         """Close it, unless a sender did."""
@@ -108,7 +115,6 @@ async def upload(requests: Requests, local: Path, remote: Path, options: Options
 async def _send_file(
     requests: Requests, hand: Hand, source: Source, destination: bytes, options: Options
 ) -> TransferReport:
-    shown = os.fsdecode(destination)
     size = source.info.st_size
     arguments: dict[str, Any] = {
         "size": size,
@@ -120,17 +126,39 @@ async def _send_file(
         "near": filelent.loan(source.fd) if requests.near and options.progress is None else None,
     }
     meter = Meter(options.progress, size, 1)
-    async with requests.stream("put", destination, **arguments) as stream:
-        taken = size >= RESUMABLE and await _agree(stream, hand, source)
+    mover = requests.mover if size >= filebeside.WORTH else None
+    if not await _put(requests, destination, arguments, Sending(hand, source, meter, options, mover)):
+        source.rewind()
+        await _put(requests, destination, arguments, Sending(hand, source, meter, options, None))
+    meter.at(size, 1)
+    return Arrived(1, size, [], []).report(_WHAT, os.fsdecode(destination), options.links)
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A file that is sent: by ``mover``, or by the link where there is none."""
+
+    hand: Hand
+    source: Source
+    meter: Meter
+    options: Options
+    mover: Mover | None
+
+
+async def _put(requests: Requests, destination: bytes, arguments: dict[str, Any], sending: Sending) -> bool:
+    """Send a file; false when the place does not see what its mover makes, and the destination is as it was."""
+    source = sending.source
+    async with requests.stream("put", destination, beside=sending.mover is not None, **arguments) as stream:
+        taken = source.info.st_size >= RESUMABLE and await _agree(stream, sending.hand, source)
         try:
             if not taken:
-                await _send_content(stream, hand, source, meter, options)
+                await _send_content(stream, sending)
         except OSError as error:
             raise failures.local_failure("cannot read", "the file", error, state=_AS_BEFORE) from None
         answer = await stream.call.result()
-        failures.check(answer, _WHAT, shown, state=_AS_BEFORE)
-    meter.at(size, 1)
-    return Arrived(1, size, [], []).report(_WHAT, shown, options.links)
+        if not answer.get("elsewhere"):
+            failures.check(answer, _WHAT, os.fsdecode(destination), state=_AS_BEFORE)
+    return not answer.get("elsewhere")
 
 
 async def _agree(stream: Stream, hand: Hand, source: Source) -> bool:
@@ -148,16 +176,30 @@ async def _agree(stream: Stream, hand: Hand, source: Source) -> bool:
     return False
 
 
-async def _send_content(stream: Stream, hand: Hand, source: Source, meter: Meter, options: Options) -> None:
-    size = source.info.st_size
-    done = size - source.left
-    ahead = hand.begin(source.read, verify=options.verify)
-    while (piece := await ahead) and not stream.answered:
-        ahead = hand.begin(source.read, verify=options.verify)
-        await stream.call.write(piece)
-        done += len(piece)
-        meter.at(done, 0)
-    if options.verify:
+async def _send_content(stream: Stream, sending: Sending) -> None:
+    source, mover = sending.source, sending.mover
+    verify = sending.options.verify or mover is not None
+    done = source.info.st_size - source.left
+
+    def sent(count: int) -> None:
+        nonlocal done
+        done += count
+        sending.meter.at(done, 0)
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        most = _PIECE if mover is None else mover.piece
+        ahead = sending.hand.begin(source.read, verify=verify, most=most)
+        while (piece := await ahead) and not stream.answered:
+            ahead = sending.hand.begin(source.read, verify=verify, most=most)
+            yield piece
+
+    if mover is not None:
+        await send(stream, mover, pieces(), sent)
+    else:
+        async for piece in pieces():
+            await stream.call.write(piece)
+            sent(len(piece))
+    if verify:
         await stream.call.write(source.digest.digest())
     stream.call.write_eof()
 

@@ -7,7 +7,7 @@ import stat
 import struct
 import time
 
-from . import filelent
+from . import filebeside, filelent
 from .filesafe import BUFFER, FOLDER, NEW, PERMISSIONS, Refused, make_folders, read_up_to, sha256, write_all
 from .filetree import DIGEST
 from .filewrite import TEMPORARY
@@ -144,7 +144,7 @@ def receive(fd_in: int, fd: int, size: int, digest: "Any") -> None:
             time.sleep(_REST_S)
 
 
-def write(arguments: "dict[str, Any]", path: bytes, fd_in: int) -> None:
+def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> None:
     """Replace a file's content, or add to it."""
     if arguments["append"]:
         _append(path, fd_in, arguments)
@@ -152,11 +152,31 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int) -> None:
     new = Replacement(path, arguments["parents"])
     try:
         new.create(0o666)
-        receive(fd_in, new.fd, arguments["size"], None)
+        if arguments.get("beside"):
+            _take(new.fd, arguments["shelf"], (fd_in, fd_out), arguments["size"], sha256())
+        else:
+            receive(fd_in, new.fd, arguments["size"], None)
         new.keep_owner_and_mode(arguments["mode"])
         new.commit(durable=arguments["durable"])
     finally:
         new.close()
+
+
+def _take(fd: int, base: bytes, streams: "tuple[int, int]", size: int, digest: "Any") -> None:
+    """Take what comes beside the channel, by a shelf below ``base``; then its hash."""
+    shelf = filebeside.Shelf(base)
+    try:
+        shelf.tell(streams[1], size)
+        if not shelf.receive(streams[0], fd, size, digest):
+            raise BrokeOff
+    finally:
+        shelf.close()
+    _compare(streams[0], digest)
+
+
+def _compare(fd_in: int, digest: "Any") -> None:
+    if read_up_to(fd_in, DIGEST) != digest.digest():
+        raise Refused("the content does not have the hash that came with it")
 
 
 def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:
@@ -182,7 +202,7 @@ def _append(path: bytes, fd_in: int, arguments: "dict[str, Any]") -> None:
 def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> None:
     """Take an uploaded file: its content, then its SHA-256 if that is to be compared."""
     resumable = arguments["resume"]
-    verify = arguments["verify"]
+    verify = arguments["verify"] or arguments.get("beside")
     new = Replacement(path, arguments["parents"])
     keep = False
     try:
@@ -199,11 +219,14 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
             size -= start
         else:
             new.create(0o600)
-        receive(fd_in, new.fd, size, digest)
-        if verify and digest is not None and read_up_to(fd_in, DIGEST) != digest.digest():
-            raise Refused("the content does not have the hash that came with it")
+        if arguments.get("beside"):
+            _take(new.fd, arguments["shelf"], (fd_in, fd_out), size, digest)
+        else:
+            receive(fd_in, new.fd, size, digest)
+            if verify:
+                _compare(fd_in, digest)
         _name(new, arguments)
-    except BrokeOff:
+    except (BrokeOff, filebeside.Elsewhere):
         keep = resumable
         raise
     finally:

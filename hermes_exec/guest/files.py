@@ -140,7 +140,7 @@ class Operation:
         self._stopping = False
         self._output = -1
         self._outlet = request.outlet(wire.STDOUT, bulk=True)
-        if arguments["do"] in _WITH_INPUT or arguments.get("near"):
+        if arguments["do"] in _WITH_INPUT or arguments.get("near") or arguments.get("beside"):
             request.expect_input()
         request.cancel = self._cancel
         pool.run(self)
@@ -214,6 +214,8 @@ def install(server: "Server") -> None:
             pools[client] = Pool(server)
             client.on_close.append(lambda: pools.pop(client).close())
         arguments["cwd"] = os.path.join(client.cwd, arguments.get("cwd") or b"")
+        if arguments.get("beside"):
+            arguments["shelf"] = os.fsencode(server.spool_folder())
         Operation(pools[client], request, arguments)
 
     server.operations["file"] = perform

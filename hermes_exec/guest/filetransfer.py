@@ -5,7 +5,7 @@ import os
 import stat
 import struct
 
-from . import filelent, fileput, filescan, filetree, filework
+from . import filebeside, filelent, fileput, filescan, filetree, filework
 from .filesafe import BUFFER, FOLDER, PERMISSIONS, make_folders_above, read_up_to, sha256, write_all
 from .fileunpack import Receiver
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     Answer = dict[str, Any]
 
 GOT = struct.Struct(">cHqQQ")
-"""Before the content of a download: f or d, or n for a file that is lent (LENT follows); mode, mtime in ns; bytes and
-files, of a folder only if asked."""
+"""Before the content of a download: f or d, or n for a file that is lent (LENT follows), or b for one that can be
+fetched beside (PLACE follows); mode, mtime in ns; bytes and files, of a folder only if asked."""
 LENT = struct.Struct(">QQQ")
 """Process, descriptor and inode of a file. The answer is one byte: whether the content is still to be sent."""
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
@@ -39,19 +39,23 @@ def get(task: "Task") -> "Answer":
         if not stat.S_ISREG(info.st_mode):
             raise OSError(errno.EINVAL, "neither a file nor a folder")
         lends = task.arguments["near"] and info.st_size >= filelent.WORTH
-        write_all(task.fd_out, GOT.pack(b"n" if lends else b"f", mode, mtime, info.st_size, 1))
+        beside = task.arguments.get("beside")
+        write_all(task.fd_out, GOT.pack(b"n" if lends else b"b" if beside else b"f", mode, mtime, info.st_size, 1))
         if lends:
             write_all(task.fd_out, LENT.pack(*filelent.loan(fd)))
             if read_up_to(task.fd_in, 1) != b"\1":
                 return {"sha256": b""}
+        if beside:
+            start, digest = filebeside.lend(fd, task.fd_in, task.fd_out)
+            return {"sha256": digest} if start == filebeside.NOTHING else _send_file(task, fd, start)
         return _send_file(task, fd)
     finally:
         if fd >= 0:
             os.close(fd)
 
 
-def _send_file(task: "Task", fd: int) -> "Answer":
-    digest = sha256() if task.arguments["verify"] else None
+def _send_file(task: "Task", fd: int, start: int = 0) -> "Answer":
+    digest = (filebeside.hashed(fd, start) if start else sha256()) if task.arguments["verify"] else None
     room = memoryview(bytearray(BUFFER))
     count = os.readv(fd, [room])
     while count:

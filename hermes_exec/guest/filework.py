@@ -5,7 +5,7 @@ import os
 import stat
 import struct
 
-from . import fileglob, fileput
+from . import filebeside, fileglob, fileput
 from .filepatterns import Ignore
 from .filesafe import BUFFER, CHUNK, FOLDER, make_folders, remove_tree, unlink, write_all
 from .filescan import digest_of
@@ -205,6 +205,8 @@ def read(task: Task) -> "Answer":
         if task.arguments["offset"]:
             os.lseek(fd, task.arguments["offset"], os.SEEK_SET)
         left = task.arguments["length"]
+        if task.arguments.get("beside") and filebeside.lend(fd, task.fd_in, task.fd_out)[0] == filebeside.NOTHING:
+            return {}
         while left is None or left > 0:
             data = os.read(fd, BUFFER if left is None else min(left, BUFFER))
             if not data:
@@ -218,7 +220,7 @@ def read(task: Task) -> "Answer":
 
 def write(task: Task) -> "Answer":
     """Replace a file's content, or add to it."""
-    fileput.write(task.arguments, task.path(), task.fd_in)
+    fileput.write(task.arguments, task.path(), task.fd_in, task.fd_out)
     return {}
 
 

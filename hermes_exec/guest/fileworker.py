@@ -9,7 +9,7 @@ import _socket
 import os
 import struct
 
-from . import filesafe, filetransfer, wire
+from . import filebeside, filesafe, filetransfer, wire
 from .fileput import BrokeOff
 from .filework import Task
 from .plumbing import close_above
@@ -84,6 +84,8 @@ def perform(task: Task) -> "dict[str, Any]":
         return answer
     except filesafe.Refused as error:
         return _failure("refused", str(error))
+    except filebeside.Elsewhere:
+        return {"elsewhere": True}
     except BrokeOff:
         return _failure("refused", "the stream broke off")
     except (KeyError, TypeError, ValueError) as error:

@@ -60,6 +60,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "filewrite",
         "fileunpack",
         "filescan",
+        "filebeside",
         "fileput",
         "fileglob",
         "filework",

@@ -47,8 +47,8 @@ class Link:
         self.guest: dict[str, Any] = {}
         self.stays = False  # once closed: whether the guest goes on, for its jobs or for others
         self.adopts = True  # see Welcome
-        self.near = backend.near
-        """Whether the place is on this very machine, so that open files can be lent."""
+        self.near, self.mover = backend.near, backend.mover
+        """Whether the place is on this very machine, so that files can be lent; and what moves them beside the link."""
         self._backend = backend
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self._client = os.urandom(16)

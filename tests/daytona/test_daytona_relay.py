@@ -124,3 +124,28 @@ def test_a_sandbox_without_a_python_says_so(
                 pytest.fail("it was opened")
 
     run(work())
+
+
+@pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "fin"}, {"drop": "rst", "when": "after"}], ids=str)
+def test_whole_files_go_by_the_vendor_and_arrive_whatever_it_does(
+    run: Any, daytona: Daytona, opened: Opened, fault: dict[str, Any]
+) -> None:
+    data = os.urandom(9_000_000)
+
+    async def work() -> None:
+        async with opened() as terminal:
+            before = daytona.count("upload_files"), daytona.count("download_file")
+            await terminal.write("/srv/file", data)
+            assert await terminal.read("/srv/file") == data
+            assert (daytona.count("upload_files"), daytona.count("download_file")) == (before[0] + 3, before[1] + 1)
+            up = daytona.fail("upload_files", times=5, **fault)
+            await terminal.write("/srv/again", data)
+            assert up.met >= 3
+            daytona.recover()
+            assert await terminal.read("/srv/again") == data
+            down = daytona.fail("download_file", **fault)
+            assert await terminal.read("/srv/file") == data
+            assert down.met == 1
+            assert (await terminal.run("ls -A /var/tmp/hx-*")).stdout == b""
+
+    run(work())

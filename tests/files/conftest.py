@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
+    from hermes_exec.files.beside import Mover
 
 R = TypeVar("R")
 
@@ -27,9 +28,10 @@ R = TypeVar("R")
 class Place(LocalBackend):
     """This machine, seen by the given interpreter; an old one cannot take our compiled code."""
 
-    def __init__(self, python: str = "", *, near: bool = False) -> None:
+    def __init__(self, python: str = "", *, near: bool = False, mover: Mover | None = None) -> None:
         self._python = python
         self._near = near
+        self._mover = mover
         self._channels: list[Channel] = []
 
     @property
@@ -44,6 +46,11 @@ class Place(LocalBackend):
     def near(self) -> bool:
         """Whether open files are lent; not where the way of their bytes is what is tested."""
         return self._near
+
+    @property
+    def mover(self) -> Mover | None:
+        """What moves large files beside the channel."""
+        return self._mover
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
@@ -143,7 +150,8 @@ class Rig:
         return list(self.base.rglob(".hx-*"))
 
 
-def _rig(backend: Place, base: Path) -> Generator[Rig]:
+def rig_of(backend: Place, base: Path) -> Generator[Rig]:
+    """A rig of that place, which leaves nothing unfinished."""
     with asyncio.Runner() as runner:
         rig = Rig(runner, backend, base)
         yield rig
@@ -153,21 +161,21 @@ def _rig(backend: Place, base: Path) -> Generator[Rig]:
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Generator[Rig]:
-    yield from _rig(Place(), tmp_path)
+    yield from rig_of(Place(), tmp_path)
 
 
 @pytest.fixture
 def near_rig(tmp_path: Path) -> Generator[Rig]:
     """One that lends open files."""
-    yield from _rig(Place(near=True), tmp_path)
+    yield from rig_of(Place(near=True), tmp_path)
 
 
 @pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
 def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
     """The same with the oldest interpreter too."""
     if request.param == "this python":
-        yield from _rig(Place(), tmp_path)
+        yield from rig_of(Place(), tmp_path)
         return
     if not PYTHON_3_6:
         pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
-    yield from _rig(Place(PYTHON_3_6), tmp_path)
+    yield from rig_of(Place(PYTHON_3_6), tmp_path)

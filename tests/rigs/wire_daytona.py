@@ -20,7 +20,8 @@ _SDK = {
     ),
     "AsyncProcess": ("exec", "create_pty_session", "_open_ws"),
     "AsyncPtyHandle": ("wait", "send_input", "disconnect"),
-    "AsyncFileSystem": ("upload_file", "download_file"),
+    "AsyncFileSystem": ("upload_file", "download_file", "download_file_stream", "__init__"),
+    "FileSystemApi": ("download_file_without_preload_content",),
 }  # fmt: skip
 _WHERE = {
     "AsyncDaytona": "daytona._async.daytona",
@@ -28,6 +29,7 @@ _WHERE = {
     "AsyncProcess": "daytona._async.process",
     "AsyncPtyHandle": "daytona.handle.async_pty_handle",
     "AsyncFileSystem": "daytona._async.filesystem",
+    "FileSystemApi": "daytona_toolbox_api_client_async",
 }
 _PARAMETERS = (
     "DaytonaConfig", "CreateSandboxFromImageParams", "CreateSandboxFromSnapshotParams", "Resources", "VolumeMount",

@@ -19,6 +19,7 @@ from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona.connection import Connection
 from hermes_exec_backends.daytona.creating import again, attach, create, delete
 from hermes_exec_backends.daytona.failures import sdk_errors
+from hermes_exec_backends.daytona.mover import FileCalls
 from hermes_exec_backends.daytona.options import NEVER, intervals
 from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Service, asked, described, gone, unconfigured
 
@@ -81,6 +82,11 @@ class DaytonaBackend(Backend):
     def pythons(self) -> Sequence[str]:
         """The image's own Python, which is first on its PATH, then the system's."""
         return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+
+    @property
+    def mover(self) -> FileCalls:
+        """The vendor's file calls: several times as fast as a terminal."""
+        return FileCalls(self._opened)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> DaytonaBackend:

@@ -70,7 +70,10 @@ def overheard(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
         yield
         return
 
+    own: dict[str, Any] = process.__dict__
+
     async def overhear(*args: Any, **kwargs: Any) -> Any:
+        own.pop(OPENS, None)
         socket = await connect(*args, **kwargs)
         opened(socket)
         return socket
@@ -79,4 +82,4 @@ def overheard(process: Any, opened: Callable[[Any], None]) -> Generator[None]:
     try:
         yield
     finally:
-        delattr(process, OPENS)  # the class has it
+        own.pop(OPENS, None)  # the class has it

@@ -69,35 +69,42 @@ class Connection:
             DaytonaError: the vendor gave none.
             PlaceUnavailable: there is no Python, or the shell does not do what it is told.
         """
-        from daytona import PtySize
-
         self.beside = Beside(sandbox.fs, self._break)
-        process = sandbox.process
-        try:
-            with boot.overheard(process, self._opened):
-                self._handle = await process.create_pty_session(
-                    self.id, self._received, cwd="/", pty_size=PtySize(24, 512)
-                )
-        except BaseException as error:
-            self._stop()
-            if isinstance(error, Exception) and self._ready.done():
-                self._ready.result()  # what the shell has said by then explains it better
-            raise
-        loop = asyncio.get_running_loop()
-        self._tasks.append(loop.create_task(self._watch()))
-        self._begin()
+        terminal = asyncio.get_running_loop().create_task(self._have_terminal(sandbox.process))
+        self._tasks.append(terminal)
         try:
             async with asyncio.timeout(_READY_S):
-                await asyncio.shield(self._ready)
+                # The relay may be there long before the SDK says that the terminal is.
+                await asyncio.wait([self._ready, terminal], return_when=asyncio.FIRST_COMPLETED)
+                if not self._ready.done():
+                    terminal.result()  # which raises, for it ends with the connection
+                self._ready.result()
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
                 raise PlaceUnavailable(f"daytona: no shell answered within {_READY_S:g} s") from None
             raise
         if self.lost:
-            await self._handle.disconnect()
             raise PlaceUnavailable("daytona: the connection broke as soon as it was made")
-        self._tasks.append(loop.create_task(self._stay()))
+        self._tasks.append(asyncio.get_running_loop().create_task(self._stay()))
+
+    async def _have_terminal(self, process: Any) -> None:
+        """Have a terminal until the connection is lost."""
+        from daytona import DaytonaError, PtySize
+
+        try:
+            with boot.overheard(process, self._opened):
+                self._handle = await process.create_pty_session(
+                    self.id, self._received, cwd="/", pty_size=PtySize(24, 512)
+                )
+        except DaytonaError as error:
+            if not self._ready.done():
+                raise
+            await self._lose(f"the connection to the sandbox broke ({error})")
+            return
+        self._begin()
+        result = await self._handle.wait()
+        await self._lose(f"the connection to the sandbox broke ({result.error or 'it was closed'})")
 
     def _opened(self, socket: Any) -> None:
         self._socket = socket
@@ -139,8 +146,9 @@ class Connection:
             from daytona import DaytonaError
 
             self.send(frames.LEAVE, 0)
-            with contextlib.suppress(DaytonaError):  # it has broken by itself
-                await self._flush()
+            if self._begun:
+                with contextlib.suppress(DaytonaError, ConnectionError):  # it has broken by itself
+                    await self._flush()
             await self._lose("the connection was closed here")
 
     def _say(self, data: bytes) -> None:
@@ -168,10 +176,6 @@ class Connection:
             await asyncio.sleep(_HERE_S)
             self.send(frames.HERE, 0)
 
-    async def _watch(self) -> None:
-        result = await self._handle.wait()
-        await self._lose(f"the connection to the sandbox broke ({result.error or 'it was closed'})")
-
     async def _lose(self, why: str) -> None:
         if self.lost:
             return
@@ -181,6 +185,8 @@ class Connection:
             self._ready.exception()
         if self._handle is not None:
             await self._handle.disconnect()
+        elif self._socket is not None:
+            await self._socket.close()
         if self._channels:
             exit = Exit(lost=await self._why_lost() or why)
             for channel in list(self._channels.values()):
