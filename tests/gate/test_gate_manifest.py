@@ -131,6 +131,8 @@ def test_the_two_spellings_lead_to_each_other(name: str) -> None:
         (ABOUT.replace("Writes rows as CSV.", "'Adds. </description><skill>'"), "manifest.markup"),
         (ABOUT.replace("MIT", "&a [x]\ncompatibility: *a"), "manifest.format"),
         (ABOUT.replace("MIT", "[" * 600 + "]" * 600), "manifest.deep"),
+        (ABOUT.replace("MIT", "\n  " + "- " * 600), "manifest.deep"),
+        (ABOUT.replace("MIT", ": " * 600), "manifest.deep"),
         (ABOUT.replace("---\n# Use", "".join(f"  k{n}: v\n" for n in range(300)) + "---\n# Use"), "manifest.size"),
         (ABOUT.replace("# Use", "scripts/absent.py"), "manifest.unlisted"),
         (ABOUT.replace("# Use", "# U\u200bse"), "manifest.hidden"),

@@ -89,6 +89,20 @@ def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(home: Home, 
     assert (taken.version.digest, taken.version.level) == (done.version.digest, "self-tested")  # its own gate's word
 
 
+def test_the_same_bytes_again_lose_no_evidence(home: Home, source: Path, tmp_path: Path) -> None:
+    first = admitted(home, source, HELD_OUT).version
+    assert first is not None
+    registry = Registry(home)
+    bundle.write(registry, first, tmp_path / "bundle")
+    with private_folder() as folder:
+        _, tree = bundle.read(registry, tmp_path / "bundle", folder)
+        again = asyncio.run(judged(registry, tree, author=PERSON)).version
+    assert again is not None
+    assert (again.number, again.digest, again.level) == (2, first.digest, "person")
+    (source / "scripts" / "main.py").write_text(MAIN + "\n")
+    assert [each.level for each in [admitted(home, source, []).version] if each] == ["self-tested"]
+
+
 def test_a_skill_that_is_wrong_by_a_case_is_not_registered(home: Home, source: Path) -> None:
     done = admitted(home, source, [Case({"a": 1, "b": 1}, 3, Level.PERSON)])
     assert (done.version, done.report.outcome) == (None, "functional")

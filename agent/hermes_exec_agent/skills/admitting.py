@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills import content
@@ -71,9 +71,13 @@ async def judged(
     insist: bool = False,
     policy: str = POLICY,
 ) -> Admitted:
-    """The same, for a tree of ours."""
+    """The same, for a tree of ours.
+
+    Bytes that the current version has already are held to its cases as well, so that they lose no evidence.
+    """
     from hermes_exec_policies.load import load
 
+    cases = [*cases, *(each for each in _held(registry, tree) if each not in cases)]
     report = await _gate(registry, tree, grants, cases, policy)
     if not report.accepted:
         return Admitted(report, None)
@@ -100,6 +104,18 @@ async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Ca
     if not report.accepted:
         return Admitted(report, None)
     return Admitted(report, registry.proven(version, report, load(name), kernel=platform.release()))
+
+
+def _held(registry: Registry, tree: Tree) -> list[Case]:
+    """The cases that the current version held, where it is of these very bytes."""
+    from hermes_exec_policies.gate.check import Case
+
+    skill = registry.skills().get(tree.root.name)
+    if skill is None:
+        return []
+    version = registry.recorded(skill)
+    recorded: dict[str, Any] = version.evidence.get("evidence") or {}
+    return [Case.of(each) for each in recorded.get("held") or ()] if version.digest == tree.digest else []
 
 
 async def _gate(registry: Registry, tree: Tree, grants: Grants | None, cases: Sequence[Case], policy: str) -> Report:

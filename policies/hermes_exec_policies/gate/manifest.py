@@ -24,6 +24,8 @@ _MAX_FRONT = 16 << 10
 _MAX_FRONT_LINES = 200
 _MAX_INDENT = 16
 _MAX_BRACKETS = 32
+_NESTED = re.compile(r"(?:[-?:][ \t]+){16}")
+"""Lists in lists, on one line."""
 _CPU_S = 4
 _MARKUP = re.compile(r"</\s*\w|<\s*(skill|system|assistant|user|tool|script|iframe|img)\b|<!--|\]\]>", re.IGNORECASE)
 _MENTIONED = re.compile(r"(?<![\w./-])(?:scripts|references|templates|assets)/[A-Za-z0-9_./-]*[A-Za-z0-9_]")
@@ -120,7 +122,7 @@ def _bound(text: str) -> None:
     if len(joined) > _MAX_FRONT or len(front) > _MAX_FRONT_LINES:
         raise Refused(functional("manifest.size", f"its first part is longer than {_MAX_FRONT} characters", "SKILL.md"))
     indent = max((len(line) - len(line.lstrip(" ")) for line in front), default=0)
-    if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS:
+    if indent > _MAX_INDENT or joined.count("[") + joined.count("{") > _MAX_BRACKETS or _NESTED.search(joined):
         raise Refused(functional("manifest.deep", "its first part is nested too deeply", "SKILL.md"))
     if "---" in joined or any(line.rstrip() == "..." for line in front):
         raise Refused(functional("manifest.format", "its first part holds '---' or '...' within", "SKILL.md"))
