@@ -220,19 +220,11 @@ class Backend(ABC):
         raise self._cannot("be kept as a snapshot")
 
     async def suspend(self) -> None:
-        """Stop every process in the place where it is, until ``resume``; their memory is kept.
-
-        Raises:
-            Unsupported: ``features`` has no ``suspend``.
-        """
+        """Stop all processes until ``resume``, with their memory; raises Unsupported without that feature."""
         raise self._cannot("be suspended")
 
     async def resume(self) -> None:
-        """Let everything go on that ``suspend`` stopped.
-
-        Raises:
-            Unsupported: ``features`` has no ``suspend``.
-        """
+        """Let everything go on that ``suspend`` stopped; raises Unsupported without that feature."""
         raise self._cannot("be resumed")
 
     def _cannot(self, what: str) -> Unsupported:
