@@ -220,11 +220,19 @@ class Backend(ABC):
         raise self._cannot("be kept as a snapshot")
 
     async def suspend(self) -> None:
-        """Stop all processes until ``resume``, with their memory; raises Unsupported without that feature."""
+        """Stop every process in the place where it is, until ``resume``; their memory is kept.
+
+        Raises:
+            Unsupported: ``features`` has no ``suspend``.
+        """
         raise self._cannot("be suspended")
 
     async def resume(self) -> None:
-        """Let everything go on that ``suspend`` stopped; raises Unsupported without that feature."""
+        """Let everything go on that ``suspend`` stopped.
+
+        Raises:
+            Unsupported: ``features`` has no ``suspend``.
+        """
         raise self._cannot("be resumed")
 
     def _cannot(self, what: str) -> Unsupported:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.rigs import columns
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import WHOLE, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -53,6 +53,11 @@ def require_engines() -> None:
     """Skip what starts engines (dockerd, Slurm, Apptainer) where the whole suite was asked for without provisioning."""
     if not WHOLE:
         pytest.skip("starts an engine. Try: ./dev test --provision, or name this test")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Take the plain run's samples."""
+    sampled(items)
 
 
 @pytest.fixture(scope="session")

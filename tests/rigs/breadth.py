@@ -1,17 +1,27 @@
-"""How much the suite does: all of it when it was provisioned or a test was named, less in the plain run."""
+"""How much the suite does: all of it when it was provisioned or a test was named, less in the plain run.
+
+The plain run starts no engine, leaves out what is marked ``thorough``, and takes samples of the rest: always the same.
+"""
 
 from __future__ import annotations
 
 import os
-import zlib
+from collections import Counter
 
 import pytest
 
 WHOLE = os.environ.get("HERMES_DEV_SUITE") != "plain"
 """Whether engines are started and the long tests run; ``./dev test`` alone has to end within minutes."""
 
-_ONE_IN = 10
-"""Of a place that the plain run only samples, so many behaviours are left out for each that is shown."""
+_OF_PARAMETERS = 4
+"""Of the parameters of a test, one in so many is tried."""
+_OF_PLACES = 10
+"""Of a place that is not this machine, one behaviour in so many is shown."""
+_OF_TESTS = dict.fromkeys(
+    ("bubblewrap", "chat", "cli", "cloud", "compiler", "confined", "daytona", "deploy", "gate", "loop", "modal",
+     "models", "orchestrator", "policies", "server", "skills", "tools"), 3
+)  # fmt: skip
+"""Of the tests below a folder, one in so many is run; of those that are not named, each."""
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
 """Marks what the plain run leaves out."""
@@ -24,11 +34,24 @@ def leave_out(why: str) -> None:
 
 
 def sampled(items: list[pytest.Item]) -> None:
-    """Let the plain run show one behaviour in ten of each place among ``items``, always the same ones."""
-    left_out = pytest.mark.skip(reason=f"one in {_ONE_IN} is shown of this place. Try: ./dev test --provision")
+    """Let the plain run take its samples of ``items``: of each group the first, and then one in so many."""
+    seen: Counter[str] = Counter()
     for item in items:
-        if not WHOLE and zlib.crc32(item.nodeid.encode()) % _ONE_IN:
-            item.add_marker(left_out)
+        if WHOLE or thorough.mark in item.iter_markers():
+            continue
+        group, one_in = _group(item)
+        if seen[group] % one_in:
+            item.add_marker(pytest.mark.skip(reason=f"one in {one_in} is run. Try: ./dev test --provision"))
+        seen[group] += 1
+
+
+def _group(item: pytest.Item) -> tuple[str, int]:
+    module, folder = item.nodeid.partition("::")[0], item.path.parent.name
+    if folder == "conformance" and item.path.name != "test_local.py":
+        return module, _OF_PLACES
+    if folder in _OF_TESTS:
+        return module, _OF_TESTS[folder]
+    return item.nodeid.partition("[")[0], _OF_PARAMETERS
 
 
 def examples(number: int) -> int:
