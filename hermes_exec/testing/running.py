@@ -182,7 +182,8 @@ class Running(Behaviours):
             await terminal.run(["true"], timeout=timeout)
 
     async def test_the_duration_is_that_of_the_command(self, terminal: Terminal) -> None:
-        assert 0.3 <= (await terminal.run(["sleep", "0.3"])).duration_s < 5
+        # The clock may start a little after the command, on a busy machine.
+        assert 0.2 < (await terminal.run(["sleep", "0.3"])).duration_s < 5
 
     async def test_programs_run_beside_each_other(self, terminal: Terminal, folder: str) -> None:
         await terminal.run(["mkfifo", "a", "b"], cwd=folder, check=True)

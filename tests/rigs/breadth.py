@@ -13,13 +13,13 @@ import pytest
 WHOLE = os.environ.get("HERMES_DEV_SUITE") != "plain"
 """Whether engines are started and the long tests run; ``./dev test`` alone has to end within minutes."""
 
-_OF_PARAMETERS = 4
+_OF_PARAMETERS = 6
 """Of the parameters of a test, one in so many is tried."""
 _OF_PLACES = 10
 """Of a place that is not this machine, one behaviour in so many is shown."""
 _OF_TESTS = dict.fromkeys(
     ("bubblewrap", "chat", "cli", "cloud", "compiler", "confined", "daytona", "deploy", "gate", "loop", "modal",
-     "models", "orchestrator", "policies", "server", "skills", "tools"), 3
+     "models", "orchestrator", "policies", "server", "skills", "tools"), 4
 )  # fmt: skip
 """Of the tests below a folder, one in so many is run; of those that are not named, each."""
 
