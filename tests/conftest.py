@@ -55,9 +55,11 @@ def require_engines() -> None:
         pytest.skip("starts an engine. Try: ./dev test --provision, or name this test")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take the plain run's samples."""
-    sampled(items)
+    items[:], left = sampled(items)
+    if left:
+        config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(scope="session")

@@ -33,16 +33,19 @@ def leave_out(why: str) -> None:
         pytest.skip(f"{why}. Try: ./dev test --provision, or name this test", allow_module_level=True)
 
 
-def sampled(items: list[pytest.Item]) -> None:
-    """Let the plain run take its samples of ``items``: of each group the first, and then one in so many."""
+def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """What the plain run takes of ``items``, and what it does not: of each group the first, and then one in so many."""
+    taken: list[pytest.Item] = []
+    left: list[pytest.Item] = []
     seen: Counter[str] = Counter()
     for item in items:
         if WHOLE or thorough.mark in item.iter_markers():
+            taken.append(item)
             continue
         group, one_in = _group(item)
-        if seen[group] % one_in:
-            item.add_marker(pytest.mark.skip(reason=f"one in {one_in} is run. Try: ./dev test --provision"))
+        (left if seen[group] % one_in else taken).append(item)
         seen[group] += 1
+    return taken, left
 
 
 def _group(item: pytest.Item) -> tuple[str, int]:
