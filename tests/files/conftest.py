@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from hermes_exec.files import Files
+from hermes_exec.link.call import Call
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.breadth import thorough
@@ -179,3 +180,30 @@ def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
     if not PYTHON_3_6:
         pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
     yield from rig_of(Place(PYTHON_3_6), tmp_path)
+
+
+def planted(path: Path, data: bytes) -> Path:
+    """A file with that content, and with a mode and times of its own."""
+    path.write_bytes(data)
+    path.chmod(0o640)
+    os.utime(path, ns=(1_000_000_007, 2_000_000_009))
+    return path
+
+
+@pytest.fixture
+def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the pieces that calls send and receive from here on."""
+    sizes: list[int] = []
+    feed, write = Call.feed, Call.write
+
+    def fed(call: Call, channel: int, data: bytes) -> None:
+        sizes.append(len(data))
+        feed(call, channel, data)
+
+    async def written(call: Call, data: bytes) -> None:
+        sizes.append(len(data))
+        await write(call, data)
+
+    monkeypatch.setattr(Call, "feed", fed)
+    monkeypatch.setattr(Call, "write", written)
+    return sizes

@@ -11,8 +11,7 @@ import pytest
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.guest import filebeside
-from hermes_exec.link.call import Call
-from tests.files.conftest import Place, rig_of
+from tests.files.conftest import Place, planted, rig_of
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
@@ -82,34 +81,8 @@ def beside(request: pytest.FixtureRequest, tmp_path: Path, vendor: Vendor) -> Ge
 
 
 @pytest.fixture
-def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of what calls send and receive from here on."""
-    sizes: list[int] = []
-    feed, write = Call.feed, Call.write
-
-    def fed(call: Call, channel: int, data: bytes) -> None:
-        sizes.append(len(data))
-        feed(call, channel, data)
-
-    async def written(call: Call, data: bytes) -> None:
-        sizes.append(len(data))
-        await write(call, data)
-
-    monkeypatch.setattr(Call, "feed", fed)
-    monkeypatch.setattr(Call, "write", written)
-    return sizes
-
-
-@pytest.fixture
 def data() -> bytes:
     return os.urandom(SIZE)
-
-
-def planted(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    path.chmod(0o640)
-    os.utime(path, ns=(1_000_000_007, 2_000_000_009))
-    return path
 
 
 def test_an_upload_arrives_whole_beside_the_channel(

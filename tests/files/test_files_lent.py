@@ -9,7 +9,7 @@ import pytest
 
 from hermes_exec.errors import TransferError
 from hermes_exec.guest import filelent
-from hermes_exec.link.call import Call
+from tests.files.conftest import planted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +24,6 @@ def data() -> bytes:
     return os.urandom(SIZE)
 
 
-def planted(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    path.chmod(0o640)
-    os.utime(path, ns=(1_000_000_007, 2_000_000_009))
-    return path
-
-
 def no_loan(fd: int) -> list[int]:
     """One that nobody can take: no file has that inode."""
     return [os.getpid(), fd, 1]
@@ -38,25 +31,6 @@ def no_loan(fd: int) -> list[int]:
 
 def not_copied(*_: object) -> bool:
     return False
-
-
-@pytest.fixture
-def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the pieces that calls send and receive from here on."""
-    sizes: list[int] = []
-    feed, write = Call.feed, Call.write
-
-    def fed(call: Call, channel: int, data: bytes) -> None:
-        sizes.append(len(data))
-        feed(call, channel, data)
-
-    async def written(call: Call, data: bytes) -> None:
-        sizes.append(len(data))
-        await write(call, data)
-
-    monkeypatch.setattr(Call, "feed", fed)
-    monkeypatch.setattr(Call, "write", written)
-    return sizes
 
 
 def test_an_upload_arrives_whole_without_its_bytes_being_sent(near_rig: Rig, data: bytes, carried: list[int]) -> None:
