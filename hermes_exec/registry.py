@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from importlib.metadata import EntryPoint
 
     from hermes_exec.backend import Backend
@@ -144,6 +145,12 @@ def sdk_missing(type_name: str, error: ImportError) -> HermesError:
     return PlaceUnavailable(f"{type_name}: its SDK does not fit: {error}", remedy=f"{remedy} --upgrade")
 
 
+def guess(word: str, known: Iterable[str], before: str) -> str:
+    """``before`` and the known word that ``word`` may have been meant to be; empty where none is like it."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"{before} {close[0]!r}" if close else ""
+
+
 def _find(type_name: str, group: str, base: type[object]) -> object:
     name = canonical(type_name)
     if name in BUILT_INS:
@@ -153,9 +160,8 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
         return _plugin(plugin, base)
     if group == BACKENDS and name in _plugins(PROFILES):
         raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
-    close = difflib.get_close_matches(name, [*known_types(), *ALIASES], n=1)
-    guess = f"; the nearest known one is {close[0]!r}" if close else ""
-    raise ConfigError(f"unknown type {type_name!r}{guess}", remedy=", ".join(known_types()))
+    near = guess(name, [*known_types(), *ALIASES], "; the nearest known one is")
+    raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(known_types()))
 
 
 def _built_in(name: str, group: str) -> object:

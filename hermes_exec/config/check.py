@@ -85,12 +85,6 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.0)), "")
 
 
-def guess(word: str, known: Iterable[str], before: str) -> str:
-    """``before`` and the known word that ``word`` may have been meant to be; empty where none is like it."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"{before} {close[0]!r}" if close else ""
-
-
 def unknown_key(key: str, known: Iterable[str]) -> str:
     """The complaint about ``key``, with the nearest known one."""
     return f"unknown key {key!r}; the nearest known one is {nearest(key, known)!r}"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from hermes_exec import registry
-from hermes_exec.config.check import checked, guess, within
+from hermes_exec.config.check import checked, within
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _unknown(word: str, where: str, profiles: Mapping[str, Profile]) -> ConfigEr
         return ConfigError(f"{where}: a part of it is neither a profile's name nor TYPE:…; a '+' inside a name is %2B")
     known = [*profiles, *registry.known_types()]
     return ConfigError(
-        f"no profile and no kind of place is called {word!r}" + guess(word, known, "; the nearest is"),
+        f"no profile and no kind of place is called {word!r}" + registry.guess(word, known, "; the nearest is"),
         remedy=", ".join(sorted({*known})),
     )
 
