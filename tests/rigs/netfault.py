@@ -49,8 +49,7 @@ class Network:
             time.sleep(0.005)
         argv = [sys.executable, __file__, self._device, str(self._holder.pid)]
         self._relay = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._relay.stdout is not None
-        assert self._relay.stdout.readline() == b"ready\n"
+        self._answered()
         self._ip("addr", "add", self.near, "peer", self.address, "dev", self._device)
         self._ip("link", "set", self._device, "up")
         for words in (
@@ -64,10 +63,15 @@ class Network:
         subprocess.run([*(self.inside if inside else ()), "ip", *words], check=True, stdin=subprocess.DEVNULL)
 
     def set(self, **state: float) -> None:
-        """Change it: ``delay_ms`` each way, ``loss`` of 100 packets, ``blackhole``."""
+        """Change it: ``delay_ms`` each way, ``loss`` of 100 packets, ``blackhole``; it is so on return."""
         assert self._relay.stdin is not None
         self._relay.stdin.write(json.dumps(state).encode() + b"\n")
         self._relay.stdin.flush()
+        self._answered()
+
+    def _answered(self) -> None:
+        assert self._relay.stdout is not None
+        assert self._relay.stdout.readline() == b"ready\n"
 
     def close(self) -> None:
         """Take it away; the namespace goes with its last process."""
@@ -121,6 +125,7 @@ def relay(device: str, holder: str) -> None:
                 if not said:
                     return
                 state.update(json.loads(said))
+                print("ready", flush=True)
                 continue
             packet = os.read(fd, 65536)
             if state["blackhole"] or random.random() * 100 < state["loss"]:
