@@ -98,12 +98,12 @@ class Sync:
         """What cannot be seen must not be taken for deleted."""
         for path, code in source.unreadable.items():
             place = f"{self._shown}/{os.fsdecode(path)}"
-            raise failures.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out with ignore=")
+            raise failures.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out by a pattern to ignore")
 
     def _demand_no_conflict(self, plan: Plan) -> None:
         for path in plan.conflicts:
             line = f"{os.fsdecode(path)} is a folder on one side and none on the other; nothing was changed"
-            raise UsageError(line, remedy="delete=True")
+            raise UsageError(line, remedy="delete, too, replaces what is in the way")
 
     async def _check(self, plan: Plan) -> None:
         """Compare the hashes of the files whose times differ."""

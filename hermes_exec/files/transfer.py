@@ -88,9 +88,9 @@ class Arrived:
         ]
         if unreadable:
             code = next(code for _, why, code in self.skipped if why != SPECIAL)
-            raise self._left_out(what, path, unreadable, code, "leave them out with ignore=")
+            raise self._left_out(what, path, unreadable, code, "leave them out by patterns to ignore")
         if outside and links == "refuse":
-            remedy = 'links="skip" to leave such links out, links="keep" to make them all the same'
+            remedy = "links: skip leaves such links out, links: keep makes them all the same"
             raise self._left_out(what, path, outside, errno.EXDEV, remedy)
         return TransferReport(self.files - len(outside), self.size, (*special, *outside))
 
