@@ -41,13 +41,23 @@ def test_a_container_opens_inside_of_any_place_and_nothing_is_left(
     assert len(engine().containers()) == before
 
 
-def test_a_place_without_an_engine_is_named_with_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("program", [True, False], ids=["as it is", "without docker's program"])
+def test_a_place_without_an_engine_is_named_with_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, program: bool
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if not program:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+        (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    before = list(tmp_path.iterdir())
     profile = DockerProfile(image="x", engine=f"unix://{tmp_path}/none")
     with pytest.raises(PlaceUnavailable, match=r"box:outer: .*none") as caught:
         asyncio.run(DockerBackend.inside(profile, Box("outer")).open())
+    assert "File " not in caught.value.what  # no traceback
     assert caught.value.place == "docker:x+box:outer"
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == before
 
 
 def test_a_tunnel_needs_no_docker_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.rendering import all_of
+from tests.conftest import require_part
 
 HERMES = [sys.executable, "-I", "-m", "hermes_exec", "policy"]
 
@@ -75,6 +76,7 @@ def test_explain_says_of_open_that_nothing_is_confined() -> None:
 
 
 def test_explain_tells_each_rule_and_what_holds_it() -> None:
+    require_part("bwrap", "it makes the sandboxes")
     told = json.loads(policy("explain", "skill-validate", "--json").stdout)
     rules = {each["rule"]: each for each in told["rules"]}
     assert rules["network.isolated"]["strength"] == "required"

@@ -145,10 +145,12 @@ def test_default_is_an_interactive_login_shell(live: Live, until: Until) -> None
 
 def test_pty_is_the_controlling_terminal(live: Live) -> None:
     async def scenario(link: Link) -> None:
-        script = 'tty; ps -o tty= -o tpgid= -o pgid= -p $$; echo "$$"'
-        pty = await link_pty(link, ["sh", "-c", script])
-        name, terminal, foreground, group, pid = (await all_of(pty)).split()
-        assert name == b"/dev/" + terminal
+        pty = await link_pty(link, ["sh", "-c", "tty; stat -c %t:%T $(tty); cat /proc/$$/stat"])
+        name, device, told = (await all_of(pty)).splitlines()
+        pid, _, _, _, group, _, terminal, foreground, *_ = told.split()
+        major, minor = (int(part, 16) for part in device.split(b":"))
+        assert name.startswith(b"/dev/pts/")
+        assert int(terminal) == os.makedev(major, minor)
         assert foreground == group == pid
 
     live(scenario)

@@ -27,7 +27,8 @@ path=${1:-/var/run/docker.sock}
 exec python3 -c '
 import os, socket, sys, threading
 s = socket.socket(socket.AF_UNIX)
-s.connect(sys.argv[1])
+try: s.connect(sys.argv[1])
+except OSError as error: sys.exit("%s: %s" % (sys.argv[1], error.strerror))
 def send():
     for data in iter(lambda: os.read(0, 1 << 18), b""): s.sendall(data)
     s.shutdown(socket.SHUT_WR)
