@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.files.requests import Stream
 
-_AHEAD = 3
+_AHEAD = 2
 """Pieces under way at once."""
 _BATCH = 2 << 20
 

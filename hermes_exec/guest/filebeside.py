@@ -7,7 +7,8 @@ takes the receiver compares. Whatever does not come so travels by the channel.
 import os
 import struct
 
-from .filesafe import BUFFER, read_up_to, sha256, write_all
+from .filesafe import BUFFER, NEW, read_up_to, sha256, write_all
+from .plumbing import remove_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ START = struct.Struct(">Q")
 NOTHING = (1 << 64) - 1
 """As a start: the receiver has it all."""
 _LONGEST = 4096
+_CLOSINGS = 10
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
@@ -38,6 +40,8 @@ class Shelf:
         self._folder = base + b"/shelf-" + os.urandom(8).hex().encode()
         os.mkdir(self._folder, 0o700)
         self._number = 0
+        self._awaited = True
+        """Whether a piece may still come."""
 
     def tell(self, fd: int, size: int) -> None:
         """Say where to put the pieces of so many bytes."""
@@ -46,11 +50,13 @@ class Shelf:
     def receive(self, fd_in: int, fd: int, size: int, digest: "Any") -> bool:
         """Write exactly ``size`` bytes of what comes, and hash them; false when the sender ends before."""
         room = memoryview(bytearray(min(size, BUFFER)))
+        all_beside = True
         while size:
             told = read_up_to(fd_in, PIECE.size)
             if len(told) < PIECE.size:
                 return False
             beside, count = PIECE.unpack(told)
+            all_beside = all_beside and beside
             source = self._piece(count) if beside else fd_in
             try:
                 if not _copied(source, fd, min(count, size), digest, room):
@@ -60,6 +66,7 @@ class Shelf:
                     os.close(source)
             self._number += 1
             size -= min(count, size)
+        self._awaited = not all_beside
         return True
 
     def _piece(self, size: int) -> int:
@@ -75,10 +82,20 @@ class Shelf:
         return fd
 
     def close(self) -> None:
-        """Remove it, with what nobody has taken."""
-        for name in os.listdir(self._folder):
-            os.unlink(os.path.join(self._folder, name))
-        os.rmdir(self._folder)
+        """Remove it, with what nobody has taken.
+
+        A vendor may finish a request that was given up, and make the folder anew for it. Where that can be, an empty
+        file has the folder's name from here on, until the guest ends.
+        """
+        for _ in range(_CLOSINGS):
+            remove_folder(os.fsdecode(self._folder))
+            if not self._awaited:
+                return
+            try:
+                os.close(os.open(self._folder, NEW, 0o600))
+            except FileExistsError:  # a piece came in between
+                continue
+            return
 
 
 def _copied(source: int, fd: int, size: int, digest: "Any", room: memoryview) -> bool:

@@ -146,6 +146,6 @@ def test_whole_files_go_by_the_vendor_and_arrive_whatever_it_does(
             down = daytona.fail("download_file", **fault)
             assert await terminal.read("/srv/file") == data
             assert down.met == 1
-            assert (await terminal.run("ls -A /var/tmp/hx-*")).stdout == b""
+            assert (await terminal.run("find /var/tmp/hx-* -mindepth 1 ! -size 0")).stdout == b""
 
     run(work())

@@ -40,13 +40,28 @@ class Vendor:
         self.damages = False
         self.breaks_after: int | None = None
         """Bytes of a file after which no more come."""
+        self.hangs = asyncio.Event()
+        """Set once the piece ``hangs_at`` was asked for, which is not answered."""
+        self.hangs_at = 0
+        self.last = ""
+        """Where the last piece was to go that is not there."""
 
     async def put(self, path: str, data: bytes) -> None:
         self.put_pieces += 1
+        if self.put_pieces == self.hangs_at:
+            self.last = path
+            self.hangs.set()
+            await asyncio.Event().wait()
         if self.put_pieces in self.refuses:
+            self.last = path
             raise PlaceUnavailable("not this one")
         if not self.elsewhere:
             Path(path).write_bytes(data[::-1] if self.damages else data)
+
+    def lands(self) -> None:
+        """Make the file of that piece after all, and the folders above it, as Daytona's daemon does."""
+        Path(self.last).parent.mkdir(parents=True, exist_ok=True)
+        Path(self.last).write_bytes(b"late")
 
     async def fetch(self, path: str) -> AsyncGenerator[bytes]:
         content = Path(path).read_bytes()
@@ -77,7 +92,7 @@ def beside(request: pytest.FixtureRequest, tmp_path: Path, vendor: Vendor) -> Ge
     for rig in rig_of(Place(PYTHON_3_6 if old else "", mover=vendor), tmp_path):
         yield rig
         shelves = Path("/var/tmp", f"hx-{rig.link.guest['id']}").glob("shelf-*")
-        assert not list(shelves)
+        assert not [shelf for shelf in shelves if shelf.is_dir() or shelf.stat().st_size]
 
 
 @pytest.fixture
@@ -219,6 +234,42 @@ def test_a_transfer_that_is_cancelled_leaves_the_old_file(beside: Rig, data: byt
 
     beside.run(scenario())
     assert goal.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("hangs_at", [2, PIECES], ids=["amid", "last"])
+@pytest.mark.parametrize("by", ["upload", "write"])
+def test_a_piece_that_lands_after_a_cancelled_upload_finds_no_place(
+    beside: Rig, vendor: Vendor, data: bytes, by: str, hangs_at: int
+) -> None:
+    source = planted(beside.here / "file", data)
+    goal = planted(beside.there / "file", b"old")
+
+    async def scenario() -> None:
+        vendor.hangs_at = hangs_at
+        work = beside.files.upload(source, goal) if by == "upload" else beside.files.write(goal, data)
+        transfer = asyncio.ensure_future(work)
+        await vendor.hangs.wait()
+        transfer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await transfer
+
+    beside.run(scenario())
+    with pytest.raises(FileExistsError):
+        vendor.lands()
+    assert goal.read_bytes() == b"old"
+
+
+def test_a_piece_that_lands_after_it_was_given_up_finds_no_place(beside: Rig, vendor: Vendor, data: bytes) -> None:
+    vendor.refuses = {2}
+    beside.run(beside.files.write("file", data))
+    with pytest.raises(FileExistsError):
+        vendor.lands()
+    assert (beside.there / "file").read_bytes() == data
+
+
+def test_nothing_at_all_is_left_of_an_upload_whose_pieces_all_came(beside: Rig, data: bytes) -> None:
+    beside.run(beside.files.write("file", data))
+    assert not list(Path("/var/tmp", f"hx-{beside.link.guest['id']}").iterdir())
 
 
 def test_an_unreadable_file_is_an_error_as_ever(beside: Rig, data: bytes) -> None:

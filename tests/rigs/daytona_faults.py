@@ -34,6 +34,8 @@ class Fault:
     drop: Drop = ""
     act: Callable[[], Awaitable[None]] | None = None
     """What else happens at that moment, such as the sandbox's death."""
+    instead: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+    """What answers it."""
     times: int = 1
     met: int = 0
     """How many requests have met it."""
@@ -49,6 +51,8 @@ class Fault:
             hang_up(request, self.drop)
             await asyncio.sleep(0)
             return web.Response(status=500)  # which nobody gets any more
+        if self.instead is not None:
+            return await self.instead(request)
         if self.status:
             return refusal(self.status, self.message or "injected", self.code, self.headers)
         return None

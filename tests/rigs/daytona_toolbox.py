@@ -55,8 +55,11 @@ class Toolbox:
                 paths[named[1]] = content.removesuffix(b"\r\n").decode()
             else:
                 file = _inside(sandbox, paths[named[1]])
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_bytes(content.removesuffix(b"\r\n"))
+                try:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(content.removesuffix(b"\r\n"))
+                except OSError as error:
+                    return refusal(500, str(error.strerror))
         return {}
 
     async def op_download_file(self, request: web.Request, sandbox: Sandbox) -> object:
