@@ -81,6 +81,7 @@ def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False
         ("suites.denied-program", did("execve", "/usr/bin/python3", "python3", "/app/skills/x/data/notes.txt")),
         ("suites.denied-program", did("execve", "/bin/sh", "sh", "-e", "assets/x.zip")),
         ("suites.denied-signal", did("kill", arguments=(0xFFFFFFFF, 9, 0, 0, 0, 0))),
+        ("suites.denied-signal", did("kill", arguments=(0xFFFFFFFF, 0, 0, 0, 0, 0))),
         ("suites.denied-signal", did("kill", arguments=(1, 15, 0, 0, 0, 0))),
     ],
 )

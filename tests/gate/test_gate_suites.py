@@ -17,7 +17,6 @@ from hermes_exec_policies.gate import testing
 from hermes_exec_policies.gate.cases import Case, own_cases, same
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.mutants import mutants
 from hermes_exec_policies.gate.suites import Candidate, Seen, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
@@ -259,11 +258,3 @@ def test_own_cases_rest_on_nothing_that_was_done_before() -> None:
     assert own_cases([both], "run") == own_cases([SUM], "run")
     assert not own_cases([SUM + "@pytest.fixture(autouse=True)\ndef room(): pass\n"], "run")
     assert not own_cases([SUM + "def setup_function(): pass\n"], "run")
-
-
-def test_mutants_break_one_function_and_leave_the_rest() -> None:
-    source = "import os\nLIMIT = 3\ndef run(a):\n    return a + 1 if a > 2 else 0\n"
-    made = mutants(source, "run")
-    assert [(each.must_die, each.must_live) for each in made[:3]] == [(True, False), (True, False), (False, True)]
-    assert all("LIMIT = 3" in each.source for each in made)
-    assert len({each.source for each in made}) == len(made)

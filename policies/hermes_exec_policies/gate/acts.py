@@ -269,9 +269,9 @@ def _reaches_out(act: Act) -> bool:
 
 
 def _signals(act: Act) -> bool:
-    """Whether it is to every process, or to the first one; signal 0 asks whether there is one."""
+    """Whether it is to every process, or to the first one; signal 0 asks whether one is there, not whether all are."""
     target = act.arguments[0] & 0xFFFFFFFF
-    return bool(act.arguments[1] & 0xFFFFFFFF) and target in {1, 0xFFFFFFFF}
+    return target == 0xFFFFFFFF or (target == 1 and bool(act.arguments[1] & 0xFFFFFFFF))
 
 
 def _notable(act: Act) -> bool:

@@ -6,6 +6,8 @@ import ast
 import copy
 from dataclasses import dataclass
 
+from hermes_exec_policies.gate.launch import program
+
 _MOST = 4
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
@@ -29,7 +31,7 @@ class Mutant:
 
 
 def mutants(source: str, function: str) -> list[Mutant]:
-    """The script with its function ended at its beginning in two ways, and with some of what it does turned round.
+    """The script with its function ended at its beginning, or in vain, and with some of what it does turned round.
 
     Everything outside of the function stays as it is: what a script does on import to the one who judges it, it does
     in a mutant too, and the mutant passes as well.
@@ -39,6 +41,11 @@ def mutants(source: str, function: str) -> list[Mutant]:
     found = [
         Mutant("raises", _emptied(tree, function, raising), must_die=True),
         Mutant("returns nothing", _emptied(tree, function, ast.parse("return None").body), must_die=True),
+        Mutant(
+            "gives other values of the same types, writes no file and prints nothing (assert what it gives or does)",
+            _in_vain(tree, function),
+            must_die=True,
+        ),
         # The others are written in the same way, so tests that know the text of the skill would tell them by that.
         Mutant("says the same in another layout", ast.unparse(tree), must_die=False, must_live=True),
     ]
@@ -66,6 +73,32 @@ def _emptied(tree: ast.Module, name: str, body: list[ast.stmt]) -> str:
     described = 1 if ast.get_docstring(function) is not None else 0
     function.body[described:] = body + function.body[described:]
     return ast.unparse(ast.fix_missing_locations(other))
+
+
+def _in_vain(tree: ast.Module, name: str) -> str:
+    """Its function runs, and then gives something else and leaves nothing: tests of types or of names test nothing."""
+    other = copy.deepcopy(tree)
+    function = _function(other, name)
+    described = 1 if ast.get_docstring(function) is not None else 0
+    (helper,) = [node for node in ast.parse(program("apart")).body if isinstance(node, ast.ClassDef)]
+    entered = ast.withitem(ast.Call(ast.Name("Apart", ast.Load()), [], []), ast.Name("apart_", ast.Store()))
+    body = [*function.body[described:], ast.Return(None)]
+    function.body[described:] = [helper, ast.With([entered], [_Returns().visit(each) for each in body])]
+    return ast.unparse(ast.fix_missing_locations(other))
+
+
+class _Returns(ast.NodeTransformer):
+    """Changes what one function gives, and leaves alone what those in it give."""
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        value = node.value or ast.Constant(None)
+        other = ast.Attribute(ast.Name("apart_", ast.Load()), "other", ast.Load())
+        return ast.Return(ast.Call(other, [value], []))
+
+    def _left(self, node: ast.AST) -> ast.AST:
+        return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left  # noqa: N815  as ast calls them
 
 
 def _turned(node: ast.AST) -> str | None:
