@@ -16,6 +16,7 @@ from tests.rigs.breadth import WHOLE, sampled
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+pytest.register_assert_rewrite("tests.rigs.agent_task")  # a behaviour, in a module that is no test's own
 # Children inherit what was ignored above us, by a nohup or by a shell that put us into the background.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)

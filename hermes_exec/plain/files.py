@@ -7,7 +7,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import TransferError, UsageError
+from hermes_exec.errors import UsageError
 from hermes_exec.plain import scripts
 from hermes_exec.plain.place import path_of, word
 
@@ -26,7 +26,7 @@ async def read(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
     """
     target = _path(place, path)
     reply = await place.script(scripts.READ, word(target))
-    _check(reply, target)
+    _check(reply, "cannot read", target)
     return reply.stdout
 
 
@@ -48,7 +48,7 @@ async def store(place: Place, target: bytes, data: bytes, *, private: bool = Fal
     beside = folder + b"/.hermes-exec-" + secrets.token_hex(16).encode()
     umask = "077" if private else ""
     reply = await place.script(scripts.STORE, word(target), word(beside), str(len(data)), umask, data=data)
-    _check(reply, target)
+    _check(reply, "cannot write", target)
 
 
 def _path(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
@@ -58,9 +58,11 @@ def _path(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
     return target
 
 
-def _check(reply: Reply, target: bytes) -> None:
+def _check(reply: Reply, what: str, target: bytes) -> None:
     code = reply.exit.code
     if code != 0:
+        from hermes_exec.files.failures import failure  # with all that a guest does for files
+
         number = _TOLD.get(code or 0, errno.EIO)
         why = reply.complaint if number == errno.EIO else os.strerror(number)
-        raise TransferError(f"{os.fsdecode(target)}: {why}", code=number)
+        raise failure(what, os.fsdecode(target), number, why)

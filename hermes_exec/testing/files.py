@@ -68,6 +68,7 @@ class Files(Behaviours):
     async def test_a_missing_file_is_an_error_with_its_number(self, terminal: Terminal, folder: str) -> None:
         with pytest.raises(TransferError) as caught:
             await terminal.read(f"{folder}/missing")
+        assert isinstance(caught.value, FileNotFoundError)
         assert caught.value.errno == 2
 
     async def test_writing_into_a_missing_folder_is_an_error(self, terminal: Terminal, folder: str) -> None:

@@ -11,6 +11,7 @@ from hermes_exec.testing import Conformance
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
 from tests.conftest import require_part
+from tests.rigs.agent_task import AgentTask
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
@@ -19,7 +20,7 @@ _SOMEBODY = 61_200 + os.getpid() % 300
 """A user that nobody else is."""
 
 
-class TestBubblewrap(Conformance):
+class TestBubblewrap(Conformance, AgentTask):
     column = "`bubblewrap`"
 
     @pytest.fixture
@@ -28,7 +29,7 @@ class TestBubblewrap(Conformance):
         return BubblewrapBackend(BubblewrapProfile())
 
 
-class TestBubblewrapAsUser(Conformance):
+class TestBubblewrapAsUser(Conformance, AgentTask):
     column = "`bubblewrap` as an ordinary user"
 
     @pytest.fixture

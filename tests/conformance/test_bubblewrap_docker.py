@@ -10,6 +10,7 @@ from hermes_exec.testing import Conformance
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import BUBBLEWRAP, UNCONFINED, engine
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 leave_out("starts an engine")
 
 
-class TestBubblewrapInDocker(Conformance):
+class TestBubblewrapInDocker(Conformance, AgentTask):
     column = "`bubblewrap` in `docker`"
     limit_s = 60.0  # each new container takes a second on a busy machine
 

@@ -10,6 +10,7 @@ from hermes_exec.testing import Conformance
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
 from tests.conftest import require_part
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 leave_out("a column of its own")
 
 
-class TestBubblewrapUnderPolicy(Conformance):
+class TestBubblewrapUnderPolicy(Conformance, AgentTask):
     column = "`bubblewrap` under `workspace`"
 
     @pytest.fixture

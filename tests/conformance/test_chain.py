@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing import Conformance
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.boxes import Box
 from tests.rigs.breadth import leave_out
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 leave_out("a column of its own")
 
 
-class TestChain(Conformance):
+class TestChain(Conformance, AgentTask):
     column = "a place in a place"
 
     @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import engine
 from tests.rigs.sshd import Sshd
@@ -27,7 +28,7 @@ def sshd() -> Generator[Sshd]:
         yield sshd
 
 
-class TestDockerOverSsh(Conformance):
+class TestDockerOverSsh(Conformance, AgentTask):
     column = "`docker` over `ssh`"
     limit_s = 60.0  # each new container takes a second on a busy machine
 

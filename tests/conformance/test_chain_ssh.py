@@ -11,6 +11,7 @@ from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from hermes_exec_backends.ssh import SshBackend
 from tests.rigs import apptainer
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.sshd import Sshd
 
@@ -34,7 +35,7 @@ def tree(sshd: Sshd) -> Path:
     return apptainer.tree(sshd.folder / "images")
 
 
-class TestSingularityOverSsh(Conformance):
+class TestSingularityOverSsh(Conformance, AgentTask):
     column = "`singularity` over `ssh`"
     limit_s = 60.0  # a new container takes a second on a busy machine
 

@@ -9,6 +9,7 @@ import pytest
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.daytona import DaytonaBackend
 from tests.rigs import daytona_rig
+from tests.rigs.agent_task import AgentTask
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,7 +23,7 @@ def daytona() -> Generator[Daytona]:
     yield from daytona_rig.checked()
 
 
-class TestDaytonaPlain(Conformance):
+class TestDaytonaPlain(Conformance, AgentTask):
     column = "`daytona`, no guest"
 
     @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import engine
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 leave_out("starts an engine")
 
 
-class TestDocker(Conformance):
+class TestDocker(Conformance, AgentTask):
     column = "`docker`"
     limit_s = 60.0  # each new container takes a second on a busy machine
 

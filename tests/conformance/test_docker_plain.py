@@ -8,6 +8,7 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.docker_engine import BUSYBOX, engine
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 leave_out("starts an engine")
 
 
-class TestDockerPlain(Conformance):
+class TestDockerPlain(Conformance, AgentTask):
     column = "`docker`, no Python there"
     limit_s = 60.0  # each command takes a tenth of a second, and some behaviours take hundreds
 

@@ -8,12 +8,13 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.agent_task import AgentTask
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
 
 
-class TestLocal(Conformance):
+class TestLocal(Conformance, AgentTask):
     column = "`local`"
 
     @pytest.fixture

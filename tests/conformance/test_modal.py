@@ -15,6 +15,7 @@ from hermes_exec.testing.output import Output
 from hermes_exec.testing.running import Running
 from hermes_exec_backends.modal import ModalBackend
 from tests.rigs import modal
+from tests.rigs.agent_task import AgentTask
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -30,7 +31,7 @@ def honest() -> Generator[None]:
     assert server.call("problems") == []
 
 
-class TestModal(Conformance):
+class TestModal(Conformance, AgentTask):
     column = "`modal`"
     limit_s = 60.0  # each new sandbox takes a second on a busy machine
 
@@ -47,7 +48,7 @@ class TestModalFirstGeneration(Running, Connection, Isolation):
         return ModalBackend(modal.profile(generation="v1"))
 
 
-class TestModalPlain(Running, Output, Input, Killing, Isolation):
+class TestModalPlain(Running, Output, Input, Killing, Isolation, AgentTask):
     """Without those of streams: the SDK takes 64 MiB ahead of a reader that waits."""
 
     column = "`modal`, no Python there"

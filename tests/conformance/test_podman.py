@@ -8,6 +8,7 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.docker import DockerBackend
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.podman_engine import podman
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 leave_out("starts an engine")
 
 
-class TestPodman(Conformance):
+class TestPodman(Conformance, AgentTask):
     column = "`docker`, of Podman"
     limit_s = 90.0  # Podman starts a process of its own for each exec
 

@@ -11,6 +11,7 @@ from hermes_exec.testing.suite import Commands
 from hermes_exec_backends.profiles import SingularityProfile
 from hermes_exec_backends.singularity import SingularityBackend
 from tests.rigs import apptainer
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def busybox(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return apptainer.image_file(folder, apptainer.tree(folder, "busybox"))
 
 
-class TestSingularity(Conformance):
+class TestSingularity(Conformance, AgentTask):
     column = "`singularity`"
 
     @pytest.fixture
@@ -40,7 +41,7 @@ class TestSingularity(Conformance):
         return SingularityBackend(SingularityProfile(image=str(tree)))
 
 
-class TestSingularityWithoutPython(Commands):
+class TestSingularityWithoutPython(Commands, AgentTask):
     """An image file of busybox, so the plain carrier: each command enters the instance anew."""
 
     @pytest.fixture

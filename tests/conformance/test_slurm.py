@@ -10,6 +10,7 @@ from hermes_exec.testing import Conformance
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm import SlurmBackend
 from tests.rigs import slurm
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def cluster() -> Generator[slurm.Cluster]:
         yield running
 
 
-class TestSlurm(Conformance):
+class TestSlurm(Conformance, AgentTask):
     column = "`slurm`"
 
     @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.agent_task import AgentTask
 from tests.rigs.breadth import leave_out
 from tests.rigs.sshd import Sshd
 
@@ -25,7 +26,7 @@ def sshd() -> Generator[Sshd]:
         yield sshd
 
 
-class TestSsh(Conformance):
+class TestSsh(Conformance, AgentTask):
     column = "`ssh`"
 
     @pytest.fixture

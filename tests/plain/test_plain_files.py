@@ -85,8 +85,9 @@ def test_whoever_has_the_old_file_open_goes_on_reading_it(inside: In, tmp_path: 
 )
 def test_what_cannot_be_read_says_why(inside: In, path: str, number: int) -> None:
     async def scenario(carrier: PlainCarrier) -> None:
-        with pytest.raises(TransferError) as caught:
+        with pytest.raises(TransferError, match=f"cannot read .*: {os.strerror(number)}") as caught:
             await carrier.read(path)
+        assert isinstance(caught.value, FileNotFoundError if number == errno.ENOENT else IsADirectoryError)
         assert caught.value.errno == number
 
     inside(scenario)

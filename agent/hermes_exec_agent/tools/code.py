@@ -66,7 +66,7 @@ class ExecuteCode(BaseTool[Code]):
             result = await talk.hold(stream, asked.code)
         text, reference = await workspace.shortened(talk.printed)
         made = await workspace.envelope(result, folder)
-        note = f"{talk.calls} calls of tools" if talk.calls else ""
+        note = f"{talk.calls} {'call' if talk.calls == 1 else 'calls'} of tools" if talk.calls else ""
         return dataclasses.replace(
             made,
             output=text,
