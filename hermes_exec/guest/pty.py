@@ -38,7 +38,8 @@ class Ptys:
             self._owners.add(client)
             client.on_close.append(lambda: self._leave(client))
         if not arguments.get("argv"):
-            arguments["argv"] = [login_shell(client.env), b"-l"]
+            named = (arguments.get("env") or {}).get(b"SHELL") or client.env.get(b"SHELL")
+            arguments["argv"] = [login_shell(named), b"-l"]
         self._ptys[arguments["name"]] = Pty(request, arguments, self._gone)
 
     def _gone(self, pty: Pty) -> None:
@@ -82,11 +83,11 @@ class Ptys:
         request.finish({"ptys": ptys})
 
 
-def login_shell(env: "dict[bytes, bytes]") -> bytes:
-    """The shell of this user, or a usual one where that is none to work in."""
+def login_shell(named: "bytes | None") -> bytes:
+    """The shell that was named, or else this user's, or a usual one where that is none to work in."""
     import pwd  # a file of its own in some builds
 
-    shell = env.get(b"SHELL") or os.environb.get(b"SHELL")
+    shell = named or os.environb.get(b"SHELL")
     if not shell:
         try:
             shell = os.fsencode(pwd.getpwuid(os.getuid()).pw_shell)

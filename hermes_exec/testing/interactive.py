@@ -33,6 +33,11 @@ class Interactive(Behaviours):
             assert (await pty.wait()).exit_code == 0
 
     @needs("pty")
+    async def test_without_words_the_shell_of_its_environment_starts(self, terminal: Terminal) -> None:
+        async with terminal.pty(env={"SHELL": "/bin/echo"}) as pty:  # which says what it was called with
+            assert await seen(pty, b"-l")
+
+    @needs("pty")
     async def test_what_is_typed_is_echoed_and_read(self, terminal: Terminal) -> None:
         async with terminal.pty(["sh", "-c", "read line; echo got $line; exit 4"]) as pty:
             await pty.write("typed\n")

@@ -125,14 +125,26 @@ def test_cpu_time_of_all_processes_counts_together(in_place: InPlace, run: Run, 
     in_place("as it is", scenario)
 
 
-def test_a_command_that_ignores_the_warning_is_killed(in_place: InPlace, way: str, run: Run) -> None:
+def test_a_command_that_ignores_the_warning_is_killed(in_place: InPlace, way: str, run: Run, link: LinkOf) -> None:
     async def scenario(terminal: Terminal) -> None:
+        await grouped(link(terminal), "cpu")
         short = "x=0; while ((x < 30000)); do ((x += 1)); done"
         busy = f"trap '' XCPU; while :; do ({short}); done"
         result = await run(way, terminal, busy, Limits(cpu_s=0.3), timeout=15)
         assert (result.limit, result.timed_out) == ("cpu", False)
 
     in_place("as it is", scenario)
+
+
+def test_without_a_group_too_a_command_that_ignores_the_warning_is_killed(
+    in_place: InPlace, way: str, run: Run
+) -> None:
+    async def scenario(terminal: Terminal) -> None:
+        result = await run(way, terminal, "trap '' XCPU; while :; do :; done", Limits(cpu_s=0.3), timeout=60)
+        assert signal.SIGKILL in {result.signal, (result.exit_code or 0) - 128}
+        assert not result.timed_out
+
+    in_place("no control groups", scenario)
 
 
 def test_a_command_that_sleeps_uses_no_cpu_time(in_place: InPlace, way: str, run: Run) -> None:
