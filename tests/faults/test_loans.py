@@ -27,6 +27,7 @@ LAST = 2_000_000
 NUMBERS = b"".join(b"%d\n" % n for n in range(1, LAST + 1))
 COMMANDS = [["seq", "1", str(LAST)], f"seq 1 {LAST}"]
 IDS = ["argv", "session"]
+QUESTIONS = [b"%d" % n * 5000 for n in range(20)]
 
 
 @pytest.fixture
@@ -116,6 +117,22 @@ def test_a_stalled_reader_that_has_the_pipe_stops_the_producer(place: Place) -> 
             assert await at_rest(int(first.split(b"\n")[0])) < len(first) + 12 * MIB
 
     place.run(stall())
+
+
+def test_a_command_whose_pipe_the_reader_has_answers_what_it_is_asked(place: Place, backend: CuttingBackend) -> None:
+    async def talk() -> list[bytes]:
+        terminal = await place.shared()
+        command = ["sh", "-c", f"head -c {8 * MIB} /dev/zero; exec cat"]
+        async with terminal.stream(command, interactive=True) as stream:
+            await read_to(stream, 8 * MIB)
+            said: list[bytes] = []
+            for question in QUESTIONS:
+                await stream.write(question)
+                said.append(await read_to(stream, len(question)))
+            return said
+
+    assert place.run(talk()) == QUESTIONS
+    assert backend.channel.taken < 8 * MIB
 
 
 def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: Place) -> None:
