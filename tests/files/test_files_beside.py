@@ -38,6 +38,7 @@ class Vendor:
         self.elsewhere = False
         """Whether what it makes is not seen in the place."""
         self.damages = False
+        self.never_ends = False
         self.breaks_after: int | None = None
         """Bytes of a file after which no more come."""
         self.hangs = asyncio.Event()
@@ -76,6 +77,10 @@ class Vendor:
             await asyncio.sleep(0)
         if self.elsewhere:
             yield b"and more"
+        while self.never_ends:
+            self.fetched += 1
+            yield b"+"
+            await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -187,6 +192,15 @@ def test_what_the_vendor_does_not_bring_whole_comes_by_the_channel(
     beside.run(beside.files.download(source, beside.here / "file"))
     assert beside.tree(beside.there) == beside.tree(beside.here)
     assert beside.run(beside.files.read("file")) == data
+
+
+def test_a_vendor_that_never_ends_is_left_after_the_first_byte_too_much(
+    beside: Rig, vendor: Vendor, data: bytes
+) -> None:
+    vendor.never_ends = True
+    planted(beside.there / "file", data)
+    assert beside.run(beside.files.read("file")) == data
+    assert vendor.fetched == SIZE + 1
 
 
 def test_a_download_that_breaks_goes_on_where_it_was(
