@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.files.requests import Stream
 
-_AHEAD = 2
+_AHEAD = 3
 """Pieces under way at once."""
 _BATCH = 2 << 20
 
@@ -112,11 +112,14 @@ class Arrival(Protocol):
         ...
 
 
-async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> None:
-    """Fetch the file that the guest tells of, unless it tells of none; what is missing then comes by the stream."""
+async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> bytes:
+    """Fetch the file that the guest tells of, unless it tells of none; what is missing then comes by the stream.
+
+    Where that is a part, its hash with what it follows has to be what is returned.
+    """
     size, path = await _place(stream)
     if not path:
-        return
+        return b""
     try:
         await _fetched(mover.fetch(path), size, arrival)
         start = size
@@ -129,6 +132,7 @@ async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> None:
         await arrival.restart()
     await stream.call.write(filebeside.START.pack(start))
     stream.call.write_eof()
+    return told if 0 < start < size else b""
 
 
 async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: Arrival) -> None:
@@ -179,11 +183,14 @@ def _hash(digest: Any, pieces: list[bytes]) -> None:
         digest.update(piece)
 
 
-async def fetched(stream: Stream, mover: Mover) -> bytes:
-    """What a mover brings of a file that is read: all of it, or its beginning, or nothing."""
+async def fetched(stream: Stream, mover: Mover) -> bytes | None:
+    """A file that is read; None where the beginning that the mover brought is not what is there."""
     arrival = _InMemory()
-    await fetch(stream, mover, arrival)
-    return arrival.content.getvalue()
+    told = await fetch(stream, mover, arrival)
+    if not told:
+        return arrival.content.getvalue() or await stream.all()
+    await stream.each(arrival.take)
+    return arrival.content.getvalue() if told == await arrival.digest() else None
 
 
 async def send_all(stream: Stream, mover: Mover, data: bytes) -> None:

@@ -39,12 +39,19 @@ class Files:
         if offset < 0 or (length is not None and length < 0):
             raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
         mover = self._requests.mover if offset == 0 and length is None else None
-        arguments = {"offset": offset, "length": length, "beside": mover is not None}
-        async with self._requests.stream("read", path, **arguments) as stream:
-            first = await fetched(stream, mover) if mover is not None else b""
+        if mover is not None and (whole := await self._read_beside(mover, path)) is not None:
+            return whole
+        async with self._requests.stream("read", path, offset=offset, length=length, beside=False) as stream:
             data = await stream.all()
             failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
-        return first + data if first and data else first or data
+        return data
+
+    async def _read_beside(self, mover: Mover, path: Path) -> bytes | None:
+        """The whole file by a mover; None where that damaged it."""
+        async with self._requests.stream("read", path, offset=0, length=None, beside=True) as stream:
+            data = await fetched(stream, mover)
+            failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
+        return data
 
     async def write(
         self,

@@ -38,6 +38,7 @@ class Vendor:
         self.elsewhere = False
         """Whether what it makes is not seen in the place."""
         self.damages = False
+        self.never_ends = False
         self.breaks_after: int | None = None
         """Bytes of a file after which no more come."""
         self.hangs = asyncio.Event()
@@ -76,6 +77,10 @@ class Vendor:
             await asyncio.sleep(0)
         if self.elsewhere:
             yield b"and more"
+        while self.never_ends:
+            self.fetched += 1
+            yield b"+"
+            await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -147,12 +152,13 @@ def test_small_files_and_parts_of_large_ones_are_left_to_the_channel(beside: Rig
 
 @pytest.mark.parametrize("refused", [{1}, {3, 4}, {PIECES}, set(range(1, PIECES + 1))], ids=["1", "3+4", "last", "all"])
 def test_pieces_that_the_vendor_refuses_go_by_the_channel(
-    beside: Rig, vendor: Vendor, data: bytes, refused: set[int]
+    beside: Rig, vendor: Vendor, data: bytes, refused: set[int], carried: list[int]
 ) -> None:
     vendor.refuses = refused
     source = planted(beside.here / "file", data)
     beside.run(beside.files.upload(source, beside.there / "file"))
     assert beside.tree(beside.there) == beside.tree(beside.here)
+    assert sum(carried) < len(refused) * PIECE + 2000
     vendor.put_pieces = 0
     beside.run(beside.files.write("other", data))
     assert (beside.there / "other").read_bytes() == data
@@ -187,6 +193,25 @@ def test_what_the_vendor_does_not_bring_whole_comes_by_the_channel(
     beside.run(beside.files.download(source, beside.here / "file"))
     assert beside.tree(beside.there) == beside.tree(beside.here)
     assert beside.run(beside.files.read("file")) == data
+
+
+def test_a_vendor_that_never_ends_is_left_after_the_first_byte_too_much(
+    beside: Rig, vendor: Vendor, data: bytes
+) -> None:
+    vendor.never_ends = True
+    planted(beside.there / "file", data)
+    assert beside.run(beside.files.read("file")) == data
+    assert vendor.fetched == SIZE + 1
+
+
+def test_a_damaged_beginning_is_no_part_of_a_file(beside: Rig, vendor: Vendor, data: bytes) -> None:
+    vendor.damages, vendor.breaks_after = True, 5 << 20
+    source = planted(beside.there / "file", data)
+    old = planted(beside.here / "file", b"old")
+    assert beside.run(beside.files.read("file")) == data
+    with pytest.raises(OSError, match="hash"):
+        beside.run(beside.files.download(source, old))
+    assert old.read_bytes() == b"old"
 
 
 def test_a_download_that_breaks_goes_on_where_it_was(
