@@ -59,6 +59,10 @@ confined = ["aa-exec", "-p", job["profile"], "--"]
 said = subprocess.run(confined + ["/usr/bin/python3", "-I", "-c", outside], stderr=subprocess.PIPE)
 with open("/share/denied", "wb") as file:
     file.write(said.stderr)
+os.makedirs("/app/folders/archive")
+kept = "path = '/app/folders/archive/x'\\nopen(path, 'w').write('kept')\\nprint(open(path).read())"
+with open("/share/folder", "wb") as file:
+    file.write(subprocess.run(confined + ["/usr/bin/python3", "-I", "-c", kept], stdout=subprocess.PIPE).stdout)
 label = ["aa-exec", "-p", job["profile"], "--", "/bin/cat", "/proc/self/attr/current"]
 print(subprocess.check_output(label).decode().strip())
 subprocess.run([sys.executable, "-I", "/share/sandboxes.py"], check=True)
@@ -219,6 +223,10 @@ def test_a_denial_is_logged_with_the_path_that_was_refused(shown: tuple[vm.Done,
 def test_a_write_outside_of_its_folders_is_denied_with_error_13(shown: tuple[vm.Done, Path]) -> None:
     said = (shown[1] / "denied").read_text()
     assert said.splitlines()[-1] == "PermissionError: [Errno 13] Permission denied: '/app/other/x'"
+
+
+def test_a_granted_folder_is_left_to_its_mount_and_landlock(shown: tuple[vm.Done, Path]) -> None:
+    assert (shown[1] / "folder").read_text() == "kept\n"
 
 
 def seen(shown: tuple[vm.Done, Path], name: str) -> dict[str, Any]:
