@@ -9,6 +9,8 @@ def resolve_syscall(arch: int, syscall: str) -> int: ...
 
 class Arch:
     NATIVE: int
+    X86_64: int
+    AARCH64: int
 
 class Attr:
     ACT_BADARCH: int

@@ -9,9 +9,11 @@ import typer
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_exec_policies.explain import Verdict
+    from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.model import Policy
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="A policy's name, or a file that ends with .toml.")]
@@ -54,13 +56,23 @@ def show(policy: Name, *, json: Json = False) -> int:
     return 0
 
 
-def explain(policy: Name, *, place: In = "bubblewrap", json: Json = False) -> int:
+def explain(
+    policy: Name,
+    *,
+    place: In = "bubblewrap",
+    folder: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:rw]", help="For a skill that was granted such a folder; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> int:
     """Tell in plain words what a policy allows, what holds each rule on this machine, and what nothing holds."""
     from hermes_exec_policies.explain import explain as verdicts_of
+    from hermes_exec_policies.folders import with_folders
     from hermes_exec_policies.host import this_host
     from hermes_exec_policies.load import load
 
-    found = load(policy)
+    found = with_folders(load(policy), [_folder(word) for word in folder or ()])
     verdicts = verdicts_of(found, place, this_host())
     if json:
         show_json(
@@ -81,6 +93,15 @@ def explain(policy: Name, *, place: In = "bubblewrap", json: Json = False) -> in
     show_table(("RULE", "STRENGTH", "HELD BY", "IT SAYS"), [_row(verdict) for verdict in verdicts])
     _tell_gaps(found, place, verdicts)
     return 0
+
+
+def _folder(word: str) -> "Folder":
+    from hermes_exec_policies.folders import Folder
+
+    try:
+        return Folder.asked(word)
+    except ValueError as error:
+        raise UsageError(f"--folder {error}", remedy="--folder invoices, or --folder archive:rw") from None
 
 
 def _row(verdict: "Verdict") -> list[str]:

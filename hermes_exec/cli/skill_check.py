@@ -8,13 +8,13 @@ import typer
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
-from hermes_exec.cli.skill_grants import Bounds, Data, Hosts, grants_of
+from hermes_exec.cli.skill_grants import Bounds, Data, Folders, Hosts, grants_of
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.verdict import Report
 
 
-def check(
+def check(  # noqa: PLR0913  each is an option
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The skill: its folder, or a tar or zip archive.")],
     *,
     case: Annotated[
@@ -22,6 +22,7 @@ def check(
         typer.Option(metavar="JSON", help='What it must return: {"arguments": {…}, "result": …}. May be repeated.'),
     ] = None,
     data: Data = None,
+    shared: Folders = None,
     host: Hosts = None,
     limit: Bounds = None,
     packages: Annotated[bool, typer.Option("--packages/--no-packages", help="Whether it may have packages.")] = True,
@@ -39,7 +40,7 @@ def check(
     from hermes_exec_policies.gate.cases import Case
 
     cases = [Case.parse(word) for word in case or ()]
-    grants = grants_of(data, host, limit, packages=packages)
+    grants = grants_of(data, shared, host, limit, packages=packages)
 
     async def judge() -> int:
         from hermes_exec_policies.gate.check import check as judged

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 Data = Annotated[
     list[str] | None, typer.Option("--data", metavar="DIR", help="Grant a folder below /app/data; may be repeated.")
 ]
+Folders = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--folder",
+        metavar="NAME=DIR[:rw]",
+        help="Grant a folder of this machine, read-only or with :rw; may be repeated.",
+    ),
+]
 Hosts = Annotated[
     list[str] | None,
     typer.Option("--host", metavar="NAME[:PORT]", help="Grant a host of the network; may be repeated."),
@@ -28,24 +36,38 @@ Bounds = Annotated[
 
 
 def grants_of(
-    data: list[str] | None, host: list[str] | None, limit: list[str] | None, *, packages: bool = True
+    data: list[str] | None,
+    shared: list[str] | None,
+    host: list[str] | None,
+    limit: list[str] | None,
+    *,
+    packages: bool = True,
 ) -> "Grants":
     """What these options grant.
 
     Raises:
-        UsageError: a bound is none.
+        UsageError: a bound is none, or a folder.
     """
+    from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.gate.needs import Grants
 
     return Grants(
-        data=("/app/data", *(data or ())), hosts=tuple(host or ()), packages=packages,
+        data=("/app/data", *(data or ())),
+        folders=tuple(str(Folder.granted(word)) for word in shared or ()),
+        hosts=tuple(host or ()),
+        packages=packages,
         limits=dict(map(_bound, limit or ())),
-    )  # fmt: skip
+    )
 
 
 def told(grants: "Mapping[str, Any]") -> str:
     """What was granted, for a person."""
-    words = [*grants.get("data", ()), *grants.get("hosts", ()), *(["packages"] if grants.get("packages") else [])]
+    words = [
+        *grants.get("data", ()),
+        *grants.get("folders", ()),
+        *grants.get("hosts", ()),
+        *(["packages"] if grants.get("packages") else []),
+    ]
     return ", ".join([*words, *(f"{name}={value}" for name, value in grants.get("limits", {}).items())]) or "nothing"
 
 

@@ -10,7 +10,7 @@ from hermes_exec.cli import loop
 from hermes_exec.cli.options import Json, Number, Skill, Skills
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json
-from hermes_exec.cli.skill_grants import Bounds, Data, Hosts, grants_of
+from hermes_exec.cli.skill_grants import Bounds, Data, Folders, Hosts, grants_of
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def add(  # noqa: PLR0913  each is an option
     shell: Shells = None,
     insist: Insist = False,
     data: Data = None,
+    shared: Folders = None,
     host: Hosts = None,
     limit: Bounds = None,
     policy: Annotated[
@@ -60,7 +61,7 @@ def add(  # noqa: PLR0913  each is an option
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    grants = grants_of(data, host, limit)
+    grants = grants_of(data, shared, host, limit)
     author = _author(agent, shell, insist=insist)
     return loop.run(_add(folder, case or [], author, grants, policy, insist=insist, json=json))
 
@@ -132,6 +133,7 @@ def import_bundle(
     case: Cases = None,
     insist: Insist = False,
     data: Data = None,
+    shared: Folders = None,
     host: Hosts = None,
     limit: Bounds = None,
     json: Json = False,
@@ -140,7 +142,7 @@ def import_bundle(
 
     What it was granted there is not granted here.
     """
-    grants = grants_of(data, host, limit)
+    grants = grants_of(data, shared, host, limit)
     return loop.run(_import(file, case or [], grants, insist=insist, json=json))
 
 

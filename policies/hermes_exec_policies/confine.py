@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
 from hermes_exec_policies.explain import refuse_unless_enforceable
+from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import bpf, landlock, oci
@@ -34,6 +35,8 @@ PLACE = BUBBLEWRAP
 LANDLOCKED = "HERMES_LANDLOCK"
 _UNBOUND = (1 << 40) - 1
 """What a folder in memory is given where the policy sets no bound: more than any machine has."""
+_EMPTY = 4096
+"""Bytes of a folder that has, with room for itself alone, nothing in it."""
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
 """What a sandbox has of them."""
 
@@ -71,6 +74,7 @@ def confined(
 ) -> tuple[Confinement, Limits]:
     """As ``confinement``, for a policy at hand, and for any kind of place that starts programs from outside.
 
+    Where the policy speaks of folders that were granted there are empty ones; see ``folders.with_given``.
     One that is not to be ``started``, but compared with others, has the first of all users where it would have its own.
 
     Raises:
@@ -85,6 +89,7 @@ def confined(
     wanted = fixed.layout
     taken = {bind.target for bind in mapped}
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
+    folders += [Tmpfs(target=path, size=_EMPTY, inodes=1) for path in seen_in(policy)[0]]
     own = taken | {folder.target for folder in folders}
     local = place == BUBBLEWRAP  # elsewhere the system is the image's, and so are its folders and links
     binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy) if local else ([], [])

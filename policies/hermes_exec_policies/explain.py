@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.config.values import show_size
 from hermes_exec.errors import Unsupported
 from hermes_exec_policies.enforcers import Means, enforcers
+from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.names import RULES
 from hermes_exec_policies.syscalls import known
 from hermes_exec_policies.values import EVERY
@@ -122,7 +123,9 @@ def _limit(policy: Policy, rule: str) -> str:
     name = rule.removeprefix("limits.")
     value = getattr(policy.limits, name)
     shown = show_size(value) if name in _SIZES else f"{value:g}" + (" s" if name in _SECONDS else "")
-    return f"{RULES[rule]}: at most {shown}"
+    beyond = seen_in(policy)[1] if name in {"disk", "inodes"} else []
+    except_ = f", but for {', '.join(beyond)}, which is the machine's and has no bound" if beyond else ""
+    return f"{RULES[rule]}: at most {shown}{except_}"
 
 
 def _listed(words: tuple[str, ...]) -> str:

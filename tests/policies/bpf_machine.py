@@ -7,6 +7,7 @@ import struct
 ALLOW, ERRNO, KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 X86_64 = 0xC000003E
 I386 = 0x40000003
+AARCH64 = 0xC00000B7
 
 
 def run(program: bytes, number: int, arguments: tuple[int, ...], *, arch: int = X86_64) -> int:

@@ -59,6 +59,10 @@ confined = ["aa-exec", "-p", job["profile"], "--"]
 said = subprocess.run(confined + ["/usr/bin/python3", "-I", "-c", outside], stderr=subprocess.PIPE)
 with open("/share/denied", "wb") as file:
     file.write(said.stderr)
+os.makedirs("/app/folders/archive")
+kept = "path = '/app/folders/archive/x'\\nopen(path, 'w').write('kept')\\nprint(open(path).read())"
+with open("/share/folder", "wb") as file:
+    file.write(subprocess.run(confined + ["/usr/bin/python3", "-I", "-c", kept], stdout=subprocess.PIPE).stdout)
 label = ["aa-exec", "-p", job["profile"], "--", "/bin/cat", "/proc/self/attr/current"]
 print(subprocess.check_output(label).decode().strip())
 subprocess.run([sys.executable, "-I", "/share/sandboxes.py"], check=True)
@@ -73,8 +77,8 @@ from hermes_exec_policies.canaries.planted import planted
 with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as file:
     file.write("+memory +pids +cpu")
 with open("/share/sandboxes", "rb") as file:
-    specification, sandboxes = pickle.load(file)
-async def once(argv, limits):
+    sandboxes = pickle.load(file)
+async def once(specification, argv, limits):
     async with await start(specification, argv, limits=limits) as run:
         run.go()
         ended = await run.wait()
@@ -82,12 +86,14 @@ async def once(argv, limits):
         return {**told, "enforcers": dict(run.enforcers), "facts": dataclasses.asdict(run.facts)}
 with planted() as outside:
     seen = {}
-    for name, (words, limits) in sandboxes.items():
+    for name, (specification, words, limits) in sandboxes.items():
         argv = program.argv("/usr/bin/python3", dict(words, outside=outside)) if isinstance(words, dict) else words
-        seen[name] = asyncio.run(once(argv, limits))
+        seen[name] = asyncio.run(once(specification, argv, limits))
 with open("/share/seen.json", "w") as file:
     json.dump(seen, file)
 """
+(LABEL,) = (each for each in canaries_of(load(SKILL)) if each.name == "posture-label")
+"""The one attempt that tells that the profile is gone where every other mechanism is in force."""
 BOUNDED = {
     "memory": "kept = [bytearray(1 << 20) for _ in range(400)]",
     "processes": "import os, signal\nwhile True:\n if os.fork() == 0: signal.pause()",
@@ -155,8 +161,8 @@ def held_there(policy: Policy) -> list[Canary]:
     ]
 
 
-def sandboxes(policy: Policy) -> tuple[Confinement, dict[str, Any]]:
-    """The specification with every mechanism, and what is run in it under which limits."""
+def sandboxes(policy: Policy) -> dict[str, tuple[Confinement, Any, Limits]]:
+    """The specification with every mechanism, or without the profile, and what is run in it under which limits."""
     specification, limits = confined(policy, there())
     job = {
         "nonce": "n",
@@ -174,8 +180,12 @@ def sandboxes(policy: Policy) -> tuple[Confinement, dict[str, Any]]:
         "processes": Limits(wall_s=200, processes=12),
         "cpu": Limits(wall_s=200, cpu_s=1),
     }
-    programs = {name: (["/usr/bin/python3", "-ISc", code], bounds[name]) for name, code in BOUNDED.items()}
-    return specification, {"all": (job, replace(limits, wall_s=300)), **programs}
+    programs = {
+        name: (specification, ["/usr/bin/python3", "-ISc", code], bounds[name]) for name, code in BOUNDED.items()
+    }
+    limits = replace(limits, wall_s=300)
+    without = (replace(specification, apparmor=""), {**job, "attempts": [*CONTROLS, LABEL.name]}, limits)
+    return {"all": (specification, job, limits), "without": without, **programs}
 
 
 def outcomes(shown: tuple[vm.Done, Path], name: str) -> Mapping[str, Any]:
@@ -215,6 +225,10 @@ def test_a_write_outside_of_its_folders_is_denied_with_error_13(shown: tuple[vm.
     assert said.splitlines()[-1] == "PermissionError: [Errno 13] Permission denied: '/app/other/x'"
 
 
+def test_a_granted_folder_is_left_to_its_mount_and_landlock(shown: tuple[vm.Done, Path]) -> None:
+    assert (shown[1] / "folder").read_text() == "kept\n"
+
+
 def seen(shown: tuple[vm.Done, Path], name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((shown[1] / "seen.json").read_text())[name]
     return found
@@ -225,6 +239,13 @@ def test_with_all_mechanisms_at_once_every_attempt_is_held(shown: tuple[vm.Done,
     proof = judge(told["stdout"].encode(), held_there(load(SKILL)), "n")
     assert [each for each in proof.judged if each.verdict is not Verdict.HELD] == []
     assert proof.verdict is Verdict.HELD, (proof.invalid, told["stderr"])
+
+
+def test_without_the_profile_the_attempt_at_the_label_notices(shown: tuple[vm.Done, Path]) -> None:
+    told = seen(shown, "without")
+    proof = judge(told["stdout"].encode(), [LABEL], "n")
+    broken = [(each.name, each.rule, each.ended) for each in proof.judged if each.verdict is Verdict.BROKEN]
+    assert broken == [("posture-label", "lsm", "worked: unconfined")], proof.invalid
 
 
 def test_with_all_mechanisms_the_program_has_filter_and_label_before_it_begins(shown: tuple[vm.Done, Path]) -> None:

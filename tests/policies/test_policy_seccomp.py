@@ -219,13 +219,41 @@ def test_what_is_removed_stays_removed_whatever_is_added(removed: set[str], adde
     assert not gone & {name for rule in found.rules for name in rule.names}
 
 
+@cache
+def on_arm(call: str) -> int:
+    """The number of a call on aarch64; -1 where it has none, or where libseccomp does not know it."""
+    import pyseccomp
+
+    found: int = pyseccomp.resolve_syscall(pyseccomp.Arch.AARCH64, call)
+    return found
+
+
+@pytest.mark.parametrize("name", FILTERED)
+@FEW
+@given(call=st.sampled_from(sorted(known())), arguments=ARGUMENTS)
+def test_the_program_for_another_machine_answers_as_the_policy_says(
+    name: str, call: str, arguments: tuple[int, ...]
+) -> None:
+    if on_arm(call) >= 0:
+        shipped_ = bpf.ready(wanted(name), "aarch64") or b""
+        answer = bpf_machine.run(shipped_, on_arm(call), arguments, arch=bpf_machine.AARCH64)
+        assert told(answer) == wanted(name).answer(call, arguments)
+
+
+@pytest.mark.parametrize("name", FILTERED)
+def test_the_program_for_another_machine_ends_what_is_called_in_any_other_form(name: str) -> None:
+    shipped_ = bpf.ready(wanted(name), "aarch64") or b""
+    for arch in (bpf_machine.X86_64, bpf_machine.I386, 0x40000028):  # the last is ARM with 32 bits
+        assert bpf_machine.run(shipped_, 0, (0,) * 6, arch=arch) == bpf_machine.KILL_PROCESS
+
+
 def test_a_condition_looks_at_all_64_bits() -> None:
     assert not Compare(0, 1).holds(((1 << 32) | 1, 0, 0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("name", FILTERED)
 def test_a_shipped_filter_is_there_compiled(name: str) -> None:
-    assert bpf.ready(wanted(name), "x86_64") is not None
+    assert all(bpf.ready(wanted(name), machine) for machine in oci.ARCHITECTURES)
 
 
 def test_a_policy_of_ones_own_is_compiled_when_it_is_used() -> None:

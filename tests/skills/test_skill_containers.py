@@ -12,11 +12,13 @@ import pytest
 
 from hermes_exec_agent.skills import running
 from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_policies.gate.needs import Grants
+from hermes_exec_policies.load import load
 from hermes_exec_policies.starting import Place
 from tests.conftest import require_part
 from tests.rigs import apptainer as apptainer_rig
 from tests.rigs import docker_engine
-from tests.rigs.skill_makers import registered
+from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -39,6 +41,19 @@ def run(a: int, b: int) -> dict:
         'sum': a + b, 'file': __file__, 'denied': denied('/etc/x'), 'itself': denied(__file__),
         'skills': sorted(os.listdir('/app/skills')), 'environ': sorted(os.environ),
     }
+"""
+
+
+SHARING = """
+def run(a: int, b: int) -> dict:
+    def put(path):
+        try:
+            with open(path, 'w') as file:
+                return file.write('new')
+        except OSError as error:
+            return error.errno
+    with open('/app/folders/in/one') as file:
+        return {'read': file.read(), 'denied': put('/app/folders/in/one'), 'written': put('/app/folders/out/one')}
 """
 
 
@@ -73,3 +88,26 @@ def test_a_skill_runs_in_a_container_as_on_this_machine(
     assert outcome.result["skills"] == ["add_numbers"]
     assert "HOME" in outcome.result["environ"]
     assert outcome.declared == ()
+
+
+@pytest.mark.parametrize("kind", ["docker", "apptainer"])
+def test_a_skill_in_a_container_has_the_folders_that_it_was_granted(
+    request: pytest.FixtureRequest, home: Home, tmp_path: Path, kind: str
+) -> None:
+    place: Place = request.getfixturevalue(kind)
+    with tempfile.TemporaryDirectory(prefix="hx-", dir="/var/tmp") as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        for name in ("in", "out"):
+            (folder / name).mkdir()
+            (folder / name).chmod(0o777)
+        (folder / "in/one").write_text("one")
+        (folder / "in/one").chmod(0o666)
+        tree = tree_in(tmp_path / "skill", {"scripts/main.py": SHARING})
+        report = report_of(tree, grants=Grants(folders=(f"in={folder}/in", f"out={folder}/out:rw")).facts())
+        Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=os.uname().release)
+        outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
+        assert outcome.ok, (outcome.error, outcome.logs)
+        assert (outcome.result["read"], outcome.result["written"]) == ("one", 3)
+        assert outcome.result["denied"] in {1, 13, 30}
+        assert ((folder / "in/one").read_text(), (folder / "out/one").read_text()) == ("one", "new")

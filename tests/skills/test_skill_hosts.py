@@ -18,6 +18,7 @@ from hermes_exec_agent.skills.registry import Registry
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.egress import granted
 from hermes_exec_policies.load import load
+from hermes_exec_policies.render.apparmor import profile_name, render
 from hermes_exec_policies.render.bpf import ready
 from hermes_exec_policies.render.filter import filter_of
 from tests.rigs.breadth import thorough
@@ -130,6 +131,12 @@ def test_its_filter_ships_and_allows_no_more_than_two_families() -> None:
 
 
 _FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "vsock": 40}
+
+
+def test_apparmors_profile_for_it_is_the_one_that_knows_its_sockets() -> None:
+    policy = granted(load("skill-validate"), ["a.example"])
+    assert profile_name(policy) == "hermes-exec-skill-hosts"
+    assert "network inet," in render(load(policy.name))
 
 
 def test_a_policy_without_hosts_is_the_same() -> None:

@@ -19,7 +19,9 @@ CONTAINER_FILTER = ROOT / "deploy" / "seccomp.json"
 
 
 def write() -> None:
-    """Replace every rendered file; programs of other machines than this one are kept while they fit a policy."""
+    """Replace every rendered file; this takes a machine of x86_64, whose libseccomp compiles for the others as well."""
+    if platform.machine() != "x86_64":
+        raise ValueError("policies are rendered on a machine of x86_64")
     policies = [load(name) for name in shipped()]
     for policy in policies:
         folder = FOLDER / policy.name
@@ -28,13 +30,12 @@ def write() -> None:
         for name, text in all_of(policy).items():
             (folder / name).write_text(text, encoding="utf-8")
     folder = FOLDER / "bpf"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     fitting = {key: wanted for policy in policies for key, wanted in programs(policy).items()}
-    for file in folder.iterdir():
-        if file.name.partition(".")[0] not in fitting:
-            file.unlink()
     for key, wanted in fitting.items():
-        (folder / f"{key}.{platform.machine()}").write_bytes(compiled(wanted))
+        for machine in oci.ARCHITECTURES:
+            (folder / f"{key}.{machine}").write_bytes(compiled(wanted, machine))
     CONTAINER_FILTER.write_text(container_filter(), encoding="utf-8")
 
 

@@ -68,7 +68,7 @@ def why_not(skill: Skill, version: Version, outcome: Outcome) -> str:
         return "it is pinned"
     if skill.current != version.number:
         return f"version {skill.current} is the current one"
-    if version.grants and Grants(**version.grants) != Grants():
+    if version.grants and Grants.of(version.grants) != Grants():
         return "a person granted it more than skills have"
     return ""
 

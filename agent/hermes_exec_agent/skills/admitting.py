@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills import content
+from hermes_exec_agent.skills import checks, content
 from hermes_exec_agent.skills.private import private_folder
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Ca
     with private_folder() as folder:
         tree = folder / version.name
         content.copy(registry.tree(version), version.files, tree)
-        report = await _gate(registry, Tree(tree, version.files), Grants(**version.grants), cases, name)
+        report = await _gate(registry, Tree(tree, version.files), Grants.of(version.grants), cases, name)
     if not report.accepted:
         return Admitted(report, None)
     return Admitted(report, registry.proven(version, report, load(name), kernel=platform.release()))
@@ -119,9 +119,12 @@ def _held(registry: Registry, tree: Tree) -> list[Case]:
 
 
 async def _gate(registry: Registry, tree: Tree, grants: Grants | None, cases: Sequence[Case], policy: str) -> Report:
+    from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.gate.check import check
     from hermes_exec_policies.gate.packages.environments import Environments
 
+    for folder in grants.folders if grants else ():
+        checks.given(registry, Folder.granted(folder), None if os.geteuid() else -1)
     store = Environments(registry.home.environments)
     with private_folder() as work:
         return await check(tree, grants=grants, cases=cases, policy=policy, work=work, store=store)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.record import Version
     from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.model import Policy
 
 SELF_TESTED = "self-tested"
@@ -46,6 +47,7 @@ def policy_of(registry: Registry, version: Version) -> Policy:
         Refused: that policy says something else now; the version is kept back until it is proven anew.
     """
     from hermes_exec_policies.egress import granted
+    from hermes_exec_policies.folders import with_folders
     from hermes_exec_policies.gate.bounds import bounded
     from hermes_exec_policies.load import load
 
@@ -61,12 +63,33 @@ def policy_of(registry: Registry, version: Version) -> Policy:
             remedy=f"hermes-exec skill prove {version.name}, which proves it with the policy as it is",
         )
     try:
-        return granted(bounded(policy, version.grants.get("limits", {})), version.grants.get("hosts", ()))
+        bound = granted(bounded(policy, version.grants.get("limits", {})), version.grants.get("hosts", ()))
+        return with_folders(bound, folders_of(version))
     except ValueError as error:
         raise Refused(
             f"{version.name} {version.number}: what it was granted cannot be given any more: {error}",
             remedy=f"hermes-exec skill prove {version.name}",
         ) from error
+
+
+def folders_of(version: Version) -> list[Folder]:
+    """The folders of this machine that a version was granted."""
+    from hermes_exec_policies.folders import Folder
+
+    return [Folder.granted(word) for word in version.grants.get("folders", ())]
+
+
+def given(registry: Registry, folder: Folder, user: int | None = None) -> tuple[int, int]:
+    """Which folder it is, which a sandbox of ``user`` may be given.
+
+    Raises:
+        Refused: it may not, or it is not there.
+    """
+    from hermes_exec_policies.folders import looked_at
+
+    if registry.home.exposes([folder.source]):
+        raise Refused(f"the folder {folder.source} holds the registry or its key, or lies in it")
+    return looked_at(folder, user)
 
 
 def unchanged(version: Version) -> None:

@@ -48,11 +48,16 @@ def declared(policy: Policy, kind: str) -> tuple[str, ...]:
     """The rules of a policy that the vendor's word holds.
 
     Raises:
-        Unsupported: a required rule is held by nothing there; names them.
+        Unsupported: a required rule is held by nothing there, or folders were granted; names them.
     """
     from hermes_exec_policies.explain import refuse_unless_enforceable
+    from hermes_exec_policies.folders import seen_in
     from hermes_exec_policies.host import this_host
 
+    if paths := [path for paths in seen_in(policy) for path in paths]:
+        raise Unsupported(
+            f"{kind}: no folder of this machine is there, so not {', '.join(paths)}", remedy="--on bubblewrap"
+        )
     return tuple(each.rule for each in refuse_unless_enforceable(policy, kind, this_host()) if each.declared)
 
 

@@ -50,13 +50,14 @@ async def ready(
     ``stdin`` is the request, or None where that comes with the word.
 
     Raises:
-        Refused: files or packages are not what was signed, which keeps the version back; or the place is another one
-            than it was proven for. Nothing of it ran.
+        Refused: files or packages are not what was signed, which keeps the version back; the place is another one
+            than it was proven for; or a folder that it was granted cannot be given. Nothing of it ran.
         Unsupported: the sandbox is not what its policy asks for; nothing of it ran.
         PlaceUnavailable: no sandbox can be made; nothing of it ran.
     """
     from hermes_exec_policies.canaries.outside import amiss
     from hermes_exec_policies.egress import egress, with_net
+    from hermes_exec_policies.folders import see_given, with_given
     from hermes_exec_policies.gate import acts
     from hermes_exec_policies.gate.launch import launch
     from hermes_exec_policies.starting import start
@@ -69,6 +70,7 @@ async def ready(
         registry.quarantine(version.name, version.number, f"changed: {error.what}")
         raise
     packages = checks.packages(registry, version, folder)
+    folders = checks.folders_of(version)
     call = launch(
         policy,
         tree,
@@ -78,18 +80,21 @@ async def ready(
         environment=packages,
         place=place.kind,
     )
-    confinement, proxy = call.confinement, None
+    confinement, proxy = with_given(call.confinement, folders), None
     if policy.network.access == "hosts":
         proxy = await stack.enter_async_context(egress(policy.network.hosts))
         confinement = with_net(confinement, proxy)
     exposed = registry.home.exposes(bind.source for bind in confinement.binds)
     if exposed:
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
+    which = {each: checks.given(registry, each, confinement.uid) for each in folders}
     watch = acts.REFUSED if watched(policy, place) else None
     started = await start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch)
     run = await stack.enter_async_context(started)
     if seen := amiss(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
+    for each, one in which.items():
+        see_given(each, one, run.facts.pid)
     try:
         there = PurePosixPath(os.readlink(f"/proc/{run.facts.pid}/exe")).name  # noqa: PTH115  a magic link
     except OSError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.explain import applies
+from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.render.filter import ENOSYS, EPERM, filter_of
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ CANARIES: tuple[Canary, ...] = (
     *(_writes(f"files-{name}") for name in ("etc", "root", "skills", "app", "climb", "symlink", "chmod", "sysrq")),
     _writes("files-usr", layer="mounts", errnos=frozenset({EROFS})),
     _writes("files-change"),
+    Canary("files-folders", "files.write", "Landlock", frozenset({EACCES}), asked=lambda p: bool(seen_in(p)[0]), abi=1),
     _writes("files-proc-sys"),
     _writes("files-hardlink", errnos=WRITES | {EXDEV}),
     _writes("files-rename", errnos=WRITES | {EXDEV}),

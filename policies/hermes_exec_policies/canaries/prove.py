@@ -25,6 +25,7 @@ from hermes_exec_policies.canaries.planted import planted
 from hermes_exec_policies.confine import LANDLOCKED, confined
 from hermes_exec_policies.egress import egress, with_net
 from hermes_exec_policies.explain import explain
+from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
 
@@ -187,6 +188,7 @@ def _configuration(
     return {
         "write": [path for path in policy.files.write if path in there],
         "scratch": [path for path in policy.files.scratch if path in there],
+        "folders": seen_in(policy)[0],
         "outside": outside,
         "variables": [*policy.environment.set, *policy.environment.keep, LANDLOCKED],
         "limits": bounds,

@@ -43,7 +43,8 @@ def granted(policy: Policy, hosts: Iterable[str]) -> Policy:
         "files": {"read": [*policy.files.read, NET]},
         "environment": {"set": {name: like.environment.set[name] for name in _VARIABLES}},
     }
-    return overridden(policy, above)
+    # AppArmor's profile is found by this name, and that of a policy without hosts knows no such sockets.
+    return overridden(policy, above).model_copy(update={"name": like.name})
 
 
 @contextlib.asynccontextmanager

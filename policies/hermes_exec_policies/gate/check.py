@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.canaries.prove import prove
+from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import acts, verdict
 from hermes_exec_policies.gate.archive import unpack
 from hermes_exec_policies.gate.audit import audit
@@ -113,8 +114,9 @@ class _Judged:
         bounds, wrong = bounds_of(self._policy, needs, self._grants)
         self._refuse([*self._grants.lacking(needs), *wrong])
         # What is told of it afterwards is what it has, so that a run has the same.
-        self._grants = replace(self._grants, limits=bounds)
-        self._bounded = bounded(self._policy, bounds)
+        folders = self._grants.shared(needs)
+        self._grants = replace(self._grants, limits=bounds, folders=tuple(map(str, folders)))
+        self._bounded = with_folders(bounded(self._policy, bounds), folders)
 
     async def look(self) -> None:
         tree, manifest = self._known()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec_policies.folders import Folder
 from hermes_exec_policies.gate.verdict import Finding, functional
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 _FOLDER = re.compile(r"/app/data(/[A-Za-z0-9._-]{1,64}){0,4}")
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?")
+_SHARED = re.compile(r"[a-z0-9][a-z0-9-]{0,31}(:rw)?")
 _LIMITS = {
     "limit-memory-mib": (64, 16384),
     "limit-seconds": (1, 86400),
@@ -29,6 +31,8 @@ class Needs:
 
     data: tuple[str, ...] = ()
     """Folders that it writes to, below /app/data; that folder itself is every skill's."""
+    folders: tuple[str, ...] = ()
+    """Folders of the machine, each by a name of its own, with ``:rw`` where it writes to it."""
     hosts: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -44,13 +48,29 @@ class Grants:
     """What may be given to a skill; nothing but packages, unless somebody says so."""
 
     data: tuple[str, ...] = ("/app/data",)
+    folders: tuple[str, ...] = ()
+    """``NAME=DIR``, with ``:rw`` where it may write to it."""
     hosts: tuple[str, ...] = ()
     packages: bool = True
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
 
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Grants:
+        """What was recorded as ``facts``, in which every tuple has become a list."""
+        values: dict[str, Any] = dict(facts)
+        for name in {"data", "folders", "hosts"} & values.keys():
+            values[name] = tuple(values[name])
+        return cls(**values)
+
     def facts(self) -> dict[str, Any]:
         """For programs."""
         return asdict(self)
+
+    def shared(self, needs: Needs) -> list[Folder]:
+        """The folders that are needed and granted; one that is only read is no more than that."""
+        given = {each.name: each for each in map(Folder.granted, self.folders)}
+        asked = [Folder.asked(word) for word in needs.folders]
+        return [replace(given[each.name], writable=each.writable) for each in asked if each.name in given]
 
     def lacking(self, needs: Needs) -> list[Finding]:
         """What is needed and not granted, but for limits, of which the policy has a say; see ``bounds``."""
@@ -59,6 +79,14 @@ class Grants:
             for folder in needs.data
             if not any(folder == each or folder.startswith(each + "/") for each in self.data)
         ]
+        given = {each.name: each.writable for each in map(Folder.granted, self.folders)}
+        for folder in map(Folder.asked, needs.folders):
+            if folder.name not in given:
+                found.append(_not_granted("the folder", folder.name))
+            elif folder.writable and not given[folder.name]:
+                found.append(
+                    _wrong(f"the folder {folder.name} is asked for to be written to, and was granted for reading")
+                )
         found += [_not_granted("the host", host) for host in needs.hosts if host not in self.hosts]
         if needs.packages and not self.packages:
             found.append(_not_granted("packages", ", ".join(needs.packages)))
@@ -70,6 +98,7 @@ def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
     wrong: list[Finding] = []
     data = _words(metadata, "needs-data", _FOLDER, wrong)
     hosts = _words(metadata, "needs-hosts", _HOST, wrong)
+    folders = _words(metadata, "needs-folders", _SHARED, wrong)
     limits: dict[str, int] = {}
     for name in _LIMITS:
         if name in metadata:
@@ -82,7 +111,7 @@ def declared(metadata: Mapping[str, str]) -> tuple[Needs, list[Finding]]:
         functional("manifest.needs", f"{name!r} is nothing that a skill can need: {', '.join(_KNOWN)}", "SKILL.md")
         for name in unknown
     ]
-    return Needs(data, hosts, tuple(metadata.get("needs-packages", "").split()), limits), wrong
+    return Needs(data, folders, hosts, tuple(metadata.get("needs-packages", "").split()), limits), wrong
 
 
 def limit_of(name: str, value: str) -> int:
@@ -99,16 +128,25 @@ def limit_of(name: str, value: str) -> int:
     return int(value)
 
 
-_KNOWN = ("needs-data", "needs-hosts", "needs-packages", *_LIMITS)
+_KNOWN = ("needs-data", "needs-folders", "needs-hosts", "needs-packages", *_LIMITS)
 
 
 def _words(metadata: Mapping[str, str], name: str, shape: re.Pattern[str], wrong: list[Finding]) -> tuple[str, ...]:
     words = tuple(metadata.get(name, "").split())
-    bad = [word for word in words if not shape.fullmatch(word) or ".." in word]
+    names = [word.removesuffix(":rw") for word in words]
+    bad = [
+        word
+        for word, name in zip(words, names, strict=True)
+        if not shape.fullmatch(word) or ".." in word or names.count(name) > 1
+    ]
     if bad or len(words) > _MANY:
         wrong.append(functional("manifest.needs", f"{name} cannot hold {bad[0] if bad else 'so many'!r}", "SKILL.md"))
     return tuple(word for word in words if word not in bad)
 
 
 def _not_granted(what: str, which: str) -> Finding:
-    return functional("manifest.not-granted", f"{what} {which} is asked for and was not granted", "SKILL.md")
+    return _wrong(f"{what} {which} is asked for and was not granted")
+
+
+def _wrong(what: str) -> Finding:
+    return functional("manifest.not-granted", what, "SKILL.md")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_exec_policies.folders import SEEN
 from hermes_exec_policies.render.bubblewrap import MASKED
 from hermes_exec_policies.render.landlock import FOR_READING
 from hermes_exec_policies.values import EVERY, FAMILIES
@@ -52,6 +53,10 @@ def _files(policy: Policy) -> list[str]:
         lines += _below(path, "r")
     if files.root == "writable":
         lines += _below("/", "rwkl")
+    if (
+        SEEN in files.read
+    ):  # this is loaded before anybody is granted one: its mount and Landlock tell which are written
+        lines.append(f"{SEEN}/*/** rwkl,")
     for path in policy.writable:
         lines += _below(path, "rwklmix" if files.run_written else "rwkl")
     lines += [f"{path}{{,/**}} {'r' if path in FOR_READING else 'rw'}," for path in files.devices]

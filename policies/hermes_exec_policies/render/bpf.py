@@ -56,23 +56,29 @@ def ready(wanted: Filter, machine: str) -> bytes | None:
     return file.read_bytes() if file.is_file() else None
 
 
-def compiled(wanted: Filter) -> bytes:
-    """As ``program``, always made anew.
+def compiled(wanted: Filter, machine: str = "") -> bytes:
+    """As ``program``, always made anew; for another ``machine`` without the calls that libseccomp does not know.
+
+    Such a call can be said by its number, but only for this machine; on another one it is refused.
 
     Raises:
         Unsupported: no filter has been made for such machines.
         PlaceUnavailable: libseccomp or its binding is missing.
     """
-    architecture(platform.machine())
+    foreign = architecture(machine or platform.machine()).removeprefix("SCMP_ARCH_")
     library = _library()
     made = library.SyscallFilter(library.ERRNO(1))
+    here = machine in {"", platform.machine()}
+    if not here:  # rules are said by this machine's numbers, and translated
+        made.add_arch(getattr(library.Arch, foreign))
+        made.remove_arch(library.Arch.NATIVE)
     made.set_attr(library.Attr.ACT_BADARCH, _KILL_PROCESS)
     made.set_attr(library.Attr.CTL_OPTIMIZE, _BINARY_TREE)
     for rule in wanted.rules:
         action = library.ERRNO(rule.errno) if rule.errno else library.ALLOW
         for name in rule.names:
             number = library.resolve_syscall(library.Arch.NATIVE, name)
-            number = NEWER.get(name, number) if number == -1 else number
+            number = NEWER.get(name, number) if number == -1 and here else number
             if number == -1:
                 continue  # no call of this architecture
             made.add_rule(action, number, *(_argument(library, each) for each in rule.when))

@@ -62,6 +62,12 @@ def app(_: "Config") -> str:
     return _written("/app/hermes-canary")
 
 
+@attempt("files-folders")
+def folders(config: "Config") -> str:
+    """Write in a folder that was granted for reading."""
+    return _written(config["folders"][0] + "/hermes-canary")
+
+
 @attempt("files-change")
 def change(_: "Config") -> str:
     """Open a file of the system for writing."""
