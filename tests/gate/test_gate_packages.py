@@ -82,8 +82,9 @@ def test_packages_that_nothing_imports_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_chosen_is_compared_with_what_is_known() -> None:
-    lock = "pyyaml==5.3 \\\n    --hash=sha256:00\nnumpy==2.3.1 \\\n    --hash=sha256:00\n"
-    assert [each.code for each in known_bad(lock)] == ["dependencies.known-bad"]
+    pins = ("pyyaml==5.3", "numpy==2.3.1", "hermes-exec==1.0")
+    lock = "".join(f"{each} \\\n    --hash=sha256:00\n" for each in pins)
+    assert [each.code for each in known_bad(lock)] == ["dependencies.known-bad", "dependencies.ours"]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,9 @@ def test_what_was_chosen_is_compared_with_what_is_known() -> None:
         ("-r other.txt", "dependencies.option"),
         ("os==1.0", "dependencies.standard"),
         ("reqeusts==1.0", "dependencies.look-alike"),
+        ("hermes-exec==1.0", "dependencies.ours"),
+        ("Hermes_Exec.policies", "dependencies.ours"),
+        ("hermes-exce", "dependencies.look-alike"),
         ("pyyaml==5.3", "dependencies.known-bad"),
         ("\n".join(f"pkg-{number}==1.0" for number in range(60)), "dependencies.many"),
         ("a b", "dependencies.syntax"),

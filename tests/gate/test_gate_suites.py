@@ -14,7 +14,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_policies.gate import testing
-from hermes_exec_policies.gate.cases import Case, own_cases, same
+from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
 from hermes_exec_policies.gate.suites import Candidate, Seen, run_suites
@@ -47,15 +47,16 @@ AGAIN = Case({"a": -1, "b": 1}, None, Level.SELF_TESTED, anything=True)
 class Judge(Protocol):
     """``judge(main, test, *cases)`` runs the suites over a skill of these two files."""
 
-    def __call__(self, main: str, test: str = SUM, *cases: Case) -> Seen: ...
+    def __call__(self, main: str, test: str = SUM, *cases: Case, about: str = "") -> Seen: ...
 
 
 @pytest.fixture
 def judge(require: Require) -> Generator[Judge]:
     require("bwrap", "makes the sandbox")
 
-    async def judged(folder: Path, main: str, test: str, cases: tuple[Case, ...]) -> Seen:
-        source = write_skill(folder / "sum-two", {"scripts/main.py": main, "tests/test_main.py": test})
+    async def judged(folder: Path, main: str, test: str, cases: tuple[Case, ...], about: str) -> Seen:
+        files = {"scripts/main.py": main, "tests/test_main.py": test} | ({"SKILL.md": about} if about else {})
+        source = write_skill(folder / "sum-two", files)
         tree = copy_tree(source, folder / "copy")
         manifest, _ = await read_manifest(tree, source.name)
         policy = load("skill-validate", {"limits": {"cpu_time": 20.0}})
@@ -65,7 +66,7 @@ def judge(require: Require) -> Generator[Judge]:
 
     with tempfile.TemporaryDirectory() as made:  # pytest's own is not for other users, and a sandbox has one
         os.chmod(made, 0o711)
-        yield lambda main, test=SUM, *cases: asyncio.run(judged(Path(made), main, test, cases))
+        yield lambda main, test=SUM, *cases, about="": asyncio.run(judged(Path(made), main, test, cases, about))
 
 
 def codes(seen: Seen) -> set[str]:
@@ -136,6 +137,13 @@ TAMPERING = {
 @pytest.mark.parametrize("name", TAMPERING)
 def test_tampering_with_its_tests_is_of_no_use(judge: Judge, name: str) -> None:
     assert codes(judge(*TAMPERING[name]))
+
+
+def test_a_skill_that_says_that_it_is_deterministic_gives_the_same_again(judge: Judge) -> None:
+    about = "---\nname: sum-two\ndescription: d\nmetadata:\n  deterministic: yes\n---\nx\n"
+    main = "import time\n" + GOOD.replace("a + b", "[a + b, time.time_ns()]")
+    test = TEST + "def test_sum():\n    assert main.run(2, 2)[0] == 4\n"
+    assert codes(judge(main, test, about=about)) == {"suites.determinism"}
 
 
 def test_tests_that_hang_are_ended(judge: Judge) -> None:
@@ -249,6 +257,16 @@ def test_own_cases_are_what_stands_before_anything_else() -> None:
         + "def test_b(tmp_path): assert main.run(1, 1) == 2\ndef test_c():\n    x = 1\n    assert main.run(1, 2) == 3\n"
     )
     assert own_cases([text], "run") == [Case([2, 2], 4, Level.SELF_TESTED)]
+
+
+def test_a_call_of_its_own_is_one_with_plain_values() -> None:
+    text = (
+        TEST
+        + "def test_a(tmp_path):\n    main.run(tmp_path, 1)\n    main.run((1,), 2)\n    x = [main.run(a=1, b=[2])]\n"
+    )
+    assert own_call([SUM], "run") == [2, 2]
+    assert own_call([text], "run") == {"a": 1, "b": [2]}
+    assert own_call([text], "go") is None
 
 
 def test_own_cases_rest_on_nothing_that_was_done_before() -> None:

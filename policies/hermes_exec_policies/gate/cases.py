@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import math
 from dataclasses import dataclass
@@ -118,22 +119,41 @@ def _asserted(node: ast.expr, function: str) -> list[Case]:
             return _asserted(first, function)
         case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[right]) if _calls(call, function):
             try:
-                arguments: Any = [ast.literal_eval(each) for each in call.args]
-                named = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
-                result = ast.literal_eval(right)
-            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                return [Case(_arguments(call), _plain(right), Level.SELF_TESTED)]
+            except ValueError:
                 return []
-            if (arguments and named) or len(named) != len(call.keywords):
-                return []
-            try:
-                plain = json.loads(json.dumps([named or arguments, result], allow_nan=False))
-            except (TypeError, ValueError):
-                return []
-            # What JSON turns into something else (a tuple, a number as a key) would be compared wrongly.
-            return [Case(plain[0], plain[1], Level.SELF_TESTED)] if [named or arguments, result] == plain else []
         case _:
             return []
 
 
+def own_call(texts: Sequence[str], function: str) -> dict[str, Any] | list[Any] | None:
+    """The first arguments in plain values that a skill's tests call it with, whatever they ask of its result."""
+    for node in (each for text in texts for each in ast.walk(ast.parse(text))):
+        if isinstance(node, ast.Call) and _calls(node, function):
+            with contextlib.suppress(ValueError):
+                return _arguments(node)
+    return None
+
+
 def _calls(node: ast.Call, function: str) -> bool:
     return isinstance(node.func, ast.Attribute) and node.func.attr == function and isinstance(node.func.value, ast.Name)
+
+
+def _arguments(call: ast.Call) -> dict[str, Any] | list[Any]:
+    """Raises ValueError where they are not plain values, or some by name and some in order."""
+    named = {each.arg: _plain(each.value) for each in call.keywords if each.arg}
+    if (call.args and named) or len(named) != len(call.keywords):
+        raise ValueError("neither by name nor in order")
+    return named or [_plain(each) for each in call.args]
+
+
+def _plain(node: ast.expr) -> Any:
+    """Raises ValueError for what JSON cannot say, or turns into something else, as a tuple or a number as a key."""
+    try:
+        value = ast.literal_eval(node)
+        plain = json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, SyntaxError, MemoryError, RecursionError) as error:
+        raise ValueError("no plain value") from error
+    if plain != value:
+        raise ValueError("no plain value")
+    return plain

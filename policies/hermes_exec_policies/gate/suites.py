@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate import acts, trial
-from hermes_exec_policies.gate.cases import Case, own_cases, same
+from hermes_exec_policies.gate.cases import Case, own_call, own_cases
 from hermes_exec_policies.gate.imported import imported
 from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_tests, read_result
 from hermes_exec_policies.gate.mutants import Mutant, mutants
@@ -62,6 +62,12 @@ class Candidate:
     def wall_s(self) -> float:
         """How long a run of it may take, in seconds."""
         return max(trial.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
+
+    @property
+    def tests(self) -> list[str]:
+        """The texts of its own tests."""
+        files = [each.path for each in self.tree.files if each.path.startswith("tests/") and each.path.endswith(".py")]
+        return [self.tree.read(each).decode() for each in files]
 
     async def call(self, arguments: dict[str, Any] | list[Any]) -> tuple[Called, trial.Trial]:
         """Call it once from outside."""
@@ -114,7 +120,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
         HermesError: we could not do our part, so nothing is known.
     """
     seen = Seen()
-    if not any(each.path.startswith("tests/") and each.path.endswith(".py") for each in candidate.tree.files):
+    if not candidate.tests:
         seen.findings.append(functional("suites.no-tests", "there are no tests in tests/"))
         return seen
     await _own_tests(candidate, seen)
@@ -150,12 +156,7 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
 
 async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
     """Held-out cases, and what its own tests say in plain values, called from outside."""
-    texts = [
-        candidate.tree.read(each.path).decode()
-        for each in candidate.tree.files
-        if each.path.startswith("tests/") and each.path.endswith(".py")
-    ]
-    own = own_cases(texts, candidate.manifest.signature.function)
+    own = own_cases(candidate.tests, candidate.manifest.signature.function)
     answers = await asyncio.gather(*(candidate.call(case.arguments) for case in (*cases, *own)))
     for case, (called, run) in zip((*cases, *own), answers, strict=True):
         seen.findings += run.hygiene
@@ -204,9 +205,10 @@ async def _contract(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> 
         seen.findings.append(
             functional("suites.bad-input", f"on bad input it ends with {called.error} instead of an error", entry)
         )
-    if cases and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
-        answers = [(await candidate.call(cases[0].arguments))[0] for _ in range(2)]
-        if not same(answers[0].result, answers[1].result):
+    given = cases[0].arguments if cases else own_call(candidate.tests, signature.function)
+    if given is not None and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
+        answers = [(await candidate.call(given))[0] for _ in range(2)]
+        if answers[0].result != answers[1].result:
             seen.findings.append(functional("suites.determinism", "it says that it is deterministic and is not", entry))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,11 @@ if TYPE_CHECKING:
 
 _CPU_S = 20
 _PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*")
-_TEXTS = (".py", ".md", ".sh", ".bash", ".txt", ".json", ".toml", ".yaml", ".yml", ".csv", ".j2", ".html", ".tmpl", "")
 
 
 async def audit(tree: Tree, manifest: Manifest) -> list[Finding]:
     """Everything that a look at the text of a skill finds."""
-    texts = {each.path: tree.read(each.path).decode("utf-8", "replace") for each in tree.files if _is_text(each.path)}
+    texts = texts_of(tree)
     asked = [*manifest.needs.packages, *texts.get("requirements.txt", "").splitlines()]
     packages = [hit.group() for each in asked if (hit := _PACKAGE.match(each))]
     question: dict[str, Any] = {"texts": texts, "hosts": list(manifest.needs.hosts), "packages": packages}
@@ -34,6 +34,10 @@ async def audit(tree: Tree, manifest: Manifest) -> list[Finding]:
     ]
 
 
-def _is_text(path: str) -> bool:
-    name = path.rpartition("/")[2]
-    return name.endswith(_TEXTS[:-1]) or "." not in name
+def texts_of(tree: Tree) -> dict[str, str]:
+    """Every file that is text, whatever its name; of others the manifest's stage lets pictures and the like pass."""
+    found: dict[str, str] = {}
+    for each in tree.files:
+        with contextlib.suppress(UnicodeDecodeError):
+            found[each.path] = tree.read(each.path).decode()
+    return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MOST = 30
 _LIKE = 0.85
 _LONG = 5
+_OURS = re.compile(r"hermes-?exec\b")
 # As PEP 723 has it.
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
@@ -132,6 +133,8 @@ def _near(name: str, popular: list[str]) -> list[str]:
 def _harmful(requirement: Requirement, name: str, path: str) -> Finding | None:
     from packaging.specifiers import SpecifierSet
 
+    if _OURS.match(name):
+        return functional("dependencies.ours", f"{name} is what runs skills, and no skill needs it: leave it out", path)
     bad: dict[str, str] = _table()["bad"]
     if name not in bad:
         return None
