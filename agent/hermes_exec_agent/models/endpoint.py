@@ -112,7 +112,7 @@ class Endpoint:
             named = {"name": "reply", "schema": schema, "strict": True}
             request["response_format"] = {"type": "json_schema", "json_schema": named}
         give_up = time.monotonic() + self._patience.total_s
-        client = self._client or await asyncio.to_thread(self._connected)
+        client = await asyncio.to_thread(self._connected) if self._client is None else self._client
         attempt = 0
         while True:
             attempt += 1
