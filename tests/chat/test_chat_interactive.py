@@ -11,6 +11,7 @@ import pytest
 
 from hermes_exec_agent.chat.commands import ABOUT
 from tests.chat.conftest import do, events, private, say
+from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -37,6 +38,19 @@ def test_a_turn_and_then_the_way_out(cli: Cli, chat: Chat, script: Script) -> No
     assert here.end() == 0
     assert termios.tcgetattr(here.theirs) == here.before
     assert [event["data"]["content"] for event in events(cli, "user")] == ["hello", "again"]
+
+
+def test_what_asks_the_model_is_made_ready_while_the_person_types(cli: Cli, chat: Chat, until: Until) -> None:
+    cli.env |= {"OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m", "FALLBACK_MODELS": "n", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    with ScriptedEndpoint(["Here."]) as rig:
+        cli.env["LLM_BASE_URL"] = rig.url
+        here = chat()
+        here.see(PROMPT)
+        loaded = Path(f"/proc/{here.child.pid}/maps")
+        until(lambda: "/aiohttp/" in loaded.read_text())  # which nothing but the SDK imports here
+        assert not rig.requests
+        here.type("hello\r")
+        here.see("Here.")
 
 
 def test_a_tool_is_shown_with_its_place_and_a_glimpse_of_its_output(chat: Chat, script: Script) -> None:

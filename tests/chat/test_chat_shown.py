@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +12,9 @@ from hermes_exec_agent.chat.export import markdown
 from hermes_exec_agent.chat.screen import split
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.events.event import Event
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.events.event import Kind
 
 LINES = st.lists(st.sampled_from(["", "words", "```", "```py", "~~~", "- item", "  ", "# head"])).map("\n".join)
 
@@ -48,3 +54,26 @@ def test_a_fence_in_a_result_does_not_end_its_block() -> None:
     shown = list(markdown([Event("c", 1, 0.0, "result", {"content": '{"ok": true, "output": "```\\n# no heading"}'})]))
     assert shown[1] == "````text"
     assert shown[-1] == "````"
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"),
+    [
+        ([], "unknown: the agent's program ended while this ran"),
+        ([("interrupted", {"by": "end"})], "unknown: the agent's program ended while this ran"),
+        ([("interrupted", {"by": "the person"})], "interrupted: it was stopped before its end"),
+    ],
+    ids=["cut", "cut and gone on with", "interrupted"],
+)
+def test_a_call_that_was_cut_says_what_is_known_of_it(ended: list[tuple[Kind, dict[str, str]]], said: str) -> None:
+    calls = [{"id": "1", "name": "terminal", "arguments": "{}"}, {"id": "2", "name": "terminal", "arguments": "{}"}]
+    told: list[tuple[Kind, dict[str, Any]]] = [
+        ("assistant", {"content": "", "tool_calls": calls}),
+        ("call", {"id": "1", "name": "terminal"}),
+        ("result", {"id": "1", "content": '{"ok": true, "output": "done"}'}),
+        ("call", {"id": "2", "name": "terminal"}),
+        *ended,
+    ]
+    shown = "\n".join(markdown(Event("c", number, 0.0, *each) for number, each in enumerate(told, 1)))
+    assert shown.count("unknown: ") + shown.count("interrupted: ") == 1
+    assert said in shown.partition("done")[2]

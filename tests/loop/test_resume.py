@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec_agent.chat.export import messages
 from hermes_exec_agent.loop.history import History
 from hermes_exec_agent.models import ScriptedModel, ask, say
 from tests.rigs.breadth import thorough
@@ -117,4 +118,8 @@ def test_any_beginning_of_a_record_can_be_gone_on_with(talk: Talk, log: EventLog
 
     for kind, data in asyncio.run(record())[:kept]:
         log.append("cut", kind, data)  # type: ignore[arg-type]  # a kind as it was read
+    exported = messages(log.events("cut"))
+    assert not ill_formed([*exported, {"role": "user"}])
+    if kept > 1:
+        assert exported[-1]["role"] == "assistant"
     asyncio.run(go_on())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Any
 
 import pytest
 
 from hermes_exec.config.secrets import Secret
+from hermes_exec.errors import Unsupported
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
 from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import ask, complete, say
@@ -263,3 +265,11 @@ def test_the_key_is_in_no_error_and_no_repr() -> None:
     assert "\x1b" not in str(error)
     assert KEY not in repr(Endpoint("m", base_url="http://x/v1", key=Secret("K", KEY)))
     assert error.__cause__ is None
+
+
+def test_what_cannot_be_prepared_is_told_by_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    model = Endpoint("m", base_url="http://127.0.0.1:9/v1")
+    model.prepare()
+    with pytest.raises(Unsupported, match="pip install"):
+        asyncio.run(complete(model, [Message("user", "hello")]))

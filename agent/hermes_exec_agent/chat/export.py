@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.chat.text import safe
+from hermes_exec_agent.loop.history import LOST, STOPPED, History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -39,35 +40,29 @@ def when(at: float) -> str:
 
 
 def messages(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """In the form of OpenAI's chat completions, whole: what was compacted for the model is here as it was said."""
-    told: list[dict[str, Any]] = []
-    for event in events:
-        data = event.data
-        if event.kind == "user":
-            told.append({"role": "user", "content": data["content"]})
-        elif event.kind == "assistant":
-            said: dict[str, Any] = {"role": "assistant", "content": data["content"]}
-            if data.get("tool_calls"):
-                said["tool_calls"] = [
-                    {
-                        "id": call["id"],
-                        "type": "function",
-                        "function": {key: call[key] for key in ("name", "arguments")},
-                    }
-                    for call in data["tool_calls"]
-                ]
-            told.append(said)
-        elif event.kind == "result":
-            told.append({"role": "tool", "tool_call_id": data["id"], "content": data["content"]})
-    return told
+    """What a model reads, in the form of OpenAI's chat completions. Where a turn was cut, each call has a result, too.
+
+    What was compacted for the model is here as it was said.
+    """
+    history = History(event for event in events if event.kind != "compacted")
+    history.cut()
+    return [message.wire() for message in history.messages]
 
 
 def markdown(events: Iterable[Event]) -> Iterator[str]:
     """Lines of a document for people. Long results are cut; `jsonl` has all of them."""
     scripted = False
     asked: dict[str, str] = {}
+    running: set[object] = set()
     for event in events:
         data = event.data
+        if event.kind == "call":
+            running.add(data["id"])
+        elif event.kind == "result":
+            running.discard(data.get("id"))
+        elif running and event.kind in _ENDS:
+            running.clear()
+            yield from _fenced(LOST if data.get("by") == "end" else STOPPED)
         asked |= {str(call["id"]): str(call["arguments"]) for call in data.get("tool_calls") or ()}
         if event.kind == "started":
             scripted = bool(data.get("scripted"))
@@ -80,6 +75,8 @@ def markdown(events: Iterable[Event]) -> Iterator[str]:
                 yield f"**{SCRIPTED}**"
         else:
             yield from _entry(event, "assistant (scripted)" if scripted else "assistant", asked)
+    if running:
+        yield from _fenced(LOST)
 
 
 def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[str]:
@@ -97,6 +94,7 @@ def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[s
         yield from ("", f"*{_NOTES[event.kind].format_map(_Shown(data))}*")
 
 
+_ENDS = frozenset({"interrupted", "failed", "ended"})
 _NOTES = {
     "approval": "{tool}: {summary}: {answer}",
     "warning": "warning, {reason}: {content}",

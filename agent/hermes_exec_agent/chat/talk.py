@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -156,7 +157,7 @@ class Talk:
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
-        return await self._stack.enter_async_context(
+        conversation = await self._stack.enter_async_context(
             open_conversation(
                 self.target,
                 models=self.models,
@@ -170,6 +171,10 @@ class Talk:
                 tell=self.display.tell,
             )
         )
+        # Not before, as two threads that import the same packages get into each other's way. Nobody waits for this one:
+        # a program that ends meanwhile ends at once.
+        threading.Thread(target=self.models.prepare, name="prepare the model", daemon=True).start()
+        return conversation
 
 
 @contextmanager

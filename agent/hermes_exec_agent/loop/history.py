@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 NOTICE = "[notice of the agent's program] "
 _CUT = "(This turn ended without an answer.)"
 _INTERRUPTED = "(The person interrupted this.)"
-_LOST = (
+LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
 )
-_STOPPED = "interrupted: it was stopped before its end."
-_NOT_RUN = "not run: the turn ended before."
+STOPPED = "interrupted: it was stopped before its end."
+NOT_RUN = "not run: the turn ended before."
 
 
 class History:
@@ -47,6 +47,12 @@ class History:
         """Everything so far. While calls are open, these are left out with their results."""
         return list(self._messages)
 
+    def cut(self) -> None:
+        """End a turn that is open, as if the program had ended with it: what ran then has an unknown outcome."""
+        if self.open:
+            self._close(LOST)
+            self._end("", _CUT)
+
     def add(self, event: Event) -> None:
         """Take the next event in."""
         data = event.data
@@ -54,12 +60,12 @@ class History:
             case "started":
                 self._started(data)
             case "user":
-                self._close(_LOST)
+                self._close(LOST)
                 self._answer(_CUT)
                 self._messages.append(Message("user", str(data["content"])))
                 self.request, self.open = str(data["content"]), True
             case "assistant":
-                self._close(_LOST)
+                self._close(LOST)
                 self._assistant(data)
             case "call":
                 self._begun.add(str(data["id"]))
@@ -73,13 +79,13 @@ class History:
                 self._messages = [*self._messages[:1], *(message_of(each) for each in data["messages"])]
             case "interrupted":
                 lost = data.get("by") == "end"
-                self._close(_LOST if lost else _STOPPED)
+                self._close(LOST if lost else STOPPED)
                 self._end(str(data.get("content", "")), _CUT if lost else _INTERRUPTED)
             case "failed":
-                self._close(_STOPPED)
+                self._close(STOPPED)
                 self._end("", _CUT)
             case "ended":
-                self._close(_STOPPED)
+                self._close(STOPPED)
                 self.open = False
             case _:
                 pass  # for the record alone
@@ -99,7 +105,7 @@ class History:
     def _close(self, lost: str) -> None:
         """Give every open call a result."""
         for call in self._calls:
-            content = self._results.get(call.id, lost if call.id in self._begun else _NOT_RUN)
+            content = self._results.get(call.id, lost if call.id in self._begun else NOT_RUN)
             self._messages.append(Message("tool", content, tool_call_id=call.id))
         self._calls = ()
 

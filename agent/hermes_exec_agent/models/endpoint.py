@@ -1,7 +1,7 @@
 """A model behind an endpoint that speaks OpenAI's chat completions, by the ``openai`` SDK.
 
 The SDK's own retries are off: here one bound holds for all attempts and waits together, and whoever listens is told
-of each. Importing the SDK takes most of a second, so it is imported by the first request, in a thread.
+of each. To import the SDK takes most of a second, so that is done in a thread: by `prepare`, or by the first request.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 import time
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -78,6 +79,7 @@ class Endpoint:
         self._limit = "max_completion_tokens" if newer_limit else "max_tokens"
         self._redactor = Redactor([key] if key else [])
         self._client: AsyncOpenAI | None = None
+        self._connecting = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Endpoint({self.name!r}, base_url={self._redactor.text(self.base_url)!r})"
@@ -110,12 +112,13 @@ class Endpoint:
             named = {"name": "reply", "schema": schema, "strict": True}
             request["response_format"] = {"type": "json_schema", "json_schema": named}
         give_up = time.monotonic() + self._patience.total_s
+        client = await asyncio.to_thread(self._connected) if self._client is None else self._client
         attempt = 0
         while True:
             attempt += 1
             assembly = Assembly()
             try:
-                async with aclosing(self._attempt(request, assembly, give_up)) as pieces:
+                async with aclosing(self._attempt(client, request, assembly, give_up)) as pieces:
                     async for piece in pieces:
                         yield Text(piece)
             except Exception as cause:  # noqa: BLE001  what is not the endpoint's is raised again
@@ -128,13 +131,10 @@ class Endpoint:
                 yield Reply(message, finish, usage, assembly.model or self.name)
                 return
 
-    async def _attempt(self, request: dict[str, Any], assembly: Assembly, give_up: float) -> AsyncGenerator[str]:
+    async def _attempt(
+        self, client: AsyncOpenAI, request: dict[str, Any], assembly: Assembly, give_up: float
+    ) -> AsyncGenerator[str]:
         """The texts of one attempt's pieces. The bound covers waiting for them, not what is done with them."""
-        client = self._client
-        if client is None:
-            client = await asyncio.to_thread(self._connect)
-            # Another request may have been faster; one client keeps the connections.
-            client = self._client = self._client or client
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
         create = cast("Any", client.chat.completions.create)
         async with asyncio.timeout_at(bound):
@@ -188,6 +188,21 @@ class Endpoint:
         if usage.cost is None and self._price is not None:
             return replace(usage, cost=self._price.of(usage))
         return usage
+
+    def prepare(self) -> None:
+        """Import the SDK and set it up, so that the first request need not: for a thread, as it takes most of a second.
+
+        What fails here fails again with that request, which tells it.
+        """
+        with suppress(Exception):
+            self._connected()
+
+    def _connected(self) -> AsyncOpenAI:
+        """The one client, which keeps the connections."""
+        with self._connecting:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
 
     def _connect(self) -> AsyncOpenAI:
         """The SDK's client. Nothing is sent yet."""

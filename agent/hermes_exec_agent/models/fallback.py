@@ -88,6 +88,12 @@ class Fallback:
             else:
                 return
 
+    def prepare(self) -> None:
+        """Prepare the preferred model; see `Models.prepare`."""
+        prepare = getattr(self._models[0], "prepare", None)
+        if prepare is not None:
+            prepare()
+
     async def close(self) -> None:
         """Give the connections of all back."""
         await asyncio.gather(*(model.close() for model in self._models))

@@ -64,6 +64,15 @@ class Models:
         """
         return Models(self.get(name), self.auxiliary, {**self._named, "main": self.main}, secrets=self.secrets)
 
+    def prepare(self) -> None:
+        """Do beforehand what the main model's first request would wait for: for a thread, as it takes most of a second.
+
+        A model of your own may have such a method, too.
+        """
+        prepare = getattr(self.main, "prepare", None)
+        if prepare is not None:
+            prepare()
+
     async def close(self) -> None:
         """Give all connections back."""
         every = {id(model): model for model in (self.main, self.auxiliary, *self._named.values())}
