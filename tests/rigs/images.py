@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -192,9 +193,18 @@ def _debian(root: Path, work: Path, more: Sequence[str]) -> None:
     _run([shutil.which("ldconfig") or "/sbin/ldconfig", "-r", str(root)])
 
 
+def with_libraries(program: str, root: Path, name: str) -> None:
+    """Copy a program of this machine into a tree as ``name``, and what it is linked with: it may not be static."""
+    shutil.copy(program, root / name)
+    linked = subprocess.run(["ldd", program], check=False, capture_output=True, text=True).stdout
+    for library in re.findall(r"(/\S+) \(0x", linked):
+        (root / library[1:]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, root / library[1:])
+
+
 def _busybox(root: Path, _: Path) -> None:
     program = shutil.which("busybox") or "busybox"
-    shutil.copy(program, root / "usr/bin/busybox")
+    with_libraries(program, root, "usr/bin/busybox")
     names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
     for name in names:
         if name != "busybox":

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import require_engines, require_part
+from tests.rigs.images import with_libraries
 
 CACHE = Path(__file__).parents[2] / ".cache" / "vm"
 _MODULES = ("virtio_pci", "virtio_console", "9pnet_virtio", "9p", "overlay")
@@ -141,7 +142,7 @@ def _initrd(tree: Path, folder: Path) -> Path:
     root = folder / "initrd.d"
     for name in ("bin", "mod", "proc", "sys", "dev", "lower", "rw", "new"):
         (root / name).mkdir(parents=True)
-    shutil.copy(shutil.which("busybox", path=_PATH) or "", root / "bin/busybox")
+    with_libraries(shutil.which("busybox", path=_PATH) or "", root, "bin/busybox")
     needed: dict[str, None] = {}
     for module in _MODULES:
         shown = _said("modprobe", "-d", str(tree), "-S", version, "--show-depends", module)

@@ -37,7 +37,7 @@ PARTS = (
     Part("apparmor", "apparmor_parser", "compiles the profiles of policies, and loads them in a virtual machine"),
     Part("bash", "bash", "the shell of sessions"),
     Part("bubblewrap", "bwrap", "the local sandbox, and the cells in which servers of the tests run commands"),
-    Part("busybox", "busybox", "the shell and tools of small images"),
+    Part("busybox-static", "busybox", "the shell and tools of small images"),
     Part("cpio", "cpio", "packs what the virtual machine starts from"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
     Part("docker-compose", "docker-compose", "starts the stack of deploy/ in tests"),
