@@ -26,11 +26,6 @@ _READ = 256 << 10
 """More than a unix socket holds."""
 _SMALL = 16 << 10
 """A large buffer for a small read costs more than the read."""
-_LITTLE = 64 << 10
-_MUCH = 128 << 10
-_REST_S = 0.001
-"""containerd hands on 4 KiB at a time. To be woken for each in a fast stream costs the engine and us more than a short
-wait, in which they gather; it comes once in ``_MUCH`` bytes at most, so that questions and answers do not wait."""
 _LONGEST_HEADER = 64 << 10
 _BEGUN = (101, 200)
 
@@ -48,7 +43,6 @@ class ExecChannel(Channel):
         self._header: bytes | None = b""  # None once it is behind us
         self._started: asyncio.Future[None] = self._loop.create_future()
         self._size = _SMALL
-        self._flow = 0
         self._reading = False
         self._paused = False
         self._over = False
@@ -97,16 +91,10 @@ class ExecChannel(Channel):
         else:
             self._size = _READ
             data += self._rest()
-        self._flow += len(data)
-        little = len(data) < _LITTLE
         if self._header is not None:
             data = self._take_header(data)
         if data:
             self._demux.feed(data)
-        if little and self._flow >= _MUCH and self._reading:
-            self._flow = 0
-            self._read(on=False)
-            self._loop.call_later(_REST_S, self._go_on)
 
     def _rest(self) -> bytes:
         """What is there by now: in a fast stream the next frame, which saves a turn of the event loop."""
