@@ -38,7 +38,8 @@ class Ptys:
             self._owners.add(client)
             client.on_close.append(lambda: self._leave(client))
         if not arguments.get("argv"):
-            named = (arguments.get("env") or {}).get(b"SHELL") or client.env.get(b"SHELL")
+            own: "dict[bytes, bytes]" = arguments.get("env") or {}
+            named = own.get(b"SHELL") or client.env.get(b"SHELL")
             arguments["argv"] = [login_shell(named), b"-l"]
         self._ptys[arguments["name"]] = Pty(request, arguments, self._gone)
 
