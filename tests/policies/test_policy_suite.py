@@ -38,6 +38,7 @@ def reported() -> bytes:
         "attempts": [*CONTROLS, *names],
         "write": ["/app/data"],
         "scratch": ["/dev/shm"],
+        "folders": [],
         "variables": ["PATH", "PWD"],
         "limits": LIMITS,
         "hold": 0,

@@ -65,6 +65,8 @@ def app(_: "Config") -> str:
 @attempt("files-folders")
 def folders(config: "Config") -> str:
     """Write in a folder that was granted for reading."""
+    if not config["folders"]:
+        raise Absent("there is no such folder")
     return _written(config["folders"][0] + "/hermes-canary")
 
 
