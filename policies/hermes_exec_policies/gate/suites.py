@@ -215,14 +215,19 @@ async def _contract(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> 
 async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> None:
     entry = candidate.manifest.entry
     made = mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
-    noticed = await asyncio.gather(
-        *(_noticed(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
+    runs = await asyncio.gather(
+        *(_tested(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
     )
+    # A run that was ended from outside has not said that all is well.
+    noticed = [run.ended.exit.code not in {0, None} or bool(run.limit) for run in runs]
     broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]
     seen.mutants, seen.killed = len(broken), sum(broken)
-    for mutant, killed in zip(made, noticed, strict=True):
+    for mutant, run, killed in zip(made, runs, noticed, strict=True):
         if mutant.must_live:
-            if killed:
+            if run.limit:
+                said = f"its tests were ended at a limit when they ran again: {run.limit}"
+                seen.findings.append(functional("suites.limit", said))
+            elif killed:
                 said = "its tests fail when only its layout changes: they have to test what it does, not its text"
                 seen.findings.append(functional("suites.mutation", said, entry))
         elif not killed and mutant.must_die:
@@ -237,13 +242,13 @@ async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> None:
             seen.findings.append(advice("suites.mutation", f"its tests do not notice: {mutant.name}", entry))
 
 
-async def _noticed(candidate: Candidate, mutant: Mutant, root: Path) -> bool:
-    """Whether the tests fail with the mutant. A run that was ended from outside has not said so."""
+async def _tested(candidate: Candidate, mutant: Mutant, root: Path) -> trial.Trial:
+    """Run its tests with the mutant in its place."""
     shutil.copytree(candidate.tree.root, root)
     (root / candidate.manifest.entry).write_text(mutant.source, encoding="utf-8")
     run = await candidate.test(root)
     shutil.rmtree(root)
-    return run.ended.exit.code not in {0, None} or bool(run.limit)
+    return run
 
 
 def _missing(text: str) -> list[Finding]:
