@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_exec_agent.chat.display import told
 from hermes_exec_agent.chat.export import markdown
 from hermes_exec_agent.chat.screen import split
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.events.event import Event
+from hermes_exec_agent.loop.updates import Compacted
 
 if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Kind
@@ -67,13 +69,26 @@ def test_a_fence_in_a_result_does_not_end_its_block() -> None:
 )
 def test_a_call_that_was_cut_says_what_is_known_of_it(ended: list[tuple[Kind, dict[str, str]]], said: str) -> None:
     calls = [{"id": "1", "name": "terminal", "arguments": "{}"}, {"id": "2", "name": "terminal", "arguments": "{}"}]
-    told: list[tuple[Kind, dict[str, Any]]] = [
+    record: list[tuple[Kind, dict[str, Any]]] = [
         ("assistant", {"content": "", "tool_calls": calls}),
         ("call", {"id": "1", "name": "terminal"}),
         ("result", {"id": "1", "content": '{"ok": true, "output": "done"}'}),
         ("call", {"id": "2", "name": "terminal"}),
         *ended,
     ]
-    shown = "\n".join(markdown(Event("c", number, 0.0, *each) for number, each in enumerate(told, 1)))
+    shown = "\n".join(markdown(Event("c", number, 0.0, *each) for number, each in enumerate(record, 1)))
     assert shown.count("unknown: ") + shown.count("interrupted: ") == 1
     assert said in shown.partition("done")[2]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("cleared", "old results were cleared"),
+        ("summarised", "was summed up"),
+        ("listed", "no model could sum the conversation up, so it was cut to a list of what was done"),
+    ],
+)
+def test_a_conversation_that_was_shortened_says_how(how: str, said: str) -> None:
+    assert said in told(Compacted(900, 300, how))
+    assert said in "".join(markdown([Event("c", 1, 0.0, "compacted", {"messages": [], "how": how})]))

@@ -23,6 +23,12 @@ OUTCOMES = {
     "interrupted": "interrupted",
 }
 """What is said of a turn that did not simply end with its answer."""
+SHORTER = {
+    "cleared": "old results were cleared to make room",
+    "summarised": "the conversation was summed up to make room",
+    "listed": "no model could sum the conversation up, so it was cut to a list of what was done",
+}
+"""What is said of a conversation that filled its model's window."""
 SCRIPTED = "[scripted] "
 """Stands before every reply that nobody thought of."""
 
@@ -136,7 +142,7 @@ def told(update: Update, *, void: bool = False) -> str:
         again = "it is asked again" if same else f"{safe(update.model)} is asked instead"
         return f"{line(update.reason, 300)}; {again}{', and what stood above is void' if void else ''}"
     if isinstance(update, Compacted):
-        return f"the conversation was summed up: {update.before:,} tokens became {update.after:,}"
+        return f"{SHORTER[update.how]}: {update.before:,} tokens became {update.after:,}"
     return ""
 
 

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.chat.display import SHORTER
 from hermes_exec_agent.chat.text import safe
 from hermes_exec_agent.loop.history import LOST, STOPPED, History
 
@@ -90,6 +91,8 @@ def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[s
         yield from ("", f"### {safe(data['name'])}", "", *_fenced(asked.get(str(data["id"]), ""), "json"))
     elif event.kind == "result":
         yield from ("", *_fenced(_output(data["content"])))
+    elif event.kind == "compacted":
+        yield from ("", f"*for the model, from here on: {SHORTER.get(data.get('how', ''), 'shortened')}*")
     elif event.kind in _NOTES:
         yield from ("", f"*{_NOTES[event.kind].format_map(_Shown(data))}*")
 
@@ -98,7 +101,6 @@ _ENDS = frozenset({"interrupted", "failed", "ended"})
 _NOTES = {
     "approval": "{tool}: {summary}: {answer}",
     "warning": "warning, {reason}: {content}",
-    "compacted": "what is above was summed up for the model",
     "skill": "skill {name}, version {version}: {outcome}",
     "failed": "failed: {error}",
     "interrupted": "interrupted",
