@@ -129,11 +129,14 @@ def test_requirements_are_installed_on_top_of_an_image_once(
 def pip_image(dock: Engine, tmp_path: Path) -> Generator[str]:
     """An image whose ``pip`` finds one wheel, and asks no index."""
     import ensurepip
+    import sysconfig
     from pathlib import Path as AnyPath
 
     folder = tmp_path / "wheels"
     folder.mkdir()
-    bundled = next(AnyPath(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
+    of_debian = sysconfig.get_config_var("WHEEL_PKG_DIR")  # whose Python brings none itself
+    wheels = AnyPath(of_debian) if of_debian else AnyPath(ensurepip.__file__).parent / "_bundled"
+    bundled = next(wheels.glob("pip-*.whl"))
     (folder / bundled.name).write_bytes(bundled.read_bytes())
     info = "hermes_exec_test_wheel-1.dist-info"
     with zipfile.ZipFile(folder / "hermes_exec_test_wheel-1-py3-none-any.whl", "w") as wheel:

@@ -225,8 +225,8 @@ def address_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["localhost", socket.gethostname()])
-def test_host_may_be_a_name(live: Live, require: Require, name: str) -> None:
-    address = address_of(name) or require("a name service", f"{name} has no address", usable=False)
+def test_host_may_be_a_name(live: Live, name: str) -> None:
+    address = address_of(name) or pytest.skip(f"{name} has no address here")
 
     async def scenario(link: Link) -> None:
         server = await asyncio.start_server(lambda _, writer: writer.close(), address, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,12 @@ from pathlib import Path
 import pytest
 
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
+
+TESTS = Path(__file__).parents[1]
+PROVISION = TESTS.parent / "tools" / "hermes_dev" / "provision.py"
+OF_EVERY_DEBIAN = {"apt-get", "sh", "unshare"}
+IN_PACKAGES_OF_OTHERS = {"docker", "top"}  # docker.io, procps
+OF_APPTAINER = {"apptainer", "mksquashfs"}  # which provisioning installs in a way of its own
 
 SUITE = """\
 import os
@@ -50,6 +57,17 @@ def run_suite(folder: Path, **environment: str) -> subprocess.CompletedProcess[s
     argv = [sys.executable, "-I", "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={folder}/tmp", "-rs"]
     argv.append(str(folder))
     return subprocess.run(argv, check=False, capture_output=True, text=True, cwd=folder, env=kept | environment)
+
+
+def test_every_program_that_tests_require_is_one_that_provisioning_installs() -> None:
+    calls = re.findall(r'\brequire(?:_part)?\("([\w.-]+)"(?:, "[^"]*")?\)', "".join(map(_text, TESTS.rglob("*.py"))))
+    installed = re.findall(r'Part\("[^"]+", "([^"]+)"', _text(PROVISION))
+    assert {"bwrap", "vim"} <= {*calls}
+    assert {*calls} - {*installed} - OF_EVERY_DEBIAN - IN_PACKAGES_OF_OTHERS - OF_APPTAINER == {"no-such-program"}
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def test_missing_parts_are_skipped_with_their_reasons_on_a_persons_machine(tmp_path: Path) -> None:

@@ -75,9 +75,9 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
 
 def _ran(argv: list[str]) -> bytes:
     who = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if os.geteuid() == 0 else []
-    done = subprocess.run(
-        [*who, *argv], check=False, capture_output=True, stdin=subprocess.DEVNULL, env={**os.environ, "HOME": "/tmp"}
-    )
+    env = {**os.environ, "HOME": "/tmp"}
+    # Where we are may be closed to that user.
+    done = subprocess.run([*who, *argv], check=False, capture_output=True, stdin=subprocess.DEVNULL, env=env, cwd="/")
     assert done.returncode == 0, done.stderr.decode("utf-8", "replace")[-1000:]
     return done.stdout
 

@@ -57,8 +57,10 @@ PARTS = (
     Part("slurm-client", "srun", "the commands of Slurm"),
     Part("slurmctld", "slurmctld", "the controller of the Slurm cluster that the tests start"),
     Part("slurmd", "slurmd", "the nodes of that cluster"),
+    Part("systemd", "systemd-analyze", "reads the service of deploy/; nothing of it is started"),
     Part("tcsh", "tcsh", "a login shell of the C kind, before SSH"),
     Part("uidmap", "newuidmap", "gives that user's containers further users"),
+    Part("vim", "vim", "an editor that fills the screen"),
     Part("zsh", "zsh", "a login shell that is not POSIX by default"),
 )
 
