@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -10,25 +9,18 @@ from typing import TYPE_CHECKING
 from hermes_exec.guest import wire
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Mapping
 
     from hermes_exec.link.call import Call
     from hermes_exec.link.link import Link
 
-_REST_S = 0.001
-_LITTLE = 4 << 10
-"""Bytes that are handed on at once, as answers to what was written."""
-_ROOMY = 1 << 20
-"""What the guest gives a pipe, where it may: in a pipe of that size a producer has room while we rest."""
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Borrowed:
     """Reads until the end, or until the guest wants it back; then says how far it has read.
 
-    A descriptor of our own on the same pipe, so that the guest's is not disturbed. A reader that is faster than the
-    producer would be woken for every few KiB, which costs four times the reading; so it rests before it looks again.
+    A descriptor of our own on the same pipe, so that the guest's is not disturbed.
     """
 
     def __init__(self, link: Link, call: Call, channel: int, payload: bytes) -> None:
@@ -39,19 +31,17 @@ class Borrowed:
         self._call = call
         self._channel = channel
         self._reading = False
-        self._resting: asyncio.TimerHandle | None = None
         process, number, inode = wire.LENT.unpack(payload)
         self._fd = os.open(f"/proc/{process}/fd/{number}", _FLAGS)
         found = os.fstat(self._fd)
         if not stat.S_ISFIFO(found.st_mode) or found.st_ino != inode:
             os.close(self._fd)
             raise OSError("another process has that number here")
-        self._roomy = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) >= _ROOMY
         self.go_on()
 
     def go_on(self) -> None:
         """Read on if the reader has room."""
-        if not self._reading and self._resting is None and self._call.room(self._channel):
+        if not self._reading and self._call.room(self._channel):
             self._reading = True
             self._link.loop.add_reader(self._fd, self._readable)
 
@@ -71,19 +61,10 @@ class Borrowed:
         self._call.feed(self._channel, data)
         if not self._call.room(self._channel):
             self._pause()
-        elif self._roomy and self._reading and _LITTLE <= len(data) < wire.CHUNK:
-            self._pause()
-            self._resting = self._link.loop.call_later(_REST_S, self._rested)
-
-    def _rested(self) -> None:
-        self._resting = None
-        self.go_on()
 
     def close(self) -> None:
         """Read no more."""
         self._pause()
-        if self._resting is not None:
-            self._resting.cancel()
         os.close(self._fd)
 
 
