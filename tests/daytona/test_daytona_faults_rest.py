@@ -10,8 +10,8 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona import DaytonaBackend, beside, boot, failures
-from tests.daytona.test_daytona_loss import only, ran
 from tests.rigs.breadth import leave_out
+from tests.rigs.daytona_rig import only, ran
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,7 @@ import pytest
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceGone
 from tests.rigs.breadth import leave_out
+from tests.rigs.daytona_rig import only, ran
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -44,17 +45,6 @@ class Nobody:
 
     def closed(self, exit: Exit, /) -> None:
         raise AssertionError(exit)
-
-
-def only(daytona: Daytona) -> Sandbox:
-    (sandbox,) = daytona.sandboxes.values()
-    return sandbox
-
-
-def ran(sandbox: Sandbox) -> str:
-    """What the commands have left on the disk."""
-    assert sandbox.cell is not None
-    return (sandbox.cell.root / "srv/once").read_text()
 
 
 @pytest.mark.parametrize("way", ["text", "words"])

@@ -12,8 +12,8 @@ from aiohttp import web
 from hermes_exec.errors import TransferError
 from hermes_exec.files import beside as files
 from hermes_exec_backends.daytona import mover
-from tests.daytona.test_daytona_loss import only
 from tests.rigs.daytona_faults import hang_up
+from tests.rigs.daytona_rig import only
 
 if TYPE_CHECKING:
     from pathlib import Path

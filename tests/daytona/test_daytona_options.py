@@ -15,6 +15,7 @@ import hermes_exec
 from hermes_exec_backends.daytona import DaytonaBackend
 from hermes_exec_backends.daytona.service import VARIABLES, Account, make
 from tests.rigs import daytona_rig
+from tests.rigs.daytona_rig import only
 from tests.rigs.daytona_server import KEY
 
 if TYPE_CHECKING:
@@ -22,13 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.daytona.conftest import Opened
-    from tests.rigs.daytona_sandbox import Sandbox
     from tests.rigs.daytona_server import Daytona
-
-
-def only(daytona: Daytona) -> Sandbox:
-    (sandbox,) = daytona.sandboxes.values()
-    return sandbox
 
 
 @pytest.mark.parametrize(

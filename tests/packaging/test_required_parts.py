@@ -95,3 +95,11 @@ def test_a_failed_check_is_told_just_above_the_closing_line(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"])
 def test_no_test_sees_the_persons_own_folders(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert Path(os.environ[name]).is_relative_to(tmp_path_factory.getbasetemp())
+
+
+def test_nothing_is_imported_from_tests_that_a_plain_run_leaves_out() -> None:
+    texts = {path.stem: _text(path) for path in TESTS.rglob("*.py")}
+    left_out = {name for name, text in texts.items() if re.search(r"^leave_out\(", text, re.MULTILINE)}
+    assert "test_daytona_loss" in left_out
+    imported = re.findall(r"^\s*from tests\.[\w.]*?(test_\w+) import", "\n".join(texts.values()), re.MULTILINE)
+    assert not left_out & {*imported}

@@ -15,6 +15,8 @@ from tests.rigs.daytona_server import KEY, Daytona
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from tests.rigs.daytona_sandbox import Sandbox
+
 VARIABLE = "HX_TEST_DAYTONA_KEY"
 _running: list[Daytona] = []
 
@@ -36,6 +38,18 @@ def profile(service: Daytona, **options: Any) -> DaytonaProfile:
     if {"sandbox", "snapshot", "dockerfile"} & options.keys():
         del chosen["image"]
     return DaytonaProfile(api_url=service.api_url, api_key=SecretSource("env", (VARIABLE,)), **chosen)
+
+
+def only(daytona: Daytona) -> Sandbox:
+    """The one sandbox that there is."""
+    (sandbox,) = daytona.sandboxes.values()
+    return sandbox
+
+
+def ran(sandbox: Sandbox) -> str:
+    """What the commands have left on the disk."""
+    assert sandbox.cell is not None
+    return (sandbox.cell.root / "srv/once").read_text()
 
 
 def checked() -> Generator[Daytona]:
