@@ -81,34 +81,26 @@ def test_a_file_that_the_vendor_brings_in_part_or_damaged_arrives_whole(
         hang_up(request, "fin")
         return response
 
-    async def work() -> None:
-        async with opened() as terminal:
-            await terminal.run("true")
-            (place(daytona) / "srv/file").write_bytes(data)
-            fault = daytona.fail("download_file", instead=instead, times=2)
-            assert await terminal.read("/srv/file") == data
-            await terminal.download("/srv/file", tmp_path / "file")
-            assert (tmp_path / "file").read_bytes() == data
-            assert fault.met == 2
-
-    run(work())
+    run(_arrives_whole(daytona, opened, data, tmp_path / "file", instead=instead))
 
 
 @pytest.mark.parametrize("status", [400, 403, 404])
 def test_a_refusal_is_no_content(run: Any, daytona: Daytona, opened: Opened, tmp_path: Path, status: int) -> None:
     data = os.urandom(SIZE)
 
-    async def work() -> None:
-        async with opened() as terminal:
-            await terminal.run("true")
-            (place(daytona) / "srv/file").write_bytes(data)
-            fault = daytona.fail("download_file", status=status, times=2)
-            assert await terminal.read("/srv/file") == data
-            await terminal.download("/srv/file", tmp_path / "file")
-            assert (tmp_path / "file").read_bytes() == data
-            assert fault.met == 2
+    run(_arrives_whole(daytona, opened, data, tmp_path / "file", status=status))
 
-    run(work())
+
+async def _arrives_whole(daytona: Daytona, opened: Opened, data: bytes, here: Path, **fault: Any) -> None:
+    """Read and download a file while the vendor's call for it has a fault."""
+    async with opened() as terminal:
+        await terminal.run("true")
+        (place(daytona) / "srv/file").write_bytes(data)
+        met = daytona.fail("download_file", times=2, **fault)
+        assert await terminal.read("/srv/file") == data
+        await terminal.download("/srv/file", here)
+        assert here.read_bytes() == data
+        assert met.met == 2
 
 
 def test_a_vendor_that_brings_more_than_there_is_is_done_without(run: Any, daytona: Daytona, opened: Opened) -> None:

@@ -22,7 +22,7 @@ LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
 )
 STOPPED = "interrupted: it was stopped before its end."
-NOT_RUN = "not run: the turn ended before."
+_NOT_RUN = "not run: the turn ended before."
 
 
 class History:
@@ -105,7 +105,7 @@ class History:
     def _close(self, lost: str) -> None:
         """Give every open call a result."""
         for call in self._calls:
-            content = self._results.get(call.id, lost if call.id in self._begun else NOT_RUN)
+            content = self._results.get(call.id, lost if call.id in self._begun else _NOT_RUN)
             self._messages.append(Message("tool", content, tool_call_id=call.id))
         self._calls = ()
 

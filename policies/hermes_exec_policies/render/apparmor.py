@@ -53,9 +53,8 @@ def _files(policy: Policy) -> list[str]:
         lines += _below(path, "r")
     if files.root == "writable":
         lines += _below("/", "rwkl")
-    if (
-        SEEN in files.read
-    ):  # this is loaded before anybody is granted one: its mount and Landlock tell which are written
+    if SEEN in files.read:
+        # This is loaded before anybody is granted one: its mount and Landlock tell which are written.
         lines.append(f"{SEEN}/*/** rwkl,")
     for path in policy.writable:
         lines += _below(path, "rwklmix" if files.run_written else "rwkl")
