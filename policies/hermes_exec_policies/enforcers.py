@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.check import nearest
+from hermes_exec.config.values import show_size
 from hermes_exec.errors import UsageError
+from hermes_exec_policies.render import clouds
 from hermes_exec_policies.render.apparmor import profile_name
 
 if TYPE_CHECKING:
@@ -209,19 +211,29 @@ def _singularity(policy: Policy, host: Host) -> Table:
     return table | {"files.hidden": [Means("the image is all there is"), *table["files.hidden"][1:]]}
 
 
-def _declared(*rules: str) -> Callable[[Policy, Host], Table]:
-    def table(_policy: Policy, _host: Host) -> Table:
-        said = Means("the vendor says so", declared=True)
-        return {rule: [said] for rule in ("files.hidden", "processes.hidden", "processes.ipc", *rules)}
+def _declared(place: str, *rules: str) -> Callable[[Policy, Host], Table]:
+    said = Means("the vendor says so", declared=True)
+    inherent = ("files.hidden", "processes.hidden", "processes.ipc", "environment.cleared")
+
+    def table(policy: Policy, _host: Host) -> Table:
+        more = {
+            rule: Means("the vendor", f"the least that it can be asked for is {_amount(rule, value)}")
+            for rule, value in clouds.beyond(place, policy).items()
+        }
+        return {rule: [more.get(rule, said)] for rule in (*inherent, *rules)}
 
     return table
+
+
+def _amount(rule: str, value: float) -> str:
+    return f"{value:g}" if rule in {"limits.cpus", "limits.time"} else show_size(int(value))
 
 
 PLACES: dict[str, Callable[[Policy, Host], Table]] = {
     "bubblewrap": _bubblewrap,
     "docker": _docker,
     "singularity": _singularity,
-    "modal": _declared("network.isolated", "limits.memory", "limits.cpus", "limits.time", "environment.cleared"),
-    "daytona": _declared("network.isolated", "limits.memory", "limits.cpus", "limits.disk", "environment.cleared"),
+    "modal": _declared("modal", "network.isolated", "limits.memory", "limits.cpus", "limits.time"),
+    "daytona": _declared("daytona", "network.isolated", "limits.memory", "limits.cpus", "limits.disk"),
 }
 """Kinds of place that policies are known to."""

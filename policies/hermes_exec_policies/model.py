@@ -22,10 +22,12 @@ from hermes_exec_policies.values import (
     MaybeAmount,
     MaybeCount,
     MaybeSize,
+    Name,
     Paths,
     PlacePath,
     SomeCount,
     SomeSize,
+    Value,
     Variable,
     Variables,
 )
@@ -114,7 +116,7 @@ class Environment(Part):
     """Whether nothing of what is set outside is inherited."""
     keep: Variables
     """What is inherited all the same."""
-    set: dict[Variable, str]
+    set: dict[Variable, Value]
     """What is set."""
 
 
@@ -163,7 +165,7 @@ class Limits(Part):
 class Policy(Part):
     """A policy that is complete."""
 
-    name: str
+    name: Name
     summary: str
     files: Files
     network: Network

@@ -15,6 +15,7 @@ from hermes_exec_policies.syscalls import spelt
 UNLIMITED = "unlimited"
 _PATH = re.compile(r"/(?:[A-Za-z0-9._+~@-]+(?:/[A-Za-z0-9._+~@-]+)*)?", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?", re.ASCII)
 FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
 """Families of sockets that a policy can allow; each is one that some program of ordinary people needs."""
@@ -63,6 +64,19 @@ def _variable(value: str) -> str:
     return value
 
 
+def _value(value: str) -> str:
+    wrong = next((each for each in value if each < " " or each == "\x7f"), None)
+    if wrong is not None:
+        raise ValueError(f"holds {wrong!r}; a value is one line of text")
+    return value
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(f"names {value!r}; a policy is called by letters, digits and ._-")
+    return value
+
+
 def _host(value: str) -> str:
     if not _HOST.fullmatch(value) or ".." in value:
         raise ValueError(f"names no host: {value!r}; a name such as pypi.org, or pypi.org:443")
@@ -102,6 +116,10 @@ Capabilities = Annotated[
 """Capabilities, without their ``CAP_``, or ``ALL``."""
 Variable = Annotated[str, AfterValidator(_variable)]
 """The name of an environment variable."""
+Value = Annotated[str, AfterValidator(_value)]
+"""The value of one: a line of text."""
+Name = Annotated[str, AfterValidator(_name)]
+"""The name of a policy, which profiles are called by."""
 Variables = Annotated[tuple[Variable, ...], Field(strict=False), AfterValidator(_once)]
 """Names of environment variables."""
 Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False), AfterValidator(_once)]

@@ -52,7 +52,7 @@ def proven(tree: Path, less: Sequence[str] = ()) -> Proof:
     enforced = held - {"files.masked", "files.run"}  # which Apptainer has no options for; the launcher does it
     canaries = [
         each
-        for each in canaries_of(policy)
+        for each in canaries_of(policy, "singularity")
         if each.rule in enforced and not each.name.startswith("limits-") and each.name not in OF_ITS_OWN
     ]
     words = [word for word in apptainer.render(policy, seccomp=str(file), apparmor=False) if word not in less]

@@ -44,7 +44,9 @@ def proven(dock: Engine, name: str, weaker: dict[str, Any]) -> Proof:
     )
     enforced = {verdict.rule for verdict in explain(policy, "docker", host) if verdict.held_by}
     watched_outside = {"limits-time", "limits-output", "limits-memory"}
-    canaries = [each for each in canaries_of(policy) if each.rule in enforced and each.name not in watched_outside]
+    canaries = [
+        each for each in canaries_of(policy, "docker") if each.rule in enforced and each.name not in watched_outside
+    ]
     with planted() as outside:
         configuration: dict[str, object] = {
             "nonce": "n",

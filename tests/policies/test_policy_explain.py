@@ -9,6 +9,7 @@ import pytest
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_policies.enforcers import PLACES
 from hermes_exec_policies.explain import Verdict, applies, explain, refuse_unless_enforceable, sentences
+from hermes_exec_policies.folders import Folder, with_folders
 from hermes_exec_policies.host import Groups, Host, landlock_abi, this_host
 from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.names import RULES
@@ -132,3 +133,11 @@ def test_the_facts_of_this_machine_are_those_of_this_machine() -> None:
     assert host.boot_id
     assert host.kernel
     assert host.facts()["groups"].keys() == {"memory", "processes", "cpus"}
+
+
+def test_a_granted_folder_that_is_written_to_is_told_to_have_no_bound() -> None:
+    granted = with_folders(load("skill-run"), [Folder("archive", writable=True), Folder("notes")])
+    says = {verdict.rule: verdict.says for verdict in explain(granted, "bubblewrap", MODERN)}
+    for rule in ("limits.disk", "limits.inodes"):
+        assert says[rule].endswith(", but for /app/folders/archive, which is the machine's and has no bound")
+    assert not any("no bound" in verdict.says for verdict in explain(load("skill-run"), "bubblewrap", MODERN))

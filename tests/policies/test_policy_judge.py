@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.expected import CANARIES, CONTROLS, EACCES, EROFS, Canary, canaries_of
+from hermes_exec_policies.canaries.expected import CANARIES, CONTROLS, NEED_PROC, canaries_of
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
+from hermes_exec_policies.canaries.outcomes import (
+    DIFFERENT,
+    EACCES,
+    EINVAL,
+    ENOENT,
+    ENOSYS,
+    EPERM,
+    EROFS,
+    IN_PROC,
+)  # fmt: skip
 from hermes_exec_policies.explain import applies
 from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.names import RULES
-from hermes_exec_policies.render.filter import EPERM
 
-BY_NAME = {canary.name: canary for canary in CANARIES}
+if TYPE_CHECKING:
+    from hermes_exec_policies.canaries.canary import Canary
+
+PLACES = ("bubblewrap", "docker", "singularity")
+BY_NAME = {canary.name: canary for canary in canaries_of(load("skill-validate"))}
 WRITE, SEEN, X32 = BY_NAME["files-etc"], BY_NAME["processes-see"], BY_NAME["kernel-x32"]
 NONCE = "n0nce"
 
@@ -34,9 +48,66 @@ def verdict(proof: Proof) -> str:
     return proof.verdict.value
 
 
-@pytest.mark.parametrize("number", [EACCES, EROFS, EPERM])
-def test_every_number_that_is_a_denial_holds(number: int) -> None:
-    assert verdict(judge(report(outcome(WRITE, outcome="errno", errno=number)), [WRITE], NONCE)) == "held"
+def ended(name: str, number: int, place: str = "bubblewrap", policy: str = "skill-validate") -> str:
+    """What an attempt shows that ended with an error number in a kind of place."""
+    (canary,) = (each for each in canaries_of(load(policy), place) if each.name == name)
+    return verdict(judge(report(outcome(canary, outcome="errno", errno=number)), [canary], NONCE))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_only_a_number_that_the_mechanism_gives_holds(place: str) -> None:
+    numbers = (EROFS, EACCES, EPERM, ENOENT)
+    assert [ended("files-etc", number, place) for number in numbers] == ["held", "held", "held", "broken"]
+    assert [ended("files-run-written", number, place) for number in numbers] == ["broken", "held", "broken", "broken"]
+    assert [ended("kernel-keyctl", number, place) for number in numbers] == ["broken", "broken", "held", "broken"]
+    assert [ended("processes-signal", number, place) for number in (3, 1)] == ["held", "broken"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "held"),
+    [
+        ("kernel-setuid", EPERM, ["docker"]),
+        ("kernel-setuid", EINVAL, ["bubblewrap", "singularity"]),
+        ("processes-terminal", ENOENT, ["bubblewrap"]),
+        ("processes-terminal", EACCES, ["docker", "singularity"]),
+        ("kernel-statmount", ENOSYS, ["bubblewrap", "docker", "singularity"]),
+        ("kernel-keyctl", ENOSYS, ["bubblewrap", "docker", "singularity"]),
+        ("kernel-ptrace", ENOSYS, []),
+        ("kernel-clone3", EPERM, []),
+        ("kernel-clone3", ENOSYS, ["bubblewrap", "docker", "singularity"]),
+        ("kernel-x32", ENOSYS, ["docker"]),
+    ],
+)
+def test_a_number_holds_in_the_kinds_of_place_whose_mechanisms_give_it(name: str, number: int, held: list[str]) -> None:
+    assert [place for place in PLACES if ended(name, number, place) == "held"] == held
+
+
+def test_a_call_that_the_filter_lets_through_is_held_by_what_comes_after_it() -> None:
+    assert [ended("network-loopback", number) for number in (EPERM, 111)] == ["held", "broken"]
+    assert [ended("network-loopback", number, policy="skill-hosts") for number in (EPERM, 111)] == ["broken", "held"]
+
+
+def test_without_a_proc_what_looks_there_finds_nothing() -> None:
+    found = {each.name: each.errnos for each in canaries_of(load("skill-validate"), proc=False)}
+    assert {name: found[name] for name in IN_PROC} == dict.fromkeys(IN_PROC, frozenset({ENOENT}))
+    assert not IN_PROC & NEED_PROC
+
+
+def test_a_number_that_was_not_to_come_is_told_beside_the_one_that_was() -> None:
+    (told,) = judge(report(outcome(WRITE, outcome="errno", errno=ENOENT)), [WRITE], NONCE).judged
+    assert told.ended == "ENOENT (No such file or directory), where EACCES or EPERM or EROFS was to come"
+
+
+def test_places_differ_in_attempts_that_there_are() -> None:
+    assert {name for different in DIFFERENT.values() for name in different} <= {each.name for each in CANARIES}
+    assert DIFFERENT.keys() == {"docker", "singularity"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", shipped())
+def test_every_attempt_has_a_way_to_hold(name: str, place: str) -> None:
+    ways = canaries_of(load(name), place)
+    assert [each.name for each in ways if not (each.errnos or each.absent or each.signals or each.alone)] == []
 
 
 def test_an_act_that_worked_breaks_its_rule_by_name() -> None:
@@ -81,7 +152,7 @@ def test_an_attempt_that_is_not_reported_proves_nothing() -> None:
 
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_control_that_did_not_work_makes_the_proof_invalid(control: str) -> None:
-    told = report(outcome(WRITE, outcome="errno", errno=13)).replace(
+    told = report(outcome(WRITE, outcome="errno", errno=EROFS)).replace(
         json.dumps({"name": control, "outcome": "worked", "detail": ""}).encode(),
         json.dumps({"name": control, "outcome": "errno", "errno": 13}).encode(),
     )
@@ -101,13 +172,13 @@ def test_a_suite_that_broke_off_is_told_with_where() -> None:
 
 
 def test_a_report_of_another_run_proves_nothing() -> None:
-    told = report(outcome(WRITE, outcome="errno", errno=13), started="other", ended="other")
+    told = report(outcome(WRITE, outcome="errno", errno=EROFS), started="other", ended="other")
     assert verdict(judge(told, [WRITE], NONCE)) == "invalid"
 
 
 @pytest.mark.parametrize("junk", [b"Traceback\n", b"[1]\n", b"{\n", b"x" * 5000 + b"\n"])
 def test_a_line_that_is_no_report_makes_it_invalid(junk: bytes) -> None:
-    told = junk + report(outcome(WRITE, outcome="errno", errno=13))
+    told = junk + report(outcome(WRITE, outcome="errno", errno=EROFS))
     assert verdict(judge(told, [WRITE], NONCE)) == "invalid"
 
 

@@ -161,3 +161,15 @@ def test_a_launcher_can_start_a_program_under_every_filter() -> None:
 def test_every_rule_of_a_limit_is_a_field_of_limits() -> None:
     named = {rule.removeprefix("limits.") for rule in RULES if rule.startswith("limits.")}
     assert named == set(type(load("open").limits).model_fields)
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\x00b", "\x1b[2J"], ids=["lines", "nul", "escape"])
+def test_a_variable_holds_one_line_of_text(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"'environment\.set\.A' holds .*; a value is one line of text"):
+        overridden(load("open"), {"environment": {"set": {"A": value}}})
+
+
+@pytest.mark.parametrize("name", ["a b", "x { capability, }", "", "-x", "a\nb"])
+def test_a_policy_is_called_as_its_profile_can_be(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"'name' names .*; a policy is called by letters, digits and \._-"):
+        parse('extends = "open"', name)

@@ -1,86 +1,59 @@
 """What each attempt has to end with, which rule it tries to break, and which layer alone stops it, if one does.
 
-An error number is a *set*: a read-only mount says 30, a security module 13, a filter or a missing right 1, a folder
-that is not there 2. Where a layer is to be told from the others, its own number alone counts.
+The error numbers are those of ``outcomes``: where the filter refuses a call, its own answer alone counts; else what the
+mechanism gives that is asked first in that kind of place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.explain import applies
+from hermes_exec_policies.canaries import outcomes as ends
+from hermes_exec_policies.canaries.canary import Call, Canary
 from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.render.filter import ENOSYS, EPERM, filter_of
+from hermes_exec_policies.render.filter import filter_of
+from hermes_exec_policies.starting import BUBBLEWRAP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hermes_exec_policies.model import Policy
 
-EACCES, EROFS, ENOENT, EXDEV, ENXIO, ESRCH = 13, 30, 2, 18, 6, 3
 _SIGSYS = 31
-WRITES = frozenset({EACCES, EROFS, EPERM, ENOENT})
-"""How a write outside fails."""
-NETWORK = frozenset({EPERM, EACCES, 97, 101, 111, 113, 110})
-"""How reaching somebody fails: refused, no such family, no way there, nobody there."""
-FILTERED = frozenset({EPERM, ENOSYS})
-"""How a call fails that a filter refuses, chosen so that without one it fails otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Canary:
-    """One attempt."""
-
-    name: str
-    rule: str
-    layer: str = ""
-    """The only mechanism that stops it this way; empty where several do."""
-    errnos: frozenset[int] = frozenset()
-    absent: bool = False
-    """Whether it also holds when there was nothing to be had."""
-    signals: frozenset[int] = frozenset()
-    asked: Callable[[Policy], bool] = lambda _: True
-    """Whether the policy forbids it, if it has the rule at all."""
-    alone: bool = False
-    """Whether it needs a twin to itself, because it ends everything that is in there."""
-    abi: int = 0
-    """The version of Landlock without which nothing stops it."""
-
-    def belongs_to(self, policy: Policy) -> bool:
-        """Whether a policy forbids it."""
-        return applies(policy, self.rule) and self.asked(policy)
-
-
 CONTROLS = ("control-write", "control-read", "control-run", "control-socket", "control-thread", "control-signal")
 """What has to work."""
 
 
-def _writes(name: str, *, layer: str = "", errnos: frozenset[int] = WRITES) -> Canary:
-    return Canary(name, "files.write", layer, errnos)
+def _writes(name: str, errnos: frozenset[int] = ends.READ_ONLY, *, layer: str = "") -> Canary:
+    return Canary(f"files-{name}", "files.write", layer, errnos)
 
 
-def _absent(name: str, rule: str, layer: str = "", errnos: frozenset[int] = WRITES | {ENXIO}) -> Canary:
+def _absent(name: str, rule: str, layer: str = "", errnos: frozenset[int] = frozenset()) -> Canary:
     return Canary(name, rule, layer, errnos, absent=True)
 
 
-def _network(name: str, family: str = "", *, absent: bool = False) -> Canary:
-    if family:
-        return Canary(
-            name, "network.sockets", errnos=NETWORK, absent=absent, asked=lambda p: family not in p.network.sockets
-        )
-    return Canary(name, "network.isolated", errnos=NETWORK | {ENOENT}, absent=absent)
+def _filter(name: str, rule: str, call: str, *arguments: int, layer: str = "seccomp") -> Canary:
+    """One of a rule that the filter alone holds."""
+    return Canary(name, rule, layer, ends.NO_RIGHT, call=Call(call, arguments))
 
 
 def _call(call: str, arguments: tuple[int, ...] = (), name: str = "", *, told: bool = True) -> Canary:
     """``told`` says whether an unfiltered call fails otherwise, so that the filter alone explains the outcome."""
+    name, layer = f"kernel-{name or call.replace('_', '-')}", "seccomp" if told else ""
+    return Canary(name, "syscalls.filtered", layer, call=Call(call, arguments), filtered=True)
+
+
+def _family(name: str, family: str, *words: int) -> Canary:
+    """A socket of a family that the policy does not allow."""
 
     def asked(policy: Policy) -> bool:
-        wanted = filter_of(policy)
-        return wanted is not None and wanted.answer(call, (*arguments, *(0,) * (6 - len(arguments)))) != 0
+        return family not in policy.network.sockets
 
-    layer = "seccomp" if told else ""
-    return Canary(f"kernel-{name or call.replace('_', '-')}", "syscalls.filtered", layer, FILTERED, asked=asked)
+    return replace(_filter(f"network-{name}", "network.sockets", "socket", *words, layer=""), asked=asked)
+
+
+def _isolated(name: str, errnos: frozenset[int], *words: int) -> Canary:
+    """One that would reach something by a socket, if it could be made."""
+    return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=Call("socket", words))
 
 
 _ALL = (1 << 32) - 1
@@ -116,9 +89,9 @@ _CALLS = (
     _call("settimeofday"),
     _call("adjtimex"),
     _call("personality", (_ALL,)),
-    _call("modify_ldt"),
-    _call("iopl", told=False),
-    _call("ioperm", told=False),
+    replace(_call("modify_ldt"), absent=True),  # of this kind of processor alone, as the next two
+    replace(_call("iopl", told=False), absent=True),
+    replace(_call("ioperm", told=False), absent=True),
     _call("memfd_create", name="memfd"),
     _call("memfd_secret"),
     _call("name_to_handle_at", name="name-to-handle"),
@@ -132,6 +105,9 @@ _CALLS = (
     _call("msgget", name="message-queue"),
     _call("semget", name="semaphore"),
     _call("mq_open"),
+    _call("io_setup", name="aio"),
+    _call("inotify_init1", name="inotify"),
+    _call("fcntl", (0, 1026), name="notify"),
     _call("reboot", told=False),
     _call("acct", told=False),
     _call("swapon", told=False),
@@ -142,113 +118,120 @@ _CALLS = (
 )
 
 
-def _beside(name: str, errnos: frozenset[int] = NETWORK, *, absent: bool = False) -> Canary:
+def _beside(name: str, errnos: frozenset[int], *words: int, absent: bool = False) -> Canary:
     """One that tries to reach somebody past the proxy, or through it somebody who was not named."""
-    return Canary(name, "network.hosts", errnos=errnos, absent=absent)
+    return Canary(name, "network.hosts", errnos=errnos, absent=absent, call=Call("socket", words) if words else None)
 
 
-_REFUSED = frozenset({EACCES})
-"""What an attempt through the proxy ends with that the proxy refused; not with silence, for that proves nothing."""
 _HOSTS = (
-    _beside("network-tcp"),
-    _beside("network-loopback"),
-    _beside("network-udp"),
-    _beside("network-dns", absent=True),
-    _beside("network-raw"),
-    _beside("network-packet"),
-    _beside("network-interfaces", absent=True),
-    _beside("network-abstract"),
-    *(_beside(f"egress-{name}", _REFUSED) for name in ("address", "loopback", "name", "metadata", "method", "trick")),
+    _beside("network-tcp", ends.NO_HOST, 2, 1),
+    _beside("network-loopback", ends.NOBODY, 2, 1),
+    _beside("network-udp", ends.NO_HOST, 2, 2),
+    _beside("network-dns", ends.UNRESOLVED, absent=True),
+    _beside("network-raw", ends.NO_RIGHT | ends.CLOSED, 2, 3),
+    _beside("network-packet", ends.NO_RIGHT | ends.CLOSED, 17, 3),
+    _beside("network-interfaces", frozenset(), absent=True),
+    _beside("network-abstract", ends.NO_LISTENER),
+    *(
+        _beside(f"egress-{name}", ends.CLOSED)
+        for name in ("address", "loopback", "name", "metadata", "method", "trick")
+    ),
 )
+"""A refusal of the proxy is a missing right; silence proves nothing."""
 
 CANARIES: tuple[Canary, ...] = (
-    replace(_call("ptrace"), rule="processes.traced"),
-    replace(_call("process_vm_readv", name="process-vm"), rule="processes.traced"),
-    *(_writes(f"files-{name}") for name in ("etc", "root", "skills", "app", "climb", "symlink", "chmod", "sysrq")),
-    _writes("files-usr", layer="mounts", errnos=frozenset({EROFS})),
-    _writes("files-change"),
-    Canary("files-folders", "files.write", "Landlock", frozenset({EACCES}), asked=lambda p: bool(seen_in(p)[0]), abi=1),
-    _writes("files-proc-sys"),
-    _writes("files-hardlink", errnos=WRITES | {EXDEV}),
-    _writes("files-rename", errnos=WRITES | {EXDEV}),
-    _writes("files-fd-reopen"),
+    _filter("kernel-ptrace", "processes.traced", "ptrace"),
+    _filter("kernel-process-vm", "processes.traced", "process_vm_readv"),
+    *(_writes(name) for name in ("etc", "root", "symlink", "chmod")),
+    *(_writes(name, ends.READ_ONLY | ends.NOT_THERE) for name in ("skills", "app", "climb")),
+    _writes("sysrq", ends.KERNELS_FILE),
+    _writes("usr", ends.READ_ONLY_MOUNT, layer="mounts"),
+    _writes("change"),
+    Canary("files-folders", "files.write", "Landlock", ends.CLOSED, asked=lambda p: bool(seen_in(p)[0]), abi=1),
+    _writes("proc-sys"),
+    _writes("hardlink", ends.ACROSS),
+    _writes("rename", ends.ACROSS),
+    _writes("fd-reopen"),
     _absent("files-cgroup", "files.write"),
-    Canary("files-proc-self", "lsm", "security module", frozenset({EACCES})),
-    Canary("files-list-root", "lsm", "security module", frozenset({EACCES}), asked=lambda p: p.files.hidden, abi=1),
-    _absent("files-proc-root", "files.hidden"),
-    Canary("files-mknod", "files.devices", errnos=frozenset({EPERM, EACCES})),
-    Canary("files-fifo", "syscalls.filtered", "seccomp", FILTERED, asked=lambda p: "mknod" not in p.calls),
+    Canary("files-proc-self", "lsm", "security module", ends.CLOSED),
+    Canary("files-list-root", "lsm", "security module", ends.CLOSED, asked=lambda p: p.files.hidden, abi=1),
+    Canary("files-proc-root", "files.hidden", errnos=ends.KERNELS_FILE),
+    Canary("files-mknod", "files.devices", errnos=ends.NO_RIGHT | ends.CLOSED, call=Call("mknodat")),
+    Canary("files-fifo", "syscalls.filtered", "seccomp", call=Call("mknodat"), filtered=True),
     _absent("files-devices", "files.devices"),
-    Canary("files-run-written", "files.run", errnos=frozenset({EACCES, EPERM})),
-    Canary("files-run-scratch", "files.run", errnos=frozenset({EACCES, EPERM}), absent=True),
-    Canary("files-map-written", "files.run", "noexec mounts", frozenset({EPERM, EACCES})),
-    Canary("files-set-id", "syscalls.set_id_files", "seccomp", FILTERED),
-    Canary("files-set-id-open", "syscalls.set_id_files", "seccomp", FILTERED),
+    Canary("files-run-written", "files.run", errnos=ends.CLOSED),
+    Canary("files-run-scratch", "files.run", errnos=ends.CLOSED, absent=True),
+    # A mount has no right to give here; a security module is asked before it.
+    Canary("files-map-written", "files.run", "noexec mounts", ends.NO_RIGHT | ends.CLOSED),
+    _filter("files-set-id", "syscalls.set_id_files", "fchmodat", 0, 0, 0o4755),
+    _filter("files-set-id-open", "syscalls.set_id_files", "openat", 0, 0, 0o101, 0o2755),
     *_CALLS,
-    Canary("kernel-user-namespace", "privileges.namespaces", errnos=FILTERED | {28}),
-    Canary("kernel-clone-namespace", "privileges.namespaces", errnos=FILTERED | {28}),
-    Canary("kernel-x32", "syscalls.native", errnos=frozenset({ENOSYS}), signals=frozenset({_SIGSYS})),
-    Canary("kernel-writable-code", "syscalls.writable_code", "seccomp", FILTERED | {EACCES}),
-    Canary("kernel-mprotect", "syscalls.writable_code", "seccomp", FILTERED),
-    Canary("kernel-setuid", "privileges.capabilities", errnos=frozenset({EPERM, 22}), absent=True),
-    Canary("kernel-real-time", "privileges.capabilities", errnos=frozenset({EPERM})),
-    _network("network-tcp", "inet"),
-    _network("network-tcp6", "inet6"),
-    _network("network-loopback"),
-    _network("network-udp", "inet"),
-    _network("network-dns", "inet", absent=True),
-    _network("network-raw"),
-    _network("network-packet"),
-    _network("network-netlink", "netlink"),
-    _network("network-vsock", "vsock"),
-    _network("network-alg", "alg"),
-    _network("network-listen", "inet"),
+    _filter("kernel-user-namespace", "privileges.namespaces", "unshare", 1 << 28, layer=""),
+    _filter("kernel-clone-namespace", "privileges.namespaces", "clone", 1 << 28 | 17, layer=""),
+    Canary("kernel-x32", "syscalls.native", absent=True, signals=frozenset({_SIGSYS})),
+    _filter("kernel-writable-code", "syscalls.writable_code", "mmap", 0, 4096, 7, 0x22),
+    _filter("kernel-mprotect", "syscalls.writable_code", "mprotect", 1, 4096, 4),
+    Canary("kernel-setuid", "privileges.capabilities", errnos=ends.NO_USER, absent=True),
+    Canary("kernel-real-time", "privileges.capabilities", errnos=ends.NO_RIGHT),
+    _family("tcp", "inet", 2, 1),
+    _family("tcp6", "inet6", 10, 1),
+    _isolated("loopback", ends.NOBODY, 2, 1),
+    _family("udp", "inet", 2, 2),
+    replace(_family("dns", "inet", 2, 2), call=None, errnos=ends.UNRESOLVED, absent=True),
+    _isolated("raw", ends.NO_RIGHT | ends.CLOSED, 2, 3),
+    _isolated("packet", ends.NO_RIGHT | ends.CLOSED, 17, 3),
+    _family("netlink", "netlink", 16, 3),
+    _family("vsock", "vsock", 40, 1),
+    _family("alg", "alg", 38, 5),
+    _family("listen", "inet", 2, 1),
     *_HOSTS,
     _absent("network-interfaces", "network.isolated", "network namespace"),
-    Canary("network-abstract", "processes.ipc", errnos=NETWORK, asked=lambda p: p.network.access == "none"),
-    Canary("network-unix", "files.hidden", errnos=NETWORK | {ENOENT, EROFS}),
+    Canary("network-abstract", "processes.ipc", errnos=ends.NO_LISTENER,
+           asked=lambda p: p.network.access == "none"),
+    Canary("network-unix", "files.hidden", errnos=ends.NOT_THERE),
     _absent("network-engine", "files.hidden"),
     _absent("network-inherited", "environment.cleared"),
-    Canary("network-credentials", "privileges.capabilities", errnos=frozenset({EPERM, 22}), absent=True),
+    Canary("network-credentials", "privileges.capabilities", errnos=ends.NO_USER, absent=True),
     _absent("processes-see", "processes.hidden", "process namespace"),
-    Canary("processes-signal", "processes.hidden", errnos=frozenset({ESRCH, EPERM, EACCES})),
+    Canary("processes-signal", "processes.hidden", errnos=ends.NO_SUCH_PROCESS),
     Canary(
-        "processes-signal-first", "lsm", "security module", frozenset({EPERM, EACCES}), absent=True,
+        "processes-signal-first", "lsm", "security module", ends.NO_RIGHT | ends.CLOSED, absent=True,
         asked=lambda p: p.processes.hidden, abi=6,
     ),
-    Canary("processes-memory-first", "lsm", errnos=frozenset({EACCES, EPERM}), absent=True),
-    _absent("processes-terminal", "processes.terminal"),
-    Canary("processes-type", "processes.terminal", errnos=frozenset({EPERM, 25, 5, EACCES})),
-    Canary("processes-priority", "privileges.capabilities", errnos=frozenset({EACCES, EPERM})),
+    Canary("processes-memory-first", "lsm", errnos=ends.CLOSED, absent=True),
+    Canary("processes-terminal", "processes.terminal", errnos=ends.NOT_THERE),
+    Canary("processes-type", "processes.terminal", errnos=ends.NO_TERMINAL),
+    Canary("processes-priority", "privileges.capabilities", errnos=ends.CLOSED),
     _absent("posture-root", "user.ordinary", "user"),
     _absent("posture-groups", "user.ordinary"),
     _absent("posture-capabilities", "privileges.capabilities", "capabilities"),
-    Canary("posture-label", "lsm", absent=True),
+    _absent("posture-label", "lsm"),
     _absent("posture-new-privileges", "privileges.none_gained", "no_new_privs"),
     _absent("posture-seccomp", "syscalls.filtered", "seccomp"),
     _absent("secrets-environment", "environment.cleared", "environment"),
     _absent("secrets-variables", "environment.cleared", "environment"),
     _absent("secrets-other-environments", "processes.hidden"),
     _absent("secrets-command-lines", "processes.hidden"),
-    _absent("secrets-file", "files.hidden"),
+    Canary("secrets-file", "files.hidden", errnos=ends.NOT_THERE),
     _absent("secrets-home", "files.hidden"),
-    _absent("secrets-shadow", "user.ordinary"),
-    _absent("secrets-keys", "files.masked"),
+    Canary("secrets-shadow", "user.ordinary", errnos=ends.CLOSED | ends.NOT_THERE),
+    _absent("secrets-keys", "files.masked", errnos=ends.KERNELS_FILE),
     _absent("secrets-machine", "files.masked"),
-    _absent("secrets-shared-memory", "processes.ipc", "IPC namespace"),
-    _absent("secrets-kernel-log", "files.devices"),
-    _absent("secrets-kernel-memory", "files.masked"),
-    Canary("limits-open-files", "limits.open_files", "limits of a process", frozenset({24})),
-    Canary("limits-file-size", "limits.file_size", errnos=frozenset({27, 28})),
-    Canary("limits-disk", "limits.disk", "folders in memory", frozenset({28, 122})),
-    Canary("limits-shared-memory", "limits.shared_memory", errnos=frozenset({28, ENOENT})),
-    Canary("limits-inodes", "limits.inodes", "folders in memory", frozenset({28, 122})),
-    Canary("limits-core", "limits.core", errnos=frozenset({EPERM})),
-    Canary("limits-raise", "limits.open_files", errnos=frozenset({EPERM})),
-    Canary("limits-locked-memory", "limits.locked_memory", errnos=frozenset({12, 11, EPERM})),
-    Canary("limits-cpu-time", "limits.cpu_time", absent=True),
-    Canary("limits-processes", "limits.processes", errnos=frozenset({11, 12}), alone=True),
-    Canary("limits-memory", "limits.memory", errnos=frozenset({12}), alone=True),
+    _absent("secrets-shared-memory", "processes.ipc", "IPC namespace", ends.KERNELS_FILE),
+    Canary("secrets-kernel-log", "files.devices", errnos=ends.NOT_THERE),
+    _absent("secrets-kernel-memory", "files.masked", errnos=ends.KERNELS_FILE),
+    Canary("limits-open-files", "limits.open_files", "limits of a process", ends.TOO_MANY_FILES),
+    Canary("limits-file-size", "limits.file_size", errnos=ends.TOO_LARGE),
+    Canary("limits-disk", "limits.disk", "folders in memory", ends.NO_ROOM),
+    Canary("limits-shared-memory", "limits.shared_memory", errnos=ends.NO_ROOM | ends.NOT_THERE),
+    Canary("limits-inodes", "limits.inodes", "folders in memory", ends.NO_ROOM),
+    Canary("limits-core", "limits.core", errnos=ends.NO_RIGHT),
+    Canary("limits-raise", "limits.open_files", errnos=ends.NO_RIGHT),
+    # None at all, or no more.
+    Canary("limits-locked-memory", "limits.locked_memory", errnos=ends.NO_RIGHT | ends.NO_MEMORY),
+    _absent("limits-cpu-time", "limits.cpu_time"),
+    Canary("limits-processes", "limits.processes", errnos=ends.NO_PROCESS, alone=True),
+    Canary("limits-memory", "limits.memory", errnos=ends.NO_MEMORY, alone=True),
     Canary("limits-time", "limits.time", alone=True),
     Canary("limits-output", "limits.output", alone=True),
 )  # fmt: skip
@@ -265,6 +248,11 @@ NEED_PROC = frozenset(
 about is looked at from outside, and tried in other ways as well; what attempts /proc itself is refused all the same."""
 
 
-def canaries_of(policy: Policy) -> tuple[Canary, ...]:
-    """The attempts that a policy forbids, wherever it is enforced."""
-    return tuple(canary for canary in CANARIES if canary.belongs_to(policy))
+def canaries_of(policy: Policy, place: str = BUBBLEWRAP, *, proc: bool = True) -> tuple[Canary, ...]:
+    """The attempts that a policy forbids, each with how it has to fail in such a place with or without a /proc."""
+    wanted = filter_of(policy)
+    return tuple(
+        replace(canary, errnos=canary.errnos_in(place, wanted, proc=proc))
+        for canary in CANARIES
+        if canary.belongs_to(policy, wanted)
+    )

@@ -6,7 +6,9 @@ control that did not work, proves nothing, and is *invalid*, never *passed*.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -14,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec_policies.canaries.expected import CONTROLS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from hermes_exec_policies.canaries.expected import Canary
+    from hermes_exec_policies.canaries.canary import Canary
 
 _LONGEST_LINE = 4096
 _OUTCOMES = frozenset({"worked", "errno", "absent", "signal", "hung", "error"})
@@ -118,7 +120,14 @@ def _lines(report: bytes) -> tuple[list[Mapping[str, Any]], str]:
 
 
 def _judged(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
-    return Judged(canary.name, canary.rule, canary.layer, _verdict(canary, outcome), _told(outcome))
+    verdict, ended = _verdict(canary, outcome), _told(outcome)
+    if verdict is Verdict.BROKEN and canary.errnos and outcome.get("outcome") == "errno":
+        ended += f", where {_named(canary.errnos)} was to come"
+    return Judged(canary.name, canary.rule, canary.layer, verdict, ended)
+
+
+def _named(numbers: Iterable[int]) -> str:
+    return " or ".join(sorted(errno.errorcode.get(number, str(number)) for number in numbers))
 
 
 def _verdict(canary: Canary, outcome: Mapping[str, Any]) -> Verdict:
@@ -135,9 +144,6 @@ def _verdict(canary: Canary, outcome: Mapping[str, Any]) -> Verdict:
 
 
 def _told(outcome: Mapping[str, Any]) -> str:
-    import errno
-    import os
-
     match outcome.get("outcome"):
         case None:
             return "not reported"

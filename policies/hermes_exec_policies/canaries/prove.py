@@ -18,7 +18,7 @@ from hermes_exec_backends.confined import Limits
 from hermes_exec_backends.confined.observe import Act, Watch
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.evidence import Evidence, digest, key, remember, remembered
-from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, Canary, canaries_of
+from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, canaries_of
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.canaries.planted import planted
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hermes_exec_backends.confined import Confinement
+    from hermes_exec_policies.canaries.canary import Canary
     from hermes_exec_policies.model import Policy
 
 _PYTHON = "/usr/bin/python3"
@@ -112,7 +113,7 @@ async def attempts(
     enforced = {verdict.rule for verdict in explain(policy, place.kind, known) if verdict.held_by}
     canaries = [
         each
-        for each in canaries_of(policy)
+        for each in canaries_of(policy, place.kind, proc=specification.proc)
         if each.rule in enforced
         and host.landlock_abi >= each.abi
         and (specification.proc or each.name not in NEED_PROC)

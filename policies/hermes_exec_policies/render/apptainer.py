@@ -24,8 +24,10 @@ def render(policy: Policy, *, seccomp: str, apparmor: bool) -> tuple[str, ...]:
         words += ["--containall", "--no-home", "--no-init"]
     if policy.environment.cleared:
         words.append("--cleanenv")
+    if policy.environment.set:
+        words.append("--no-eval")  # else a shell inside makes commands and variables of what values hold
     for name, value in sorted(policy.environment.set.items()):
-        words += ["--env", f"{name}={value}"]
+        words += ["--env", _variable(name, value)]
     if policy.network.access != "open":
         words += ["--net", "--network", "none"]
     if not policy.privileges.capabilities:
@@ -40,3 +42,12 @@ def render(policy: Policy, *, seccomp: str, apparmor: bool) -> tuple[str, ...]:
         if path not in {"/tmp", "/dev/shm"}:  # noqa: S108  mount points, which --contain makes private
             words += ["--scratch", path]
     return tuple(words)
+
+
+def _variable(name: str, value: str) -> str:
+    """One variable: a word with several ``=`` is read as CSV there, and any other loses the quotes at its ends."""
+    plain = f"{name}={value}"
+    if not {'"', ","} & {*value}:
+        return plain
+    quoted = '"' + plain.replace('"', '""') + '"'
+    return quoted if "=" in value else f"{quoted},{quoted}"

@@ -22,7 +22,7 @@ def modal(policy: Policy) -> dict[str, Any]:
     if limits.cpus is not None:
         options["cpu"] = [limits.cpus, limits.cpus]
     if limits.time is not None:
-        options["timeout"] = math.ceil(limits.time)
+        options["timeout"] = max(1, math.floor(limits.time))
     return options
 
 
@@ -39,3 +39,22 @@ def daytona(policy: Policy) -> dict[str, Any]:
         "resources": {name: value for name, value in resources.items() if value is not None},
         "ephemeral": policy.processes.end_together,
     }
+
+
+def beyond(place: str, policy: Policy) -> dict[str, float]:
+    """The limits that are asked for higher than the policy has them, because a vendor counts in larger units."""
+    limits = policy.limits
+    if place == "modal":
+        asked = modal(policy)
+        found = {
+            "limits.memory": (asked.get("memory", [0])[0] * _MIB, limits.memory),
+            "limits.time": (asked.get("timeout", 0), limits.time),
+        }
+    else:
+        has = daytona(policy)["resources"]
+        found = {
+            "limits.memory": (has.get("memory", 0) * _GIB, limits.memory),
+            "limits.disk": (has.get("disk", 0) * _GIB, limits.disk),
+            "limits.cpus": (has.get("cpu", 0), limits.cpus),
+        }
+    return {rule: value for rule, (value, most) in found.items() if most is not None and value > most}

@@ -29,6 +29,8 @@ _SHM_EXEC = 0o100000
 _SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE, which make the mode of an open count."""
+_NOT_NOTIFY = ((0, 0xFFFFFC00), (1024, 0xFFFFFFFE), (1027, 0xFFFFFFFF), (1028, 0xFFFFFFFC), (1032, 0xFFFFFFF8))
+"""Commands of fcntl below 1040, of which the kernel looks at 32 bits, but F_NOTIFY: be told of changes of a folder."""
 _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
 """Linux, Linux with 32-bit ``uname``, each with an old kernel's number, and a question."""
 
@@ -112,6 +114,8 @@ def _conditions(policy: Policy) -> Mapping[str, list[tuple[Compare, ...]]]:
     found: dict[str, list[tuple[Compare, ...]]] = {
         "personality": [(Compare(0, value),) for value in _PERSONALITIES],
     }
+    if "inotify_add_watch" not in policy.calls:
+        found["fcntl"] = [(Compare(1, value, mask),) for value, mask in _NOT_NOTIFY]
     if not policy.privileges.namespaces:
         found["clone"] = [(Compare(0, 0, _NAMESPACES),)]
     if policy.network.sockets:

@@ -68,6 +68,9 @@ _CALLS: "dict[str, Tuple[Any, ...]]" = {
     "kernel-message-queue": ("msgget", 0x6865726D, 0),
     "kernel-semaphore": ("semget", 0, 0, 0o600),
     "kernel-mq-open": ("mq_open", BAD, 0, 0, 0),
+    "kernel-aio": ("io_setup", 0, BAD),
+    "kernel-inotify": ("inotify_init1", _ALL),
+    "kernel-notify": ("fcntl", _ALL, 1026, 1),
     "kernel-reboot": ("reboot", 0, 0, 0, 0),
     "kernel-acct": ("acct", BAD),
     "kernel-swapon": ("swapon", BAD, 0),
@@ -111,7 +114,7 @@ def clone_namespace(_: "Config") -> str:
 def x32(_: "Config") -> str:
     """Ask for the process's number in the x32 form, which a filter of the 64-bit form alone would not see."""
     if os.uname()[4] != "x86_64":
-        raise OSError(38, "no such form on this machine")
+        raise Absent("no such form on this machine")
     return str(numbered(0x40000000 + 39))
 
 

@@ -3,6 +3,8 @@
 import ctypes
 import os
 
+from .kit import Absent
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -18,6 +20,7 @@ _X86_64 = {
     "perf_event_open": 298, "fanotify_init": 300, "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308,
     "process_vm_readv": 310, "kcmp": 312, "finit_module": 313, "seccomp": 317, "memfd_create": 319,
     "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, "socket": 41, "socketpair": 53,
+    "fcntl": 72, "inotify_init1": 294, "io_setup": 206,
 }  # fmt: skip
 _AARCH64 = {
     "mmap": 222, "mprotect": 226, "shmget": 194, "msgget": 186, "semget": 190, "ptrace": 117, "personality": 92,
@@ -27,6 +30,7 @@ _AARCH64 = {
     "move_pages": 239, "perf_event_open": 241, "fanotify_init": 262, "name_to_handle_at": 264,
     "open_by_handle_at": 265, "setns": 268, "process_vm_readv": 270, "kcmp": 272, "finit_module": 273, "seccomp": 277,
     "memfd_create": 279, "kexec_file_load": 294, "bpf": 280, "userfaultfd": 282, "socket": 198, "socketpair": 199,
+    "fcntl": 25, "inotify_init1": 26, "io_setup": 0,
 }  # fmt: skip
 _BOTH = {
     "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430, "clone3": 435, "openat2": 437,
@@ -37,10 +41,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: "Any") -> int:
-    """Make a call; raises OSError where it fails."""
+    """Make a call; raises OSError where it fails, and Absent where such a machine has none of the name."""
     numbers = dict(_BOTH, **{"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname()[4], {}))
     if name not in numbers:
-        raise OSError(38, "no such call on this machine")
+        raise Absent("no such call on this machine")
     return numbered(numbers[name], *arguments)
 
 
