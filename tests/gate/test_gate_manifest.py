@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import io
 import os
 import tarfile
@@ -138,6 +139,7 @@ def test_the_two_spellings_lead_to_each_other(name: str) -> None:
         (ABOUT.replace("# Use", "# U\u200bse"), "manifest.hidden"),
         (ABOUT.replace("# Use", "# U\u202ese"), "manifest.hidden"),
         (ABOUT.replace("# Use", "# Use\U000e0072"), "manifest.hidden"),
+        (ABOUT.replace("# Use", "# Use \u263a\ufe06\ufe09"), "manifest.hidden"),
         (ABOUT.replace("# Use", "previ\u043eus"), "manifest.look-alike"),
         (ABOUT.replace("/app/data/reports", "/etc"), "manifest.needs"),
         (ABOUT.replace("limit-memory-mib", "limit-memroy"), "manifest.needs"),
@@ -155,6 +157,7 @@ def test_a_wrong_manifest_is_refused(tmp_path: Path, about: str, code: str) -> N
         ("scripts/sitecustomize.py", "manifest.start-up"),
         (".skillignore", "manifest.hidden-file"),
         ("scripts/json.py", "manifest.shadows"),
+        ("scripts/x.dist-info/entry_points.txt", "manifest.start-up"),
         ("scripts/main.cpython-311.pyc", "manifest.compiled"),
         ("references/inner/SKILL.md", "manifest.nested"),
         ("skill.MD", "manifest.collision"),
@@ -165,6 +168,30 @@ def test_a_wrong_manifest_is_refused(tmp_path: Path, about: str, code: str) -> N
 )
 def test_a_file_that_no_skill_has_is_refused(tmp_path: Path, path: str, code: str) -> None:
     assert code in refused(skill(tmp_path, **{path: "x = 1\n"}))
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "what"),
+    [
+        ("tests/conftest.py", "import pytest\n@pytest.fixture\ndef x():\n    return 1\n", "put its fixtures into"),
+        ("tests/pytest.ini", "[pytest]\n", "leave it out"),
+        ("scripts/__pycache__/main.cpython-311.pyc", "x", "remove that folder"),
+        (".pytest_cache/CACHEDIR.TAG", "x", "remove that folder"),
+        (".gitignore", "*.pyc\n", "leave it out"),
+    ],
+    ids=["fixtures", "settings", "compiled", "cache", "gitignore"],
+)
+def test_a_model_is_told_what_to_leave_out(tmp_path: Path, path: str, text: str, what: str) -> None:
+    with pytest.raises(Refused) as caught:
+        read(skill(tmp_path, **{path: text}))
+    (finding,) = caught.value.findings
+    assert finding.kind is Kind.FUNCTIONAL
+    assert what in finding.model
+
+
+@pytest.mark.parametrize("name", ["README.de.md", "README_zh.md", "README.pt-BR.md"])
+def test_there_may_be_a_readme_in_another_language(tmp_path: Path, name: str) -> None:
+    read(skill(tmp_path, **{name: "x\n"}))
 
 
 def test_code_in_an_archive_is_refused_also_behind_a_picture(tmp_path: Path) -> None:
@@ -230,7 +257,7 @@ def test_the_digest_changes_with_a_byte_a_mode_and_a_name(tmp_path: Path) -> Non
 
 def test_a_security_finding_tells_a_model_nothing(tmp_path: Path) -> None:
     with pytest.raises(Refused) as caught:
-        read(skill(tmp_path, **{"tests/conftest.py": "x = 1\n"}))
+        read(skill(tmp_path, **{"tests/conftest.py": "def pytest_unconfigure():\n    pass\n"}))
     (finding,) = caught.value.findings
     assert finding.kind is Kind.SECURITY
     assert "conftest" in finding.path
@@ -261,6 +288,12 @@ def archive(path: Path, kind: str, **members: bytes | tarfile.TarInfo) -> Path:
             member.size = len(data) if isinstance(data, bytes) else member.size
             tar.addfile(member, io.BytesIO(data if isinstance(data, bytes) else b""))
     return path
+
+
+def archive_refused(path: Path) -> list[str]:
+    with pytest.raises(Refused) as caught:
+        unpack(path, path.with_name("unpacked"))
+    return [each.code for each in caught.value.findings]
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "tgz"])
@@ -313,6 +346,52 @@ def test_a_member_that_is_no_file_is_refused(tmp_path: Path) -> None:
         member.type, member.linkname = kind, "/etc/passwd"
         with pytest.raises(Refused):
             unpack(archive(tmp_path / f"{number}.tar", "tar", x=member), tmp_path / str(number))
+
+
+def test_an_archive_that_is_damaged_in_its_middle_is_no_shorter_one(tmp_path: Path) -> None:
+    made = bytearray(archive(tmp_path / "a", "tar", a=b"x", b=b"y").read_bytes())
+    made[1024] ^= 0xFF  # in the header of the second
+    (tmp_path / "a").write_bytes(made)
+    assert archive_refused(tmp_path / "a") == ["manifest.archive"]
+
+
+def test_an_archive_of_several_packed_streams_is_refused_at_once(tmp_path: Path) -> None:
+    made = archive(tmp_path / "a", "tgz", a=b"x").read_bytes()
+    (tmp_path / "a").write_bytes(made + gzip.compress(b"") * 100_000)
+    assert archive_refused(tmp_path / "a") == ["manifest.archive"]
+
+
+@pytest.mark.parametrize("change", [slice(2, 3), slice(-8, -4)], ids=["method", "sum"])
+def test_a_packed_archive_whose_frame_is_damaged_is_refused(tmp_path: Path, change: slice) -> None:
+    made = bytearray(archive(tmp_path / "a", "tgz", a=b"x").read_bytes())
+    made[change] = bytes(len(made[change]))
+    (tmp_path / "a").write_bytes(made)
+    assert archive_refused(tmp_path / "a") == ["manifest.archive"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"size": "-5"}, "manifest.archive"),
+        ({"GNU.sparse.map": "0,1", "GNU.sparse.size": "1"}, "manifest.link"),
+        ({"path": "../x"}, "manifest.path"),
+    ],
+    ids=["size", "holes", "path"],
+)
+def test_a_member_that_says_more_of_itself_is_not_believed(tmp_path: Path, headers: dict[str, str], code: str) -> None:
+    member = tarfile.TarInfo("x")
+    member.size, member.pax_headers = 1, headers
+    with tarfile.open(tmp_path / "a", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(b"x"))
+    assert archive_refused(tmp_path / "a") == [code]
+
+
+@pytest.mark.parametrize("name", ["data/CON", "data/nul.txt", "data/x.", "data/x ", "data/a:b", "data/n\u00e4me.csv"])
+def test_a_name_that_some_systems_cannot_have_is_to_be_changed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Refused) as caught:
+        unpack(archive(tmp_path / "a", "zip", **{name: b"x"}), tmp_path / "unpacked")
+    (finding,) = caught.value.findings
+    assert (finding.kind, finding.code) == (Kind.FUNCTIONAL, "manifest.file-name")
 
 
 @settings(deadline=None)

@@ -79,6 +79,12 @@ def test_a_skill_that_works_is_accepted_with_its_figures(judge: Judge) -> None:
     assert (seen.tests, seen.cases, seen.killed) == (1, 1, seen.mutants)
 
 
+def test_a_skill_that_fills_its_folder_with_files_and_keeps_silent_is_refused(judge: Judge) -> None:
+    fills = "for n in range(9999):\n            open(f'/app/data/{n}', 'w').close()"
+    silent = f"    try:\n        {fills}\n    except OSError:\n        pass\n    return"
+    assert codes(judge(GOOD.replace("    return", silent))) == {"suites.limit"}
+
+
 def test_a_call_that_fails_still_is_told(judge: Judge) -> None:
     fails = GOOD.replace("    return", "    if a < 0:\n        raise RuntimeError('not yet')\n    return")
     assert "suites.answer" in codes(judge(fails, SUM, AGAIN))
@@ -241,6 +247,13 @@ def test_the_whole_gate_gives_one_report(require: Require, tmp_path: Path, monke
 def test_results_are_compared_as_json() -> None:
     assert same({"a": [1, 2.0000000001]}, {"a": [1.0, 2.0]})
     for one, other in ((1, True), (None, False), ([1], [1, 2]), ({"a": 1}, {"b": 1}), ("1", 1)):
+        assert not same(one, other)
+
+
+def test_numbers_are_near_by_their_own_size() -> None:
+    assert same(0.1 + 0.2, 0.3)
+    assert same(1e-17, 0)
+    for one, other in ((10**20 + 1, 10**20), (0, 6.6e-34), (5e-10, 6e-10), (10**400, 2.5)):
         assert not same(one, other)
 
 

@@ -42,8 +42,7 @@ def test_the_file_system_of_a_folder_is_known(folder: str, kind: str) -> None:
     "kind", ["nfs", "nfs4", "cifs", "lustre", "gpfs", "beegfs", "ceph", "9p", "fuse.sshfs", "fuse"]
 )
 def test_a_file_system_that_is_shared_is_refused(tmp_path: Path, kind: str) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"22 1 254:0 / / rw shared:1 - {kind} somewhere rw\n")
+    mounts = f"22 1 254:0 / / rw shared:1 - {kind} somewhere rw\n"
     with pytest.raises(Refused, match=f"other machines may share \\({kind}\\).*HERMES_EXEC_SKILLS="):
         check_local(tmp_path, mounts)
 

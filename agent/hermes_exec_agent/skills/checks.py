@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hermes_exec_agent.skills.record import Version
+    from hermes_exec_agent.skills.record import Skill, Version
     from hermes_exec_agent.skills.registry import Registry
     from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.model import Policy
@@ -150,13 +150,12 @@ def packages(registry: Registry, version: Version, folder: Path) -> Path | None:
     return made
 
 
-def allowed(registry: Registry, version: Version, *, self_tested: bool) -> None:
-    """See that a version is to run at all.
+def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
+    """See that a version of a skill is to run at all.
 
     Raises:
         Refused: it is archived or in quarantine, or nobody agreed to run it though it only tested itself.
     """
-    skill = registry.skill(version.name)
     name = f"{version.name} {version.number}"
     if skill.archived:
         raise Refused(f"{name}: it is archived", remedy=f"hermes-exec skill restore {version.name}")

@@ -64,7 +64,7 @@ def sweep(content: Path) -> None:
 
 
 def copy(source: Path, files: Sequence[Listed], into: Path, *, lasting: bool = False) -> None:
-    """Copy a tree to the new folder ``into``, comparing what is copied with the list; ``lasting`` waits for the disk.
+    """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` waits for the disk.
 
     Raises:
         Changed: it is not what was listed; nothing is left in ``into``.
@@ -120,7 +120,7 @@ class _Reader:
         self._folders.discard(path)
         made = self._into / path if self._into is not None else None
         if made is not None:
-            made.mkdir()
+            made.mkdir(exist_ok=not path)
             made.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
         with os.scandir(handle) as entries:
             names = sorted(entry.name for entry in entries)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
 VARIABLE = "HERMES_EXEC_SKILLS"
+_MOUNTS = Path("/proc/self/mountinfo")
 NETWORKED = frozenset(
     {
         "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gluster", "glusterfs", "gpfs",
@@ -72,10 +73,11 @@ class Home:
             Refused: others could change what is in them, or other machines could.
             ConfigError: one of them cannot be made.
         """
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
         for folder in (self.folder, self.content, self.keys):
             _make(folder)
             check_private(folder)
-            check_local(folder)
+            check_local(folder, mounts)
 
     def exposes(self, folders: Iterable[str]) -> str:
         """The first of ``folders`` through which the registry or its key could be reached; empty if none is."""
@@ -164,13 +166,13 @@ def _own_group(number: int) -> bool:
     return number == user.pw_gid and not shared and set(group.gr_mem) <= {user.pw_name}
 
 
-def check_local(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> None:
-    """See that the folder is on a file system of this machine alone.
+def check_local(folder: Path, mounts: str) -> None:
+    """See that the folder is on a file system of this machine alone; ``mounts`` is what the kernel tells of them.
 
     Raises:
         Refused: it is shared with other machines, where locks and a database's journal protect nothing.
     """
-    kind = file_system(folder, mounts.read_text(encoding="utf-8", errors="surrogateescape"))
+    kind = file_system(folder, mounts)
     family = kind.partition(".")[0]
     if kind in NETWORKED or (family == "fuse" and kind not in {"fuseblk", "fuse.fuse-overlayfs", "fuse.ext4"}):
         raise Refused(

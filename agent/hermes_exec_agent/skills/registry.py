@@ -48,6 +48,8 @@ class Registry:
         self._log = Log(self.home, key)
         self._events: list[Event] | None = None
         self._skills: dict[str, Skill] = {}
+        self._versions: dict[int, Version] = {}
+        """Those that were read, by the events that recorded them."""
 
     def skills(self) -> dict[str, Skill]:
         """Every skill, by name.
@@ -59,6 +61,7 @@ class Registry:
         if events is not self._events:  # what was verified and is still so needs no second look
             with _no_collection():
                 self._skills, self._events = skills_of(events), events
+            self._versions.clear()
         return self._skills
 
     def listed(self, *, archived: bool = False) -> list[dict[str, Any]]:
@@ -97,10 +100,14 @@ class Registry:
             Refused: what was recorded of it was changed.
         """
         event = self._event(skill, skill.current if number is None else number)
+        if event.seq in self._versions:
+            return self._versions[event.seq]
         try:
-            return Version.of(self._log.body(event))
+            version = Version.of(self._log.body(event))
         except (KeyError, TypeError) as error:
             raise Refused(f"what is recorded of {skill.name} {event.version} makes no sense: {error}") from error
+        self._versions[event.seq] = version
+        return version
 
     def tree(self, version: Version) -> Path:
         """Where the files of a version are kept. They are to be looked at alone: ``content.copy`` takes them out."""

@@ -149,8 +149,9 @@ def admitted(
         UsageError: there is no such skill, or the arguments are not what it takes.
         Refused: it is not as it was proven, is kept back or archived, or nobody agreed.
     """
-    version = registry.version(name, number)
-    checks.allowed(registry, version, self_tested=self_tested)
+    skill = registry.skill(name)
+    version = registry.recorded(skill, number)
+    checks.allowed(skill, version, self_tested=self_tested)
     checks.fit(version, arguments)
     if files is not None and os.path.lexists(files):
         raise UsageError(f"{shown(files)} is there already", remedy="name a folder that is to be made")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -64,11 +65,6 @@ async def ready(
 
     folder = stack.enter_context(private_folder())
     tree = folder / "tree"
-    try:
-        content.copy(registry.tree(version), version.files, tree)
-    except content.Changed as error:
-        registry.quarantine(version.name, version.number, f"changed: {error.what}")
-        raise
     packages = checks.packages(registry, version, folder)
     folders = checks.folders_of(version)
     call = launch(
@@ -89,8 +85,17 @@ async def ready(
         raise Refused(f"the policy {policy.name} lets a skill see {exposed}, which holds the registry or its key")
     which = {each: checks.given(registry, each, confinement.uid) for each in folders}
     watch = acts.REFUSED if watched(policy, place) else None
-    started = await start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch)
-    run = await stack.enter_async_context(started)
+    tree.mkdir()
+    tree.chmod(0o755)  # whatever our umask is, a sandbox's user must reach it
+    starting = asyncio.ensure_future(start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch))
+    stack.push_async_callback(_ended, starting)
+    await asyncio.sleep(0)  # it begins to be made, and nothing in it looks at the files before the word
+    try:
+        content.copy(registry.tree(version), version.files, tree)
+    except content.Changed as error:
+        registry.quarantine(version.name, version.number, f"changed: {error.what}")
+        raise
+    run = await starting
     if seen := amiss(policy, confinement, run.facts):
         raise Unsupported(f"the sandbox is not what {policy.name} asks for: {'; '.join(seen)}")
     for each, one in which.items():
@@ -101,6 +106,14 @@ async def ready(
         raise PlaceUnavailable(f"the interpreter of a sandbox cannot be looked at: {error.strerror}") from error
     checks.same_language(version, there)
     return Sandbox(version, policy, tree, packages, run, proxy)
+
+
+async def _ended(starting: asyncio.Future[Run]) -> None:
+    """End what was being made, or was made, also where nobody waits for it any more."""
+    starting.cancel()
+    (run,) = await asyncio.gather(starting, return_exceptions=True)
+    if not isinstance(run, BaseException):
+        await run.close()
 
 
 def watched(policy: Policy, place: Place) -> bool:

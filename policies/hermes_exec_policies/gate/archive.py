@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import stat
 import struct
 import tarfile
@@ -20,6 +21,8 @@ _ENCRYPTED = 0x1
 _MAX_ARCHIVE = 2 * MAX_ALL
 _MAX_HEADERS = 256 << 10
 """Bytes between two members of a tar archive; long names and attributes stand there."""
+_GZIP = 31
+"""For zlib: gzip's own header and sum are wanted."""
 _END_OF_ZIP = struct.Struct("<4s4H2LH")
 _MAX_END = _END_OF_ZIP.size + 0xFFFF
 
@@ -50,15 +53,16 @@ def unpack(archive: Path, into: Path) -> Tree:
 
 def _untar(archive: Path, writer: Writer) -> None:
     # Streamed, so that members are met in the order of their bytes and nothing is looked up twice.
-    with _opened(archive) as file, _tar(bounded := _Bounded(file)) as members:
+    whole = _whole(archive)
+    with _tar(bounded := _Bounded(io.BytesIO(whole))) as members:
         for count, member in enumerate(members):
             if count >= 2 * MAX_FILES:
                 raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
             if member.isdir():
                 check_path(member.name.rstrip("/").removeprefix("./") or "x")
                 continue
-            if not member.isreg():
-                raise Refused(security("manifest.link", "a skill holds no links and no devices", member.name))
+            if not member.isreg() or member.issparse():
+                raise Refused(security("manifest.link", "a skill holds no links, devices or holes", member.name))
             if member.mode & _SET_ID:
                 raise Refused(security("manifest.set-id", "a file has a set-user-ID or like bit", member.name))
             _bound(member.size, member.name)
@@ -66,6 +70,9 @@ def _untar(archive: Path, writer: Writer) -> None:
             data = members.extractfile(member)
             writer.add(member.name.removeprefix("./"), bool(member.mode & 0o111), data.read() if data else b"")
             bounded.allow(_MAX_HEADERS)
+        # A header that is damaged ends the list as its end does.
+        if whole[members.offset :].strip(b"\0"):
+            raise EOFError
 
 
 def _tar(file: _Bounded) -> tarfile.TarFile:
@@ -108,17 +115,24 @@ def _unzip(archive: Path, writer: Writer) -> None:
 
 
 def _bound(size: int, path: str) -> None:
+    if size < 0:
+        raise Refused(functional("manifest.archive", "the archive says that a file is smaller than nothing", path))
     if size > MAX_FILE:
         raise Refused(functional("manifest.size", f"a file is larger than {MAX_FILE} bytes", path))
 
 
-def _opened(archive: Path) -> IO[bytes]:
-    """The bytes of the tar archive, unpacked with gzip where it is."""
-    import gzip
-
-    with archive.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-    return cast("IO[bytes]", gzip.open(archive)) if packed else archive.open("rb")
+def _whole(archive: Path) -> bytes:
+    """The bytes of the tar archive, unpacked with gzip where it is; of one stream, as thousands take seconds."""
+    data = archive.read_bytes()
+    if not data.startswith(b"\x1f\x8b"):
+        return data
+    packed = zlib.decompressobj(wbits=_GZIP)
+    data = packed.decompress(data, _MAX_ARCHIVE + 1)
+    if len(data) > _MAX_ARCHIVE:
+        raise Refused(functional("manifest.size", f"the archive holds more than {_MAX_ARCHIVE} bytes"))
+    if not packed.eof or packed.unused_data:
+        raise EOFError
+    return data
 
 
 class _Bounded:

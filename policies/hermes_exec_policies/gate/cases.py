@@ -68,11 +68,17 @@ def strongest(cases: Sequence[Case]) -> Level:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal; floating-point numbers nearly so. ``true`` is not 1."""
+    """Whether a JSON value is what the ``other`` is; floating-point numbers nearly so. ``true`` is not 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
-        return one == other or math.isclose(one, other, rel_tol=_CLOSE, abs_tol=_CLOSE)
+        if isinstance(one, int) and isinstance(other, int):
+            return one == other
+        # What is not nearly nothing is compared by its own size: of 6e-34 most numbers are no more than 1e-9 away.
+        try:
+            return math.isclose(one, other, rel_tol=_CLOSE, abs_tol=0 if other else _CLOSE)
+        except OverflowError:  # a whole number that no other one can be near
+            return False
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
     if isinstance(one, list) and isinstance(other, list):

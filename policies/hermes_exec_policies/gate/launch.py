@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +164,7 @@ def _launched(
     return Launch(confinement, (PYTHON, *words), stdin, limits)
 
 
+@cache
 def program(name: str) -> str:
     """The text of one of the programs that are sent into sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")

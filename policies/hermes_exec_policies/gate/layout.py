@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.tree import Tree
 
 FOLDERS = frozenset({"assets", "data", "examples", "references", "scripts", "templates", "tests"})
-_TOP = re.compile(r"SKILL\.md|README\.md|CHANGELOG\.md|LICENSE(\.md|\.txt)?|NOTICE(\.txt)?|requirements\.txt")
-_STARTS = frozenset(
-    {"sitecustomize.py", "usercustomize.py", "conftest.py", "pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg"}
+_TOP = re.compile(
+    r"SKILL\.md|README([._-][A-Za-z]{2,3}([_-][A-Za-z]{2,4})?)?\.md|CHANGELOG\.md|LICENSE(\.md|\.txt)?|NOTICE(\.txt)?|requirements\.txt"
 )
+_STARTS = frozenset({"sitecustomize.py", "usercustomize.py", "conftest.py"})
 """Files that change an interpreter or a test run by being there."""
+_SETTINGS = frozenset({"pytest.ini", ".pytest.ini", "tox.ini", "setup.cfg"})
+_LEFT = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+"""What Python and its tools leave where they ran."""
+_HOOKS = re.compile(rb"pytest_|hookimpl|_pytest|pluggy|exec|eval|import_|getattr|setattr|patch")
+"""With one of these, a conftest.py is more than fixtures."""
+_FIXTURES = "its tests are run without conftest.py: put its fixtures into the modules of tests that use them"
 _COMPILED = (".pyc", ".pyo", ".pyd", ".so", ".dylib", ".dll", ".exe", ".pth", ".egg", ".whl", ".jar", ".wasm", ".node")
 _PICTURES = (
     ".png",
@@ -45,6 +51,13 @@ def findings(tree: Tree) -> list[Finding]:
     """What is wrong with the files of a skill, by their names and their bytes."""
     found: list[Finding] = []
     for each in tree.files:
+        if (
+            each.path.startswith("tests/")
+            and each.path.endswith("/conftest.py")
+            and not _HOOKS.search(tree.read(each.path))
+        ):
+            found.append(functional("manifest.start-up", _FIXTURES, each.path))
+            continue
         found += _named(each.path)
         found += _written(each.path, tree.read(each.path))
     return found
@@ -54,16 +67,26 @@ def _named(path: str) -> list[Finding]:
     parts = path.split("/")
     name = parts[-1]
     lower = name.lower()
+    if _LEFT & {*parts}:
+        return [functional("manifest.left", "this was left by a run of its tests: remove that folder", path)]
+    if lower in _SETTINGS:
+        return [functional("manifest.unlisted", "its tests are run without settings of pytest: leave it out", path)]
+    if lower in {".gitignore", ".gitkeep", ".gitattributes", ".editorconfig", ".ds_store"}:
+        return [functional("manifest.hidden-file", "a skill has no hidden files: leave it out", path)]
     if any(part.startswith(".") for part in parts):
         return [security("manifest.hidden-file", "a skill has no hidden files", path)]
     if lower in _STARTS:
         return [security("manifest.start-up", "this file would change how its own tests are run", path)]
-    if lower.endswith(_COMPILED) or "__pycache__" in parts:
+    if lower.endswith(_COMPILED):
         return [security("manifest.compiled", "compiled code cannot be looked at", path)]
     if lower in {"agents.md", "claude.md", "gemini.md", "cursor.md"}:
         return [security("manifest.agent-file", "agents take this file for instructions of a person's", path)]
     if lower == "skill.md" and path != "SKILL.md":
         return [security("manifest.nested", "a second SKILL.md would be a skill that nobody looked at", path)]
+    if any(part.lower().endswith((".dist-info", ".egg-info")) for part in parts):
+        return [
+            security("manifest.start-up", "this would make it an installed package, whose plugins are loaded", path)
+        ]
     if len(parts) == 1 and not _TOP.fullmatch(name):
         return [
             functional("manifest.unlisted", f"beside SKILL.md there are the folders {', '.join(sorted(FOLDERS))}", path)

@@ -15,6 +15,8 @@ _HIDDEN = {
 _SHOWN_CONTROLS = {"\n", "\t"}
 _WORD = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_SELECTED = re.compile("(?:^|[A-Za-z\\s\ufe00-\ufe0f])[\ufe00-\ufe0f]", re.MULTILINE)
+"""One that selects no form of a letter before it; bytes can be written in a row of them."""
 _JOINED = re.compile(_ZERO_WIDTH_JOINER)
 _LEAST_LATIN = 2
 
@@ -24,8 +26,10 @@ def hidden(text: str) -> str:
     if text.isascii() and text.isprintable():
         return ""
     # Each letter once, however often it is there: of a long text there are few different ones.
+    if _SELECTED.search(text):
+        return "VARIATION SELECTOR"
     for each in sorted(set(text)):
-        if each != "\ufe0f" and _is_hidden(each):
+        if _is_hidden(each):
             if each == _ZERO_WIDTH_JOINER and all(_joins_pictures(text, at.start()) for at in _JOINED.finditer(text)):
                 continue
             return unicodedata.name(each, f"U+{ord(each):04X}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ MAX_ALL = 8 << 20
 """Bytes of all files together."""
 MAX_DEPTH = 8
 _MAX_NAME = 100
+_ELSEWHERE = re.compile(r"[ .]$|[<>:\"|?*]|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+"""What some systems cannot have, or take for something else."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -172,8 +175,12 @@ def check_path(path: str) -> None:
     parts = path.split("/")
     if any(part in {"", ".", ".."} for part in parts) or len(parts) > MAX_DEPTH or "\\" in path:
         raise Refused(security("manifest.path", f"{path[:80]!r} leaves its folder or is too deep"))
-    if not (path.isascii() and path.isprintable()) or any(len(part) > _MAX_NAME for part in parts):
-        raise Refused(security("manifest.file-name", f"{path[:80]!r} is no file name of plain ASCII letters"))
+    if not path.isprintable() or any(len(part) > _MAX_NAME for part in parts):
+        raise Refused(security("manifest.file-name", f"{ascii(path)[:80]} is no file name"))
+    if not path.isascii() or any(_ELSEWHERE.search(part) for part in parts):
+        raise Refused(
+            functional("manifest.file-name", f"{ascii(path)[:80]}: name it in plain ASCII letters, as any system can")
+        )
 
 
 def _walked(source: Path) -> Iterator[tuple[str, int]]:

@@ -18,6 +18,7 @@ from hermes_exec_policies.gate.acts import WATCH
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
+    from hermes_exec_backends.confined.collect import Collected
     from hermes_exec_backends.confined.run import Ended
     from hermes_exec_policies.gate.launch import Launch
 
@@ -88,7 +89,7 @@ async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_
             except TransferError as error:
                 return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
             found = [*_hygiene(Path(folder) / "data", data.left), *_left(ended, Path(folder) / "shared", shared.left)]
-            return Trial(ended, tuple(found))
+            return Trial(ended, (*found, *_full(launch, data)))
 
 
 def denials(text: str) -> list[Finding]:
@@ -109,6 +110,14 @@ def _left(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]:
         found.append(functional("suites.limit", f"it asked for more than it may have: {ended.hit}"))
     names = sorted(str(each.relative_to(shared)) for each in shared.rglob("*") if each.is_file()) + odd
     return found + [functional("suites.files", f"it left shared memory behind: {each}") for each in names[:3]]
+
+
+def _full(launch: Launch, data: Collected) -> list[Finding]:
+    """Whether it left as many files as there can be, of which it may have kept silent."""
+    (room,) = [each.inodes for each in launch.confinement.tmpfs if each.target == DATA]
+    if data.files + data.folders + 1 < room:  # the folder itself is one
+        return []
+    return [functional("suites.limit", f"it filled {DATA}, which has room for {room} files and folders")]
 
 
 def _hygiene(data: Path, left: list[str]) -> list[Finding]:

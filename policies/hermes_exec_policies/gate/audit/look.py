@@ -57,6 +57,8 @@ def look(texts: dict[str, str], hosts: frozenset[str], packages: frozenset[str] 
             found.append(
                 functional("audit.language", "scripts are in Python or for a shell, which are looked at", path)
             )
+        elif path.startswith(_HELD):
+            found += words.overrides(path, text)
     if starts:
         for path, text in texts.items():
             if path.startswith(_HELD):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.audit import hiding, shapes, shells, variables
+from hermes_exec_policies.gate.audit.clock import Clock
 from hermes_exec_policies.gate.audit.folded import Folder
 from hermes_exec_policies.gate.audit.modules import IMPORTS, KERNEL, LOADS_FILES, NETWORK, OBJECTS, RESERVED, TESTED_BY
 from hermes_exec_policies.gate.audit.ordinary import Ordinary
@@ -36,10 +37,11 @@ _HARNESS = re.compile(
 _PLACES = re.compile(
     r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|(/var)?/run/(docker|secrets|containerd)|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
     r"|^/proc/(\[0-9\]|\*|keys|key-users|sysvipc|kcore|kallsyms|self/fd|thread-self)|^/sys/(class/dmi|fs/cgroup|kernel)"
-    r"|\b(SECRET|PASSW|TOKEN|CRED\w*)\|\w+"
     r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube\b|gnupg\b|docker/config|docker$"
     r"|config/(gcloud|gh|op|rclone)|gcloud$|mozilla\b|password-store|electrum|bitcoin|azure$)"
 )
+_SECRETS = re.compile(r"\b(SECRET|PASSW|TOKEN|CRED\w*)\|\w+")
+"""What looks for secrets among variables."""
 _RUN = re.compile(r"__import__\s*\(")
 _REACHED = re.compile(r"\w*(\.\w+|\[\w+\])*\.__\w+__")
 _MINING = re.compile(r"stratum\+(tcp|ssl)://|\bxmrig\b|\bminerd\b|coinhive|/dev/tcp/", re.IGNORECASE)
@@ -82,16 +84,24 @@ class _Look:
         self._network = network
         self._docs: set[int] = set()
         self._harmless = False
+        self._environment = False
         self._folder = Folder(ast.Module([], []))
         self._ordinary = Ordinary(ast.Module([], []), Origins(ast.Module([], [])))
-        self._clock = shapes.Clock(ast.Module([], []), self._folder)
+        self._clock = Clock(ast.Module([], []), self._folder, Origins(ast.Module([], [])))
 
     def all(self, tree: ast.Module, seen: Seen) -> Iterator[Finding]:
         self._docs = {id(text) for each in ast.walk(tree) for text in shapes.description(each)}
         self._harmless = shapes.is_harmless(tree)
+        self._environment = any(
+            (isinstance(each, ast.Attribute) and each.attr in shapes.VARIABLES)
+            or (isinstance(each, ast.Name) and each.id in shapes.VARIABLES)
+            or (isinstance(each, ast.alias) and each.name in shapes.VARIABLES)
+            or (isinstance(each, ast.Constant) and isinstance(each.value, str) and "environ" in each.value)
+            for each in ast.walk(tree)
+        )
         self._folder = Folder(tree)
-        self._clock = shapes.Clock(tree, self._folder)
         origins = Origins(tree)
+        self._clock = Clock(tree, self._folder, origins, made=not self._tests)
         self._ordinary = Ordinary(tree, origins, reserved=RESERVED)
         for node in ast.walk(tree):
             yield from self._statement(node)
@@ -144,6 +154,8 @@ class _Look:
                 yield self._hit("introspection", f"it reaches into the interpreter: {name}", line)
             case ast.Name(id=name, ctx=ast.Load(), lineno=line) if name in {"eval", "exec"}:
                 yield self._hit("dynamic-code", f"it runs text as code: {name}", line)
+            case ast.comprehension(ifs=[*_, ast.expr() as kept]) if shapes.is_prefixed(kept, self._folder):
+                pass
             case ast.For(iter=whole) | ast.comprehension(iter=whole) if shapes.is_environment(whole):
                 yield self._mend(
                     "environment", "it goes through all variables: read those that you need by name", whole
@@ -154,6 +166,12 @@ class _Look:
                 yield self._hit("descriptors", "it tries descriptors that it did not open", node.lineno)
             case ast.Compare(left=left, comparators=[right], lineno=line) if self._clock.dated(left, right):
                 yield self._hit("time", "it does something else before or after a fixed date", line)
+            case ast.Match(subject=subject, cases=cases, lineno=line) if any(
+                isinstance(each, ast.MatchValue) and self._clock.dated(subject, each.value)
+                for case in cases
+                for each in ast.walk(case.pattern)
+            ):
+                yield self._hit("time", "it does something else on a fixed date", line)
             case ast.Constant(value=str(value), lineno=line) if id(node) not in self._docs:
                 yield from self._text(value, line)
             case _:
@@ -258,6 +276,8 @@ class _Look:
             return
         if found := _PLACES.search(value):
             yield self._hit("place", f"it names a place that is not a skill's: {found.group().strip()}", line)
+        if self._environment and (found := _SECRETS.search(value)):
+            yield self._hit("place", f"it looks for variables of secrets: {found.group()}", line)
         if _RUN.search(value):
             yield self._hit("dynamic-code", "a text holds code that imports", line)
         if _REACHED.match(value):

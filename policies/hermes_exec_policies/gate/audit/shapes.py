@@ -14,22 +14,17 @@ HARMLESS = frozenset(
      "AF_INET6", "AF_UNIX", "error", "gaierror", "herror", "timeout", "has_ipv6", "getservbyname", "getservbyport"}
 )  # fmt: skip
 """What of ``socket`` reaches nobody: names, and numbers in another order."""
-_NOW = frozenset(
-    {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"),
-     ("date", "today"), ("?", "now"), ("?", "today"), ("?", "utcnow"), ("time", "gmtime"), ("time", "localtime"),
-     ("time", "strftime"), ("time", "ctime"), ("time", "asctime")}
-)  # fmt: skip
 _DESCRIPTORS = frozenset(
     {
         ("os", name)
         for name in ("fstat", "read", "write", "dup", "dup2", "lseek", "isatty", "fdopen", "sendfile", "readv")
     }
 )
-_DATE = re.compile(r"\d{4}|[^\W\d]{3}")
-"""A year, or a name of a day or a month."""
-_COUNTS = frozenset({"time", "datetime", "date", "dt", "calendar", "int", "str", "float"})
-_LARGE = 1000
-_LONG_AGO = 1_000_000_000
+VARIABLES = frozenset({"environ", "environb", "getenv"})
+_OWN = re.compile(
+    r"(?!(AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|GH|HF|OPENAI|ANTHROPIC|SSH|HERMES|PYTEST)_)[A-Z][A-Z0-9]+_\w*"
+)
+"""What a program's own variables begin with."""
 
 
 def is_harmless(tree: ast.Module) -> bool:
@@ -80,6 +75,16 @@ def is_environment(node: ast.expr) -> bool:
             return False
 
 
+def is_prefixed(node: ast.expr, folder: Folder) -> bool:
+    """Whether it takes nothing but names that begin with a word of its own, as ``APP_``, or with what it was given."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(), attr="startswith"), args=[prefix]):
+            word = folder.value(prefix)
+            return isinstance(prefix, ast.Name) if word is None else bool(_OWN.fullmatch(str(word)))
+        case _:
+            return False
+
+
 def tries(loop: ast.For, name: str) -> bool:
     """Whether a loop uses its number as a descriptor."""
     return any(
@@ -99,98 +104,6 @@ def is_numbers(node: ast.expr) -> bool:
             return all(isinstance(each, ast.Constant) and isinstance(each.value, int) for each in many)
         case _:
             return False
-
-
-class Clock:
-    """What in a file is the time now, and what a moment that stands in its text, also by the names of these."""
-
-    def __init__(self, tree: ast.Module, folder: Folder) -> None:
-        self._folder = folder
-        self._now: set[str] = set()
-        self._fixed: set[str] = set()
-        assigned: dict[str, list[ast.expr]] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                assigned.setdefault(node.targets[0].id, []).append(node.value)
-        for name, values in assigned.items():
-            if all(map(self.is_now, values)):
-                self._now.add(name)
-            elif all(isinstance(value, ast.Call) and _is_moment(value) for value in values):
-                self._fixed.add(name)
-
-    def dated(self, left: ast.expr, right: ast.expr) -> bool:
-        """Whether one side is what time it is, and the other one a moment that stands in the text."""
-        if self.is_now(left) == self.is_now(right):
-            return False
-        now, other = (left, right) if self.is_now(left) else (right, left)
-        value = self._folder.value(other)
-        if isinstance(value, int) and any(
-            isinstance(each, ast.Attribute) and each.attr in {"year", "tm_year"} for each in ast.walk(now)
-        ):
-            return True
-        if self._is_since(now) or (isinstance(value, int) and value > _LARGE and self._is_calendar(now)):
-            return True
-        return self._is_fixed(other) or (isinstance(value, int) and value > _LONG_AGO)
-
-    def is_now(self, node: ast.expr) -> bool:
-        """Whether it asks what time it is."""
-        return any(
-            (isinstance(each, ast.Call) and callee(each.func) in _NOW)
-            or (isinstance(each, ast.Name) and each.id in self._now)
-            for each in ast.walk(node)
-        )
-
-    def _is_since(self, node: ast.expr) -> bool:
-        """Whether it is how long ago a moment is that stands in the text."""
-        return any(
-            isinstance(each, ast.BinOp)
-            and isinstance(each.op, ast.Sub)
-            and self.is_now(each.left)
-            and (self._is_fixed(each.right) if isinstance(each.right, ast.Name) else _is_said(each.right))
-            for each in ast.walk(node)
-        )
-
-    def _is_calendar(self, node: ast.expr) -> bool:
-        """Whether it is the time now, counted in another way, and neither a span nor a rest."""
-        for each in ast.walk(node):
-            match each:
-                case ast.BinOp(op=ast.Mod() | ast.Sub()) | ast.Attribute(attr="microsecond"):
-                    return False
-                case ast.Name(id=name, ctx=ast.Load()) if name not in self._now | _COUNTS:
-                    return False
-                case _:
-                    pass
-        return True
-
-    def _is_fixed(self, node: ast.expr) -> bool:
-        """Whether it is a moment that stands in the text: a large number, or a date of numbers or of words."""
-        match node:
-            case ast.Name(id=name):
-                return name in self._fixed
-            case ast.BinOp(op=ast.Add() | ast.Sub(), left=left, right=right):
-                return any(
-                    self._is_fixed(each) if isinstance(each, ast.Name) else _is_said(each) for each in (left, right)
-                )
-            case ast.Constant(value=int() | float() as value):
-                return value > _LONG_AGO
-            case ast.Constant(value=str(text)):
-                return _DATE.search(text) is not None
-            case ast.Call():
-                return bool(node.args) and all(isinstance(each, ast.Constant) for each in node.args)
-            case _:
-                return False
-
-
-def _is_said(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and _is_moment(node)
-
-
-def _is_moment(node: ast.Call) -> bool:
-    return (
-        callee(node.func)[1] in {"datetime", "date", "fromisoformat", "fromtimestamp", "strptime"}
-        and bool(node.args)
-        and all(isinstance(each, ast.Constant) for each in node.args)
-    )
 
 
 def is_false(node: ast.expr) -> bool:

@@ -19,6 +19,10 @@ _UNSEEN = re.compile(
     r"|color\s*:\s*(?:#fff|white|transparent))[^>]*>(.*?)(?:</\1>|\Z)|^\[[^\]\n]+\]:\s*(?:#|<>)\s*([(\"'].*)",
     re.DOTALL | re.IGNORECASE | re.MULTILINE,
 )
+_FENCE = re.compile(r"```[\w-]*")
+_QUOTED = re.compile(r"`[^`\n]*`")
+_TAG = re.compile(r"<[A-Za-z/!?]|^\[", re.MULTILINE)
+"""What begins markup, or a definition that is not shown."""
 _INSTALL = re.compile(r"(?:uv\s+)?pip3?\s+install\s+(?P<names>[^\n`;&|)#]+)")
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?([<>=!~]=?=?[\w.*,<>=!~]+)?|-U|--upgrade|-q|--quiet")
 _ORDERS = re.compile(r"\b(system|run|execute|ignore|install|always|must|send|do not|read|call)\b", re.IGNORECASE)
@@ -42,7 +46,7 @@ def findings(path: str, text: str, packages: frozenset[str] = frozenset()) -> li
         + [each for each in shells.commands(path, text) if each.code != "audit.install"]
         + _installs(path, text, packages)
     )
-    for hit in (*_COMMENT.finditer(text), *_UNSEEN.finditer(text)):
+    for hit in () if _quotes_markup(text) else (*_COMMENT.finditer(text), *_UNSEEN.finditer(text)):
         if _ORDERS.search(hit.group()):
             found.append(security("audit.comment", "words that are not shown give orders", path, _line(text, hit)))
     for hit in (*_CODED.finditer(text), *_HEX.finditer(text)):
@@ -61,10 +65,18 @@ def findings(path: str, text: str, packages: frozenset[str] = frozenset()) -> li
     return found
 
 
+def overrides(path: str, text: str) -> list[Finding]:
+    """An order to forget other orders, in data: who reads it with a model has it obeyed."""
+    order = next((order for form in _forms(text) if (order := _order(form))), "")
+    return [security("audit.override", f"it says what is not a skill's to say: {order}", path)] if order else []
+
+
 def _installs(path: str, text: str, packages: frozenset[str]) -> list[Finding]:
     """Commands that install: those of declared packages are nothing, those of plain names are to be declared."""
     found: list[Finding] = []
     for hit in patterns("commands")["install"].finditer(text):
+        if hit[0].endswith(("install", "add")) and text[hit.start() - 1] == text[hit.end() : hit.end() + 1] == "`":
+            continue  # it is spoken of, and nothing is named
         command = _INSTALL.match(text, hit.start())
         words = command["names"].replace("-r requirements.txt", "-q").split() if command else []
         names = [_NAME.fullmatch(each.strip("'\"")) for each in words]
@@ -77,6 +89,17 @@ def _installs(path: str, text: str, packages: frozenset[str]) -> list[Finding]:
             said = f"it tells to install {', '.join(lacking)}: declare that in needs-packages, and the gate installs it"
             found.append(functional("audit.install", said[:300], path, _line(text, hit)))
     return found
+
+
+def _quotes_markup(text: str) -> bool:
+    """Whether all markup stands between single backticks, where it is shown and hides nothing.
+
+    Anything that could make a reader pair the backticks in another way is no.
+    """
+    lines = [line for line in text.split("\n") if not _FENCE.fullmatch(line)]
+    if any("``" in line or "\\`" in line or line.count("`") % 2 for line in lines):
+        return False
+    return not _TAG.search(_QUOTED.sub("", "\n".join(lines)))
 
 
 def canonical(name: str) -> str:
