@@ -13,6 +13,7 @@ import pytest
 from hermes_exec.errors import HermesError
 from hermes_exec_backends import daytona as package
 from hermes_exec_backends.daytona import DaytonaBackend, frames
+from tests.rigs.daytona_rig import only
 
 if TYPE_CHECKING:
     from tests.daytona.conftest import Opened
@@ -79,7 +80,8 @@ def test_large_streams_whose_moves_break_arrive_whole(
         async with opened() as terminal:
             await terminal.run("true")
             fault = daytona.fail(operation, when=when, drop=drop, times=2)
-            assert (await terminal.run(["cat"], stdin=data)).stdout == data
+            # All of it comes back at once, however slowly it went in.
+            assert (await terminal.run(["sh", "-c", "cat >large; cat large"], stdin=data)).stdout == data
             assert fault.met
 
     run(work())
@@ -97,6 +99,26 @@ def test_moves_that_never_get_through_break_the_connection_and_lose_nothing(
             assert (await terminal.run(["cat"], stdin=data)).stdout == data
             assert fault.met == 7
             assert daytona.count("create_connect_pty") > 1
+
+    run(work())
+
+
+def test_what_came_for_a_relay_after_its_end_is_removed_by_the_next_one(
+    run: Any, daytona: Daytona, opened: Opened
+) -> None:
+    late, foreign = ".hermes-exec-999999999-0123456789abcdef", ".hermes-exec-lease"
+
+    async def work() -> None:
+        async with opened() as terminal:
+            await terminal.run(f"mkdir /tmp/{late} /tmp/{foreign} /srv/others; touch /tmp/{late}/in-7 /srv/others/kept")
+            await terminal.run(f"ln -s /srv/others /var/tmp/{late}; ln -s /srv/others /tmp/{late}/link")
+            relays = daytona.count("create_connect_pty")
+            await daytona.also(daytona.cut(only(daytona), "fin"))
+            left = "ls -A /tmp /var/tmp | grep hermes-exec-999 | wc -l; ls /srv/others"
+            while (said := (await terminal.run(left)).stdout) != b"1\nkept\n":
+                assert said == b"2\nkept\n"
+            assert daytona.count("create_connect_pty") > relays
+            assert (await terminal.run(f"ls -d /tmp/{foreign} /tmp/.hermes-exec-[0-9]*-*")).exit_code == 0
 
     run(work())
 

@@ -22,7 +22,7 @@ def by_name(found: list[Check]) -> dict[str, Check]:
 def test_all_is_well(run: Any, server: Apart) -> None:
     found = by_name(run(ModalBackend.doctor()))
     assert {check.status for check in found.values()} == {"ok"}
-    assert found["SDK"].detail == "modal 1.6.4"
+    assert found["sdk"].detail == "modal 1.6.4"
     assert found["token"].detail == "from MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
     assert "127.0.0.1" in found["service"].detail
     assert "0 sandboxes" in found["app"].detail
@@ -36,7 +36,7 @@ def test_a_missing_sdk_names_the_extra(run: Any, server: Apart, monkeypatch: pyt
 
 def test_another_release_of_the_sdk_is_a_warning(run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda: "1.9.0")
-    check = by_name(run(ModalBackend.doctor()))["SDK"]
+    check = by_name(run(ModalBackend.doctor()))["sdk"]
     assert check.status == "warning"
     assert "1.6" in check.detail
 

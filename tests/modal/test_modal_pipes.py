@@ -41,7 +41,7 @@ def _no_loop(*, start: bool) -> None:
 
 
 def test_commands_streams_and_ends_are_as_ever(run: Any, opened: Opened) -> None:
-    data = os.urandom(5_000_000)
+    data = os.urandom(9_000_000)  # large enough to go beside the link
 
     async def work() -> None:
         async with opened() as terminal:

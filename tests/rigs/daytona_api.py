@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -182,9 +181,3 @@ class MainApi:
             "id": name, "name": name, "organizationId": "organization", "state": "ready", "createdAt": now,
             "updatedAt": now, "errorReason": None,
         }  # fmt: skip
-
-
-def base_of(dockerfile: str) -> str:
-    """The image that a Dockerfile begins with."""
-    found = re.match(r"FROM (\S+)", dockerfile)
-    return found[1] if found else ""

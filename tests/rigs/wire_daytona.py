@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.rigs import daytona_api, daytona_routes, daytona_toolbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _SDK = {
     "AsyncDaytona": ("__init__", "create", "get", "list", "close"),
@@ -49,7 +52,7 @@ def daytona_contract() -> dict[str, str]:
     found: dict[str, str] = {}
     for name, methods in _SDK.items():
         owner = getattr(importlib.import_module(_WHERE[name]), name)
-        found.update((f"sdk {name}.{method}", str(inspect.signature(getattr(owner, method)))) for method in methods)
+        found.update((f"sdk {name}.{method}", _signature(getattr(owner, method))) for method in methods)
     for name in _PARAMETERS:
         model: Any = getattr(importlib.import_module("daytona"), name)
         fields = model.model_fields if hasattr(model, "model_fields") else model.__dataclass_fields__
@@ -69,6 +72,11 @@ def daytona_contract() -> dict[str, str]:
         values = [each.value for each in daytona_routes.model(daytona_routes.MAIN, name)]
         found[f"enum {name}"] = ", ".join(sorted(values))
     return found
+
+
+def _signature(method: Callable[..., object]) -> str:
+    """The same on every Python: only some write ``Annotated`` with its module."""
+    return str(inspect.signature(method)).replace("typing.", "")
 
 
 def _fields(service: str, name: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ import time
 
 from . import frames
 from .program import Program, launch, waiting
-from .shelf import Shelf
+from .shelf import Shelf, sweep
 
 SILENCE_S = 90.0
 """After so long without a word, nobody is there any more."""
@@ -49,7 +49,9 @@ class Relay:
     def run(self) -> None:
         """Until the other side says so, or says nothing any more."""
         self._send(frames.READY, 0, self._shelf.folder.encode())
+        self._flush()
         try:
+            sweep()
             self._serve_all()
         finally:
             self._shelf.close()

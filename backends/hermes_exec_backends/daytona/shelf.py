@@ -5,6 +5,9 @@ import zlib
 
 from . import frames
 
+_BASES = ("/tmp", "/var/tmp")
+_PREFIX = ".hermes-exec-"
+
 
 class Shelf:
     """Files by number: those that the other side puts there, and those that it fetches. Nothing without a folder."""
@@ -34,17 +37,50 @@ class Shelf:
     def close(self) -> None:
         """Remove the folder, with what nobody has fetched."""
         if self.folder:
-            for name in os.listdir(self.folder):
-                os.unlink(self.folder + "/" + name)
-            os.rmdir(self.folder)
+            _remove(self.folder)
 
     def _path(self, way: str, number: int) -> str:
         return f"{self.folder}/{way}-{number}"
 
 
+def sweep() -> None:
+    """Remove what came for relays of this user after they had ended; the vendor makes their folders anew for it."""
+    for base in _BASES:
+        try:
+            names = os.listdir(base)
+        except OSError:
+            continue
+        for name in names:
+            pid, _, rest = name[len(_PREFIX) :].partition("-")
+            if name.startswith(_PREFIX) and rest and pid.isdigit() and _is_gone(int(pid)):
+                try:
+                    _remove(base + "/" + name)
+                except OSError:
+                    pass  # somebody else removes it too
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        pass  # somebody else's
+    return False
+
+
+def _remove(folder: str) -> None:
+    entry = os.lstat(folder)
+    if entry.st_uid != os.getuid() or entry.st_mode & 0o170000 != 0o040000:
+        return
+    for name in os.listdir(folder):
+        os.unlink(folder + "/" + name)
+    os.rmdir(folder)
+
+
 def _made() -> str:
-    for base in ("/tmp", "/var/tmp"):
-        path = f"{base}/.hermes-exec-{os.urandom(8).hex()}"
+    for base in _BASES:
+        path = f"{base}/{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}"
         try:
             os.mkdir(path, 0o700)
         except OSError:

@@ -17,6 +17,7 @@ from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends.cloud import guard, tags
 from hermes_exec_backends.modal import creating, keeping, moving, options
 from hermes_exec_backends.modal.account import Account, bound_throttling
+from hermes_exec_backends.modal.mover import FileStreams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -70,6 +71,11 @@ class ModalBackend(Backend):
     def pythons(self) -> Sequence[str]:
         """The image's own Python, which is first on its PATH, then the system's."""
         return ("python3", "/usr/local/bin/python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+
+    @property
+    def mover(self) -> FileStreams:
+        """An exec of its own for each large file."""
+        return FileStreams(self._there)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> ModalBackend:

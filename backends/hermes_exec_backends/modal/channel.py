@@ -21,11 +21,13 @@ _SIGNALLED = 128
 class ExecChannel(Channel):
     """The streams of a process of the SDK; ``death`` tells why it is lost, if its sandbox has ended."""
 
-    def __init__(self, process: Any, receiver: Receiver, death: Callable[[], Awaitable[str]]) -> None:
+    def __init__(
+        self, process: Any, receiver: Receiver, death: Callable[[], Awaitable[str]], *, bulk: bool = False
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._receiver = receiver
         self._death = death
-        self._pipes = Pipes(process, self._loop)
+        self._pipes = Pipes(process, self._loop, bulk=bulk)
         self._queued = 0
         self._eof = False
         self._drained = asyncio.Event()

@@ -36,7 +36,7 @@ async def checks(profile: ModalProfile | None = None) -> list[Check]:
     wanted = profile or ModalProfile()
     version = _version()
     if version is None:
-        return [Check("SDK", "missing", "the package 'modal' is not installed", "pip install 'hermes-exec[modal]'")]
+        return [Check("sdk", "missing", "the package 'modal' is not installed", "pip install 'hermes-exec[modal]'")]
     found = [_drift(version)]
     token = _token(wanted)
     found.append(token)
@@ -57,9 +57,9 @@ def _version() -> str | None:
 def _drift(version: str) -> Check:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers == TESTED:
-        return Check("SDK", "ok", f"modal {version}")
+        return Check("sdk", "ok", f"modal {version}")
     tested = ".".join(map(str, TESTED))
-    return Check("SDK", "warning", f"modal {version}, and this version was tested with {tested}", _UPGRADE)
+    return Check("sdk", "warning", f"modal {version}, and this version was tested with {tested}", _UPGRADE)
 
 
 def _token(profile: ModalProfile) -> Check:

@@ -11,14 +11,17 @@ import asyncio
 import contextlib
 import inspect
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from concurrent.futures import Future
 
 _BATCH = 4 << 20
 """Bytes of one request; the SDK refuses more than 16 MiB."""
+_PART = 256 << 10
+"""Bytes of one message, of a request that carries the whole input."""
 _PATIENCE_S = 0.2
 """Seconds for which a paused stream is left open: the window of a connection is for all its streams."""
 WAIT_S = 15.0
@@ -39,13 +42,27 @@ def _behind(process: Any) -> tuple[Any, Any] | None:
     return (own, loop) if served else None
 
 
-class Pipes:
-    """Serves the streams of a process. ``tell`` hands a call over to our loop, where all callbacks are made."""
+def _whole_input(process: Any) -> Callable[[AsyncIterator[bytes]], Awaitable[object]] | None:
+    """The SDK's own way of sending a file: one request for all of a process's input. None where it is not found."""
+    try:
+        send = process._command_router_client._exec_stdin_write_stream  # noqa: SLF001  see _behind
+        return partial(send, process._task_id, process._process_id, 0)  # noqa: SLF001  the same
+    except AttributeError:
+        return None
 
-    def __init__(self, process: Any, ours: asyncio.AbstractEventLoop) -> None:
+
+class Pipes:
+    """Serves the streams of a process; all callbacks are made on our loop.
+
+    ``bulk`` sends the input by one request, where the SDK has that: it never waits for the worker's word, and when it
+    breaks the input has ended.
+    """
+
+    def __init__(self, process: Any, ours: asyncio.AbstractEventLoop, *, bulk: bool = False) -> None:
         behind = _behind(process)
         served: tuple[Any, asyncio.AbstractEventLoop] = behind or (process, ours)
         self._process, self._loop = served
+        self._whole = _whole_input(self._process) if bulk and behind else None
         self._ours = ours
         self._queue: deque[bytes | memoryview] = deque()
         self._eof = False
@@ -106,7 +123,7 @@ class Pipes:
     ) -> None:
         self._changed = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read(received))
-        writing = asyncio.ensure_future(self._write(taken))
+        writing = asyncio.ensure_future(self._write_whole(taken) if self._whole else self._write(taken))
         code: int | None = None
         broken: Exception | None = None
         try:
@@ -132,7 +149,7 @@ class Pipes:
         if self._serving is not None and self._changed is not None:
             self._reading.cancel()
 
-    async def _farewell(self, writing: asyncio.Future[None]) -> None:
+    async def _farewell(self, writing: asyncio.Future[Any]) -> None:
         with contextlib.suppress(Exception):  # it ends with the sandbox's lease then
             await asyncio.wait([writing], timeout=WAIT_S)
 
@@ -187,6 +204,29 @@ class Pipes:
             if not self._queue and not self._eof:
                 assert self._changed is not None  # noqa: S101  it is served
                 await self._changed.wait()
+
+    async def _write_whole(self, taken: Callable[[], None]) -> None:
+        assert self._whole is not None  # noqa: S101  it is asked for
+        try:
+            await self._whole(self._parts(taken))
+        except Exception:
+            # The worker keeps the input open for the rest, which does not come: who waits for it is to end.
+            self._process.stdin.write_eof()
+            await _plain(self._process.stdin.drain)()
+            raise
+
+    async def _parts(self, taken: Callable[[], None]) -> AsyncIterator[bytes]:
+        """What is queued, and what will be, to the end of the input."""
+        while self._queue or not self._eof:
+            if not self._queue:
+                assert self._changed is not None  # noqa: S101  it is served
+                await self._changed.wait()
+                continue
+            whole = memoryview(self._queue.popleft())
+            for start in range(0, len(whole), _PART):
+                yield bytes(whole[start : start + _PART])
+            self.sent += len(whole)
+            self._ours.call_soon_threadsafe(taken)
 
     def _take(self, stdin: Any) -> int:
         """Hand queued bytes to the SDK, as many as one request carries."""

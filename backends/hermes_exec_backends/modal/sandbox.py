@@ -41,8 +41,10 @@ class Sandbox:
         """What Modal calls it."""
         return str(self.handle.object_id)
 
-    async def spawn(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str]) -> Channel:
-        """Start a program in it.
+    async def spawn(
+        self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[str, str], *, bulk: bool = False
+    ) -> Channel:
+        """Start a program in it; ``bulk`` as for ``Pipes``.
 
         Raises:
             PlaceGone: the sandbox has ended.
@@ -54,7 +56,7 @@ class Sandbox:
         process = await self._call(
             "modal: the command was not started", self.handle.exec.aio(*words, text=False, env=dict(env) or None)
         )
-        channel = ExecChannel(process, receiver, self.death)
+        channel = ExecChannel(process, receiver, self.death, bulk=bulk)
         self._channels = {each for each in self._channels if not each.over.is_set()} | {channel}
         return channel
 
@@ -95,7 +97,7 @@ class Sandbox:
         Raises:
             PlaceUnavailable: it could not be started, failed, or was not through in time.
         """
-        receiver = _Collector()
+        receiver = Collector()
         channel = await self.spawn(argv, receiver, {})
         channel.write_eof()
         try:
@@ -150,7 +152,7 @@ class Sandbox:
             return  # there was none
 
 
-class _Collector:
+class Collector:
     """Takes what a short program says."""
 
     def __init__(self) -> None:

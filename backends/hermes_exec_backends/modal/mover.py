@@ -1,0 +1,130 @@
+"""Large files by an exec of their own, for the terminal's file operations: one stream, straight from end to end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.modal.sandbox import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from hermes_exec.backend import Channel, Exit
+    from hermes_exec_backends.modal.sandbox import Sandbox
+
+_STALLED_S = 60.0
+"""Seconds for the next bytes of a file."""
+_HIGH = 8 << 20
+"""Bytes that came and were not taken, with which no more are let come."""
+# Modal cannot end an exec, so the end of its input does that, also while nobody reads what it says.
+_FETCH = r"""
+exec 3<&0
+cat -- "$0" 3<&- & cat=$!
+{ read -r _ <&3; kill $cat; } >/dev/null 2>&1 & watch=$!
+wait $cat; code=$?
+kill $watch 2>/dev/null
+exit $code
+"""
+_POUR = '[ -p "$0" ] && exec cat >"$0"'
+
+
+class FileStreams:
+    """Files of the sandbox that is open."""
+
+    piece = 1 << 20
+
+    def __init__(self, sandbox: Callable[[], Sandbox]) -> None:
+        self._sandbox = sandbox
+
+    async def fetch(self, path: str) -> AsyncGenerator[bytes]:
+        """The content of a file, as it comes.
+
+        Raises:
+            PlaceUnavailable: it did not come, or no more of it.
+        """
+        incoming = _Incoming()
+        channel = incoming.channel = await self._sandbox().spawn(["sh", "-c", _FETCH, path], incoming, {})
+        try:
+            while pieces := await incoming.take():
+                for piece in pieces:
+                    yield piece
+        finally:
+            channel.abandon()
+        _check(incoming.exit)
+
+    async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview]) -> None:
+        """Write all that comes into a pipe of the sandbox.
+
+        Raises:
+            PlaceUnavailable: not all of it was taken.
+        """
+        told = Collector()
+        channel = await self._sandbox().spawn(["sh", "-c", _POUR, path], told, {}, bulk=True)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_STALLED_S) as limit:
+                async for piece in pieces:
+                    if told.ended.done():
+                        break
+                    channel.write(piece)
+                    await channel.drained()
+                    limit.reschedule(loop.time() + _STALLED_S)
+                channel.write_eof()
+                _check(await told.ended)
+        except TimeoutError:
+            raise _stalled() from None
+        finally:
+            channel.abandon()
+
+
+class _Incoming:
+    """What came of a file, until it is taken."""
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.exit: Exit | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._changed = asyncio.Event()
+
+    def received(self, data: bytes, /) -> None:
+        """A part of it."""
+        self._pieces.append(data)
+        self._size += len(data)
+        self._changed.set()
+        if self._size > _HIGH and self.channel is not None:
+            self.channel.pause()
+
+    def stderr_received(self, data: bytes, /) -> None:
+        """Is not looked at."""
+
+    def closed(self, exit: Exit, /) -> None:
+        """Nothing more comes."""
+        self.exit = exit
+        self._changed.set()
+
+    async def take(self) -> list[bytes]:
+        """What came since the last time; nothing at the end."""
+        if not self._pieces and self.exit is None:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(_STALLED_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                raise _stalled() from None
+        pieces, self._pieces = self._pieces, []
+        if self._size > _HIGH and self.channel is not None:
+            self.channel.resume()
+        self._size = 0
+        return pieces
+
+
+def _check(exit: Exit | None) -> None:
+    if exit is None or exit.code != 0:
+        raise PlaceUnavailable(f"modal: a file was not moved: {exit.lost if exit and exit.lost else exit}")
+
+
+def _stalled() -> PlaceUnavailable:
+    return PlaceUnavailable(f"modal: nothing of a file moved for {_STALLED_S:g} s")
