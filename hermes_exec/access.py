@@ -32,7 +32,7 @@ class TransferOptions(TypedDict, total=False):
     """What a transfer may be asked; ``Files.upload`` says what each name means."""
 
     progress: Progress | None
-    verify: bool
+    verify: bool | None
     parents: bool
     links: Links
     ignore: Iterable[str | bytes]
@@ -45,7 +45,7 @@ class SyncOptions(TypedDict, total=False):
     delete: bool
     dry_run: bool
     progress: Progress | None
-    verify: bool
+    verify: bool | None
     links: Links
     ignore: Iterable[str | bytes]
 

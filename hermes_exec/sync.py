@@ -619,7 +619,7 @@ class Files(Face):
         remote: Path,
         *,
         progress: Progress | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         parents: bool = True,
         links: Links = "refuse",
         ignore: Iterable[str | bytes] = (),
@@ -634,7 +634,8 @@ class Files(Face):
             local: a file or a folder of this side.
             remote: its path there.
             progress: called with bytes done and in all, files done and in all.
-            verify: compare SHA-256 hashes before anything gets its name.
+            verify: compare SHA-256 hashes before anything gets its name; left out, wherever the way itself does not
+                authenticate each packet, as SSH does.
             parents: make missing folders above ``remote``.
             links: what to do with links that may lead out of the tree: ``refuse`` makes the transfer fail
                 after everything else was copied, ``skip`` leaves them out, ``keep`` makes them anyway.
@@ -656,7 +657,7 @@ class Files(Face):
         local: Path,
         *,
         progress: Progress | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         parents: bool = True,
         links: Links = "refuse",
         ignore: Iterable[str | bytes] = (),
@@ -681,7 +682,7 @@ class Files(Face):
         ignore: Iterable[str | bytes] = (),
         dry_run: bool = False,
         progress: Progress | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         links: Links = "refuse",
     ) -> SyncReport:
         """Make the folder ``remote`` like ``local``, or the reverse, moving only what differs.
@@ -697,7 +698,7 @@ class Files(Face):
             ignore: patterns as in a .gitignore for what is neither copied nor deleted.
             dry_run: change nothing; the report says what would be done.
             progress: called with bytes done and in all, files done and in all.
-            verify: compare SHA-256 hashes of what is sent.
+            verify: compare SHA-256 hashes of what is sent, as for ``upload``.
             links: as for ``upload``.
 
         Raises:

@@ -50,6 +50,11 @@ class Wrapper(Backend):
         return self.outer.guarded
 
     @property
+    def authenticated(self) -> bool:
+        """As the way to the place outside; from there on it is the pipes of one machine."""
+        return self.outer.authenticated
+
+    @property
     def far(self) -> bool:
         """As far as the place outside."""
         return self.outer.far

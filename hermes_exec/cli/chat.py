@@ -26,6 +26,16 @@ def chat(  # noqa: PLR0913  one parameter an option
     resume: Annotated[
         str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a conversation; last is the newest.")
     ] = None,
+    goes_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest conversation.")] = False,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Text to send with -q; - is standard input. May be repeated.",
+        ),
+    ] = None,
     approve: Annotated[
         str, typer.Option(metavar="ask|allow|deny", help="Whether tools that change something ask first.")
     ] = "ask",
@@ -48,4 +58,20 @@ def chat(  # noqa: PLR0913  one parameter an option
     Exit codes: 0; 1 where one question got no answer of the model's own (its budget, a guardrail, a filter);
     2 without a model, with a screen that says how to set one up.
     """
-    return talk(Asked(on, query, model, resume, replay, approve, budget, case or [], json, flags.quiet, improve))
+    return talk(
+        Asked(
+            on,
+            query,
+            model,
+            resume,
+            replay,
+            approve,
+            budget,
+            case=case or [],
+            json=json,
+            quiet=flags.quiet,
+            mends=improve,
+            goes_on=goes_on,
+            files=file or [],
+        )
+    )

@@ -38,7 +38,10 @@ Ignore = Annotated[
     list[str] | None, typer.Option(metavar="PATTERN", help="Leave these out of a folder; as in a .gitignore.")
 ]
 LinksOption = Annotated[Links, typer.Option(help="Links that lead out of the folder: fail, leave out, or make them.")]
-Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Whether SHA-256 hashes are compared.")]
+Verify = Annotated[
+    bool | None,
+    typer.Option("--verify/--no-verify", help="Whether SHA-256 hashes are compared.", show_default="not over SSH"),
+]
 Words = Annotated[str, typer.Argument(metavar="SRC", help="A path here, or TARGET:PATH.")]
 
 
@@ -53,7 +56,7 @@ def cp(
     *,
     ignore: Ignore = None,
     links: LinksOption = Links.REFUSE,
-    verify: Verify = True,
+    verify: Verify = None,
     json: Json = False,
 ) -> int:
     """Copy files and folders to a place, from a place, or between two; TARGET:PATH is a path in a place.
@@ -76,7 +79,7 @@ def sync(
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Change nothing; tell what would be done.")] = False,
     ignore: Ignore = None,
     links: LinksOption = Links.REFUSE,
-    verify: Verify = True,
+    verify: Verify = None,
     json: Json = False,
 ) -> int:
     """Make the folder DST like the folder SRC, moving only what changed; one of them is TARGET:PATH."""

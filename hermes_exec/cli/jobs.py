@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from enum import StrEnum
@@ -22,6 +22,7 @@ from hermes_exec.ptystatus import PtyStatus
 from hermes_exec.result import Event, Result
 
 if TYPE_CHECKING:
+    from hermes_exec.cli.guests import Guest
     from hermes_exec.joblog import LogStream
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its name.")]
@@ -86,20 +87,11 @@ def kill(
 
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
     from hermes_exec.cli.guests import guests_with_jobs, record_ends
-    from hermes_exec.job import prune_jobs
-    from hermes_exec.pty import close_pty
 
     async with guests_with_jobs(on) as guests:
         record_ends(guests)
         if prune:
-            pruned = [id for guest in guests for id in await prune_jobs(guest.link)]
-            for link, name in [(guest.link, pty.name) for guest in guests for pty in guest.ptys if pty.ended]:
-                await close_pty(link, name)
-                pruned.append(name)
-            if json:
-                show_json({"pruned": pruned})
-            else:
-                note(f"{len(pruned)} forgotten" if pruned else "none has ended")
+            await _prune(guests, json=json)
             return 0
         found = [(guest.record.target, status) for guest in guests for status in guest.jobs]
         ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
@@ -113,6 +105,20 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
     return 0
+
+
+async def _prune(guests: "Sequence[Guest]", *, json: bool) -> None:
+    from hermes_exec.job import prune_jobs
+    from hermes_exec.pty import close_pty
+
+    pruned = [id for guest in guests for id in await prune_jobs(guest.link)]
+    for link, name in [(guest.link, pty.name) for guest in guests for pty in guest.ptys if pty.ended]:
+        await close_pty(link, name)
+        pruned.append(name)
+    if json:
+        show_json({"pruned": pruned})
+    else:
+        note(f"{len(pruned)} forgotten" if pruned else "none has ended")
 
 
 def _facts(target: str, status: JobStatus) -> dict[str, Any]:

@@ -110,6 +110,9 @@ def spoken_chat(words: Sequence[str]) -> Asked | None:
         if option == "--json" and not equals:
             said["json"] = True
             continue
+        if option in {"--continue", "-c"} and not equals:
+            said["goes_on"] = True
+            continue
         if option not in _CHAT:
             return None
         if not (equals and option.startswith("--")):

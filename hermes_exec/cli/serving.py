@@ -167,7 +167,11 @@ def _token(source: str | None, *, private: bool) -> "Secret | None":
         parsed = SecretSource.parse(source or _TOKEN_FROM)
     except ValueError as error:
         raise UsageError(f"--token-from: {error}") from None
-    token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
+    try:
+        token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
+    except ConfigError as error:
+        why = "" if private or source is not None else "beyond this machine a token is required: "
+        raise ConfigError(f"{why}{error.what}", remedy=error.remedy) from error
     if len(token.reveal()) < SHORTEST_TOKEN:
         raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy="openssl rand -hex 32")
     return token

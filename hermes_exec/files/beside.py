@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.guest import filebeside
@@ -26,18 +26,39 @@ _AHEAD = 3
 _BATCH = 2 << 20
 
 
-class Mover(Protocol):
+class _Fetcher(Protocol):
     """The vendor's way of moving files of a place. Whatever fails raises a HermesError, or OSError."""
 
     piece: int
-    """Bytes that ``put`` is given at once, at most."""
+    """Bytes that it is given at once, at most."""
 
     def fetch(self, path: str, /) -> AsyncIterator[bytes]:
         """The content of a file, as it comes."""
         ...
 
+
+@runtime_checkable
+class PieceMover(_Fetcher, Protocol):
+    """One that makes files of the place, whole."""
+
     async def put(self, path: str, data: bytes, /) -> None:
         """Make a file."""
+
+
+@runtime_checkable
+class PipeMover(_Fetcher, Protocol):
+    """One that has a stream of its own into the place."""
+
+    async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview], /) -> None:
+        """Write all that comes into the pipe of that name."""
+
+
+Mover = PieceMover | PipeMover
+
+
+def way(mover: Mover | None) -> bool | str:
+    """How the guest is asked to take content."""
+    return "pipe" if isinstance(mover, PipeMover) else mover is not None
 
 
 async def _place(stream: Stream) -> tuple[int, str]:
@@ -52,9 +73,39 @@ async def _place(stream: Stream) -> tuple[int, str]:
         raise ProtocolError("the guest told a path that is none") from None
 
 
-async def send(stream: Stream, mover: Mover, pieces: AsyncIterator[bytes], sent: Callable[[int], object]) -> None:
-    """Send content in pieces, each by a file or else by the link; ``sent`` is told the size of each that is there."""
-    _, folder = await _place(stream)
+async def send(
+    stream: Stream, mover: Mover, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
+) -> bool:
+    """Send content; ``sent`` is told the size of each piece that is there.
+
+    False: it did not get through, and the guest will answer that it is to be sent by the link.
+    """
+    _, path = await _place(stream)
+    if not isinstance(mover, PipeMover):
+        await _send_files(stream, mover, path, pieces, sent)
+        return True
+
+    async def counted() -> AsyncIterator[bytes | memoryview]:
+        async for piece in pieces:
+            yield piece
+            sent(len(piece))
+
+    try:
+        if path:
+            await mover.pour(path, counted())
+    except (HermesError, OSError):
+        return False
+    return bool(path)
+
+
+async def _send_files(
+    stream: Stream,
+    mover: PieceMover,
+    folder: str,
+    pieces: AsyncIterator[bytes | memoryview],
+    sent: Callable[[int], object],
+) -> None:
+    """Send pieces, each by a file or else by the link."""
     under_way: deque[tuple[bytes, asyncio.Task[None]]] = deque()
 
     async def settle() -> None:
@@ -69,7 +120,8 @@ async def send(stream: Stream, mover: Mover, pieces: AsyncIterator[bytes], sent:
 
     number = 0
     try:
-        async for data in pieces:
+        async for piece in pieces:
+            data = bytes(piece)
             work = mover.put(f"{folder}/{number}", data) if folder else asyncio.sleep(0)
             under_way.append((data, asyncio.ensure_future(work)))
             number += 1
@@ -198,13 +250,15 @@ async def send_all(stream: Stream, mover: Mover, data: bytes) -> None:
     digest = sha256()
     hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))
 
-    async def pieces() -> AsyncIterator[bytes]:
+    async def pieces() -> AsyncIterator[memoryview]:
+        view = memoryview(data)
         for start in range(0, len(data), mover.piece):
-            yield data[start : start + mover.piece]
+            yield view[start : start + mover.piece]
 
     try:
-        await send(stream, mover, pieces(), lambda _: None)
+        there = await send(stream, mover, pieces(), lambda _: None)
     finally:
         await hashing
-    await stream.call.write(digest.digest())
+    if there:
+        await stream.call.write(digest.digest())
     stream.call.write_eof()

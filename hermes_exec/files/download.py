@@ -65,8 +65,10 @@ class Target:
         """The hash of what came."""
         return bytes(self._digest.digest()) if self._digest is not None else b""
 
-    def commit(self, told: bytes, mode: int, mtime: int) -> None:
-        """All is there: compare the hash, and put it in its place."""
+    def commit(self, told: bytes, size: int, mode: int, mtime: int) -> None:
+        """All is there: compare size and hash, and put it in its place."""
+        if self.size != size:
+            raise Refused("the content does not have the size that came with it")
         if self._digest is not None and self._digest.digest() != told:
             raise Refused("the content does not have the hash that came with it")
         os.fchmod(self._new.fd, mode & PERMISSIONS)
@@ -164,7 +166,8 @@ class Download:
             await fetch(self._stream, self._mover, arrival)
         await self._stream.each(arrival.take)
         answer = await self._answer(_AS_BEFORE)
-        await self._hand.do(target.commit, field(answer, "sha256", bytes), mode, mtime)
+        told, there = field(answer, "sha256", bytes), field(answer, "size", int)
+        await self._hand.do(target.commit, told, there, mode, mtime)
         meter.at(target.size, 1)
         return TransferReport(1, target.size)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import failures
-from hermes_exec.files.beside import fetched, send_all
+from hermes_exec.files.beside import fetched, send_all, way
 from hermes_exec.files.listing import listed, looked_at
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
@@ -82,7 +82,7 @@ class Files:
 
     async def _write_beside(self, mover: Mover, path: Path, data: bytes, options: dict[str, Any]) -> bool:
         """The same by a mover; false when the place does not see what that makes, and nothing was written."""
-        async with self._requests.stream("write", path, beside=True, **options) as stream:
+        async with self._requests.stream("write", path, beside=way(mover), **options) as stream:
             await send_all(stream, mover, data)
             answer = await stream.call.result()
             if not answer.get("elsewhere"):
@@ -173,7 +173,7 @@ class Files:
         remote: Path,
         *,
         progress: Progress | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         parents: bool = True,
         links: Links = "refuse",
         ignore: Iterable[str | bytes] = (),
@@ -188,7 +188,8 @@ class Files:
             local: a file or a folder of this side.
             remote: its path there.
             progress: called with bytes done and in all, files done and in all.
-            verify: compare SHA-256 hashes before anything gets its name.
+            verify: compare SHA-256 hashes before anything gets its name; left out, wherever the way itself does not
+                authenticate each packet, as SSH does.
             parents: make missing folders above ``remote``.
             links: what to do with links that may lead out of the tree: ``refuse`` makes the transfer fail
                 after everything else was copied, ``skip`` leaves them out, ``keep`` makes them anyway.
@@ -200,7 +201,7 @@ class Files:
         """
         from hermes_exec.files.upload import upload
 
-        options = Options(progress, verify, parents, links, patterns(ignore))
+        options = Options(progress, self._requests.verifies(verify), parents, links, patterns(ignore))
         return await upload(self._requests, local, remote, options)
 
     async def download(
@@ -209,7 +210,7 @@ class Files:
         local: Path,
         *,
         progress: Progress | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         parents: bool = True,
         links: Links = "refuse",
         ignore: Iterable[str | bytes] = (),
@@ -220,7 +221,7 @@ class Files:
         """
         from hermes_exec.files.download import download
 
-        options = Options(progress, verify, parents, links, patterns(ignore))
+        options = Options(progress, self._requests.verifies(verify), parents, links, patterns(ignore))
         return await download(self._requests, remote, local, options)
 
     async def sync(  # noqa: PLR0913  each is one word of the same wish
@@ -233,7 +234,7 @@ class Files:
         ignore: Iterable[str | bytes] = (),
         dry_run: bool = False,
         progress: Progress | None = None,
-        verify: bool = True,
+        verify: bool | None = None,
         links: Links = "refuse",
     ) -> SyncReport:
         """Make the folder ``remote`` like ``local``, or the reverse, moving only what differs.
@@ -249,7 +250,7 @@ class Files:
             ignore: patterns as in a .gitignore for what is neither copied nor deleted.
             dry_run: change nothing; the report says what would be done.
             progress: called with bytes done and in all, files done and in all.
-            verify: compare SHA-256 hashes of what is sent.
+            verify: compare SHA-256 hashes of what is sent, as for ``upload``.
             links: as for ``upload``.
 
         Raises:
@@ -258,5 +259,5 @@ class Files:
         """
         from hermes_exec.files.sync import Wish, sync
 
-        options = Options(progress, verify, True, links, patterns(ignore))
+        options = Options(progress, self._requests.verifies(verify), True, links, patterns(ignore))
         return await sync(self._requests, local, remote, Wish(direction, delete, dry_run, options))

@@ -139,6 +139,10 @@ class Requests:
         """Whether open files can be lent to the place, and by it."""
         return self._link.near
 
+    def verifies(self, wanted: bool | None) -> bool:  # noqa: FBT001  it is the option, as it was given
+        """Whether hashes are compared; left out (None), unless the way notices each changed byte by itself."""
+        return not self._link.authenticated if wanted is None else wanted
+
     @property
     def mover(self) -> Mover | None:
         """What moves content beside the link, if there is something."""

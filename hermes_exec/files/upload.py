@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
 from hermes_exec.files import failures
-from hermes_exec.files.beside import send
+from hermes_exec.files.beside import send, way
 from hermes_exec.files.hand import Hand, a_hand
 from hermes_exec.files.requests import Path, Requests, Stream, encode
 from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
@@ -128,7 +128,7 @@ async def _send_file(
     meter = Meter(options.progress, size, 1)
     mover = requests.mover if size >= filebeside.WORTH else None
     if not await _put(requests, destination, arguments, Sending(hand, source, meter, options, mover)):
-        source.rewind()
+        await hand.do(source.rewind)  # behind what is still being read
         await _put(requests, destination, arguments, Sending(hand, source, meter, options, None))
     meter.at(size, 1)
     return Arrived(1, size, [], []).report(_WHAT, os.fsdecode(destination), options.links)
@@ -148,7 +148,7 @@ class Sending:
 async def _put(requests: Requests, destination: bytes, arguments: dict[str, Any], sending: Sending) -> bool:
     """Send a file; false when the place does not see what its mover makes, and the destination is as it was."""
     source = sending.source
-    async with requests.stream("put", destination, beside=sending.mover is not None, **arguments) as stream:
+    async with requests.stream("put", destination, beside=way(sending.mover), **arguments) as stream:
         taken = source.info.st_size >= RESUMABLE and await _agree(stream, sending.hand, source)
         try:
             if not taken:
@@ -194,7 +194,7 @@ async def _send_content(stream: Stream, sending: Sending) -> None:
             yield piece
 
     if mover is not None:
-        await send(stream, mover, pieces(), sent)
+        verify = await send(stream, mover, pieces(), sent)
     else:
         async for piece in pieces():
             await stream.call.write(piece)

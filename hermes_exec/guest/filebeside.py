@@ -5,10 +5,11 @@ takes the receiver compares. Whatever does not come so travels by the channel.
 """
 
 import os
+import select
 import struct
 
 from .filesafe import BUFFER, NEW, read_up_to, sha256, write_all
-from .plumbing import remove_folder
+from .plumbing import enlarge, remove_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 WORTH = 8 << 20
 """Bytes from which on it pays."""
 PLACE = struct.Struct(">QH")
-"""The size of a file and the length of the path that follows; without a path nothing goes beside."""
+"""The size of a file and the length of the path that follows, of a folder, a pipe, or the file itself; without a path
+nothing goes beside."""
 PIECE = struct.Struct(">?Q")
 """Of each piece: whether it is in its file, or follows, and its size."""
 START = struct.Struct(">Q")
@@ -26,11 +28,12 @@ NOTHING = (1 << 64) - 1
 """As a start: the receiver has it all."""
 _LONGEST = 4096
 _CLOSINGS = 10
+"""More than there are pieces that can still come: three are under way at once, and each is tried three times."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 
 class Elsewhere(Exception):
-    """What was put there is not here: whoever runs the place sees other files than we do."""
+    """What was put there is not here: it did not get through, or whoever runs the place sees other files than we do."""
 
 
 class Shelf:
@@ -96,6 +99,47 @@ class Shelf:
             except FileExistsError:  # a piece came in between
                 continue
             return
+
+
+class Inflow:
+    """A pipe with a name below ``base``, through which the content of one file comes while it is on its way.
+
+    What comes through it too late finds nobody.
+    """
+
+    def __init__(self, base: bytes) -> None:
+        self._path = base + b"/inflow-" + os.urandom(8).hex().encode()
+        os.mkfifo(self._path, 0o600)
+        # Open both ways, it has no end before somebody fills it, and none when he has gone.
+        self._fd = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        enlarge(self._fd)
+
+    def tell(self, fd: int, size: int) -> None:
+        """Say where so many bytes are to go."""
+        write_all(fd, PLACE.pack(size, len(self._path)) + self._path)
+
+    def receive(self, fd_in: int, fd: int, size: int, digest: "Any") -> bool:
+        """Write exactly ``size`` bytes of what comes, and hash them; raises Elsewhere when no more are to come.
+
+        That is when ``fd_in`` says anything before all is in the pipe.
+        """
+        room = memoryview(bytearray(min(size, BUFFER)))
+        both = select.poll()
+        both.register(fd_in, select.POLLIN)
+        both.register(self._fd, select.POLLIN)
+        while size:
+            if self._fd not in dict(both.poll()):
+                raise Elsewhere
+            count = os.readv(self._fd, [room[:size]])
+            write_all(fd, room[:count])
+            digest.update(room[:count])
+            size -= count
+        return True
+
+    def close(self) -> None:
+        """Remove it; who still fills it is told by a signal."""
+        os.close(self._fd)
+        os.unlink(self._path)
 
 
 def _copied(source: int, fd: int, size: int, digest: "Any", room: memoryview) -> bool:

@@ -153,7 +153,7 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> 
     try:
         new.create(0o666)
         if arguments.get("beside"):
-            _take(new.fd, arguments["shelf"], (fd_in, fd_out), arguments["size"], sha256())
+            _take(new.fd, arguments, (fd_in, fd_out), arguments["size"], sha256())
         else:
             receive(fd_in, new.fd, arguments["size"], None)
         new.keep_owner_and_mode(arguments["mode"])
@@ -162,20 +162,24 @@ def write(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> 
         new.close()
 
 
-def _take(fd: int, base: bytes, streams: "tuple[int, int]", size: int, digest: "Any") -> None:
-    """Take what comes beside the channel, by a shelf below ``base``; then its hash."""
-    shelf = filebeside.Shelf(base)
+def _take(fd: int, arguments: "dict[str, Any]", streams: "tuple[int, int]", size: int, digest: "Any") -> None:
+    """Take what comes beside the channel, by a pipe or by files; then its hash."""
+    by_pipe = arguments["beside"] == "pipe"
+    come = (filebeside.Inflow if by_pipe else filebeside.Shelf)(arguments["shelf"])
     try:
-        shelf.tell(streams[1], size)
-        if not shelf.receive(streams[0], fd, size, digest):
+        come.tell(streams[1], size)
+        if not come.receive(streams[0], fd, size, digest):
             raise BrokeOff
     finally:
-        shelf.close()
-    _compare(streams[0], digest)
+        come.close()
+    told = read_up_to(streams[0], DIGEST)
+    if by_pipe and not told:
+        raise filebeside.Elsewhere
+    _compare(told, digest)
 
 
-def _compare(fd_in: int, digest: "Any") -> None:
-    if read_up_to(fd_in, DIGEST) != digest.digest():
+def _compare(told: bytes, digest: "Any") -> None:
+    if told != digest.digest():
         raise Refused("the content does not have the hash that came with it")
 
 
@@ -220,11 +224,13 @@ def put(arguments: "dict[str, Any]", path: bytes, fd_in: int, fd_out: int) -> No
         else:
             new.create(0o600)
         if arguments.get("beside"):
-            _take(new.fd, arguments["shelf"], (fd_in, fd_out), size, digest)
+            _take(new.fd, arguments, (fd_in, fd_out), size, digest)
         else:
             receive(fd_in, new.fd, size, digest)
             if verify:
-                _compare(fd_in, digest)
+                _compare(read_up_to(fd_in, DIGEST), digest)
+            elif os.read(fd_in, 1):
+                raise Refused("more came than was told")
         _name(new, arguments)
     except (BrokeOff, filebeside.Elsewhere):
         keep = resumable

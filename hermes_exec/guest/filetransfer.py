@@ -44,10 +44,12 @@ def get(task: "Task") -> "Answer":
         if lends:
             write_all(task.fd_out, LENT.pack(*filelent.loan(fd)))
             if read_up_to(task.fd_in, 1) != b"\1":
-                return {"sha256": b""}
+                return {"sha256": b"", "size": info.st_size}
         if beside:
             start, digest = filebeside.lend(fd, task.fd_in, task.fd_out)
-            return {"sha256": digest} if start == filebeside.NOTHING else _send_file(task, fd, start)
+            if start == filebeside.NOTHING:
+                return {"sha256": digest, "size": os.lseek(fd, 0, os.SEEK_CUR)}
+            return _send_file(task, fd, start)
         return _send_file(task, fd)
     finally:
         if fd >= 0:
@@ -57,13 +59,15 @@ def get(task: "Task") -> "Answer":
 def _send_file(task: "Task", fd: int, start: int = 0) -> "Answer":
     digest = (filebeside.hashed(fd, start) if start else sha256()) if task.arguments["verify"] else None
     room = memoryview(bytearray(BUFFER))
+    size = start
     count = os.readv(fd, [room])
     while count:
         write_all(task.fd_out, room[:count])
+        size += count
         if digest is not None:
             digest.update(room[:count])
         count = os.readv(fd, [room])
-    return {"sha256": b"" if digest is None else digest.digest()}
+    return {"sha256": b"" if digest is None else digest.digest(), "size": size}
 
 
 def _send_tree(task: "Task", root: int) -> "Answer":

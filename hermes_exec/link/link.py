@@ -47,8 +47,8 @@ class Link:
         self.guest: dict[str, Any] = {}
         self.stays = False  # once closed: whether the guest goes on, for its jobs or for others
         self.adopts = True  # see Welcome
-        self.near, self.mover = backend.near, backend.mover
-        """Whether the place is on this very machine, so that files can be lent; and what moves them beside the link."""
+        self.near, self.mover, self.authenticated = backend.near, backend.mover, backend.authenticated
+        """Whether files can be lent, what moves them beside the link, whether the link notices a changed byte."""
         self._backend = backend
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self._client = os.urandom(16)

@@ -23,17 +23,17 @@ class Parts:
         self._send = send
         self._kind: bootstrap.Kind = kind
         self._there: set[str] = set()
-        self._needed: set[str] = set()
+        self._needed: dict[str, None] = {}  # in their order: later ones import from earlier ones
 
     @property
     def outlive(self) -> bool:
         """Whether something was started, or may have been, that goes on without us."""
-        return not self._needed.isdisjoint(_OUTLIVE)
+        return not _OUTLIVE.isdisjoint(self._needed)
 
     def need(self, part: str) -> None:
         """Send a part, unless it is there."""
         check_loop(self._loop)
-        self._needed.add(part)
+        self._needed[part] = None
         if part not in self._there:
             self._there.add(part)
             self._send(self._frame(part))
@@ -43,7 +43,7 @@ class Parts:
 
     def first(self) -> list[bytes]:
         """What a new guest is sent behind its core."""
-        self._needed.add(bootstrap.WORK)
+        self._needed[bootstrap.WORK] = None
         return [self._frame(bootstrap.WORK)]
 
     def told(self, parts: Iterable[str]) -> None:
@@ -51,6 +51,6 @@ class Parts:
         self._there = set(parts)
 
     def resume(self) -> None:
-        """A new connection: one may have been lost on its way."""
-        for part in sorted(self._needed):
+        """A new connection: some may have been lost on their way, the first one too."""
+        for part in self._needed:
             self.need(part)

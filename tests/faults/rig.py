@@ -77,6 +77,15 @@ async def gone(pids: set[int], within_s: float = 45.0) -> None:
         await asyncio.sleep(0.01)
 
 
+async def reaped(pid: int) -> None:
+    """Return when the parent of a process has been told of its end."""
+
+    async def is_forgotten() -> bool:
+        return not Path(f"/proc/{pid}").exists()
+
+    await until(is_forgotten, 30)
+
+
 def kill(pid: int) -> None:
     """KILL, as the kernel would for want of memory."""
     os.kill(pid, signal.SIGKILL)

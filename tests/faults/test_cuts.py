@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec.guest import wire
+from hermes_exec.link.parts import Parts
 from hermes_exec.testing.place import living, marker
 from tests.faults.rig import CuttingBackend
 from tests.rigs.breadth import thorough
@@ -166,6 +168,20 @@ def test_a_cancel_while_nobody_is_connected_returns_soon_and_is_done_later(
             await asyncio.sleep(0.01)
 
     place.run(away(), 30)
+
+
+def test_parts_that_were_all_cut_off_are_sent_again_in_their_order() -> None:
+    async def sent_again() -> list[bytes]:
+        sent: list[bytes] = []
+        parts = Parts(sent.append, "source")
+        parts.first()
+        parts.need("files")
+        sent.clear()
+        parts.told([])
+        parts.resume()
+        return [frame[wire.HEADER.size :].partition(b"\0")[0] for frame in sent]
+
+    assert asyncio.run(sent_again()) == [b"work", b"files"]
 
 
 def test_a_part_that_was_cut_off_on_its_way_is_sent_again(

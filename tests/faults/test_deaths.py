@@ -14,7 +14,7 @@ import pytest
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError
 from hermes_exec.result import ShellState
 from hermes_exec.testing.place import link, living, marker, until
-from tests.faults.rig import folders_of, gone, guest_pid, kill, parent, tree, written
+from tests.faults.rig import folders_of, gone, guest_pid, kill, parent, reaped, tree, written
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal
@@ -80,7 +80,7 @@ def test_a_shell_killed_while_it_is_idle_is_replaced_and_that_is_told(place: Pla
             pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
             await written(terminal, mark.encode())
             kill(pid)
-            await gone({pid})
+            await reaped(pid)  # or the guest may take what comes next for what the shell died of
             result = await session.run("echo $kept")
             assert result.stdout == b"1\n"
             assert result.shell is ShellState.ROLLED_BACK

@@ -171,15 +171,24 @@ def near_rig(tmp_path: Path) -> Generator[Rig]:
     yield from rig_of(Place(near=True), tmp_path)
 
 
-@pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
-def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
-    """The same with the oldest interpreter too."""
-    if request.param == "this python":
-        yield from rig_of(Place(), tmp_path)
+PYTHONS = ("this python", pytest.param("python 3.6", marks=thorough))
+"""What a place's interpreter is, for fixtures: ours, and the oldest one."""
+
+
+def rig_by(python: str, base: Path, mover: Mover | None = None) -> Generator[Rig]:
+    """A rig of a place with one of these interpreters."""
+    if python == "this python":
+        yield from rig_of(Place(mover=mover), base)
         return
     if not PYTHON_3_6:
         pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
-    yield from rig_of(Place(PYTHON_3_6), tmp_path)
+    yield from rig_of(Place(PYTHON_3_6, mover=mover), base)
+
+
+@pytest.fixture(params=PYTHONS)
+def each_rig(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Rig]:
+    """The same with the oldest interpreter too."""
+    yield from rig_by(request.param, tmp_path)
 
 
 def planted(path: Path, data: bytes) -> Path:

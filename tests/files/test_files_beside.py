@@ -11,9 +11,7 @@ import pytest
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.guest import filebeside
-from tests.files.conftest import Place, planted, rig_of
-from tests.rigs.breadth import thorough
-from tests.rigs.pythons import PYTHON_3_6
+from tests.files.conftest import PYTHONS, planted, rig_by
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -88,13 +86,10 @@ def vendor() -> Vendor:
     return Vendor()
 
 
-@pytest.fixture(params=["this python", pytest.param("python 3.6", marks=thorough)])
+@pytest.fixture(params=PYTHONS)
 def beside(request: pytest.FixtureRequest, tmp_path: Path, vendor: Vendor) -> Generator[Rig]:
     """A rig whose place has that vendor, and nothing left of it in the end."""
-    old = request.param == "python 3.6"
-    if old and not PYTHON_3_6:
-        pytest.skip("no Python 3.6 on this machine. Try: HERMES_EXEC_PYTHON36=/path/to/python3.6")
-    for rig in rig_of(Place(PYTHON_3_6 if old else "", mover=vendor), tmp_path):
+    for rig in rig_by(request.param, tmp_path, vendor):
         yield rig
         shelves = Path("/var/tmp", f"hx-{rig.link.guest['id']}").glob("shelf-*")
         assert not [shelf for shelf in shelves if shelf.is_dir() or shelf.stat().st_size]

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.errors import ProtocolError, TransferError
+from hermes_exec.files.requests import Requests
 from hermes_exec.guest import filescan, filetree, wire
 from hermes_exec.guest.filepatterns import Ignore
 from hermes_exec.guest.filesafe import Refused, leads_out
@@ -244,7 +245,7 @@ def test_no_stream_changes_anything_outside_of_the_root(stream: list[bytes], pie
         with suppress(Refused, OSError):
             land.receive(*(data[i : i + pieces] for i in range(0, len(data), pieces)))
         assert seen_outside(land) == before
-        assert not list(land.root.rglob(".hx-*"))
+        assert not list(land.root.rglob(".hx-?*"))  # longer than any name in the stream
         for path in land.root.rglob("*"):
             if path.is_symlink() and path.name not in {"out", "file"}:
                 inner = os.path.relpath(path.parent, land.root).count("/") + (path.parent != land.root)
@@ -348,11 +349,35 @@ def test_pruning_stays_in_its_folder(land: Ground, path: bytes) -> None:
 def test_a_file_with_another_hash_is_not_kept(rig: Rig) -> None:
     (rig.there / "a").write_bytes(b"content")
     (rig.here / "a").write_bytes(b"old")
-    make_hostile(rig, "filetransfer._send_file = lambda task, fd: {'sha256': bytes(32)}")
+    make_hostile(rig, "filetransfer._send_file = lambda task, fd: {'sha256': bytes(32), 'size': 0}")
     with pytest.raises(TransferError, match="hash") as caught:
         rig.run(rig.files.download("a", rig.here / "a"))
     assert caught.value.state == "the destination is as it was"
     assert (rig.here / "a").read_bytes() == b"old"
+
+
+def test_a_file_that_came_short_is_not_kept_where_no_hash_is_asked_for(rig: Rig) -> None:
+    (rig.there / "a").write_bytes(b"content")
+    (rig.here / "a").write_bytes(b"old")
+    make_hostile(rig, "filetransfer._send_file = lambda task, fd: {'sha256': b'', 'size': 7}")
+    with pytest.raises(TransferError, match="size"):
+        rig.run(rig.files.download("a", rig.here / "a", verify=False))
+    assert (rig.here / "a").read_bytes() == b"old"
+
+
+def test_more_than_was_told_is_not_kept_where_no_hash_is_asked_for(rig: Rig) -> None:
+    (rig.there / "a").write_bytes(b"old")
+
+    async def send() -> dict[str, Any]:
+        arguments: dict[str, Any] = {"mode": 0o644, "mtime": 0, "parents": True, "resume": False, "near": None}
+        requests = Requests(rig.link, str(rig.there))
+        async with requests.stream("put", "a", size=3, verify=False, **arguments) as stream:
+            await stream.call.write(b"four")
+            stream.call.write_eof()
+            return await stream.call.result()
+
+    assert rig.run(send())["message"] == "more came than was told"
+    assert (rig.there / "a").read_bytes() == b"old"
 
 
 @pytest.mark.parametrize(

@@ -162,6 +162,21 @@ def test_a_time_limit_that_is_near_is_told(cluster: Cluster, caplog: pytest.LogC
     assert re.search(r"allocation \d+ ends in \d\d s, at its time limit", caplog.text)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_an_allocation_whose_time_is_over_is_told_as_such(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    """Slurm counts in minutes, and looks every half minute."""
+
+    async def run() -> None:
+        async with hermes_exec.open(allocation(cluster, time="00:01:00"), audit=False, carrier="guest") as terminal:
+            with pytest.raises(OutcomeUnknown, match="is gone: its time limit was reached"):
+                await terminal.run("trap '' TERM; sleep 1000; sleep 1000")
+
+    asyncio.run(run())
+    assert re.search(r"allocation \d+ ends in \d\d s, at its time limit", caplog.text)
+    assert cluster.jobs() == []
+
+
 def test_a_time_limit_that_is_far_is_not_told(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         async with hermes_exec.open(allocation(cluster, time="00:30:00"), audit=False) as terminal:

@@ -39,6 +39,11 @@ class SshBackend(Backend):
         return (launch.PYTHON, launch.TRIED_PYTHON)
 
     @property
+    def authenticated(self) -> bool:
+        """True: each packet of SSH has its own code."""
+        return True
+
+    @property
     def far(self) -> bool:
         """By the time that connecting took."""
         return self._way is not None and self._way.far

@@ -149,7 +149,8 @@ async def _takes_wheels(terminal: Terminal, python: str) -> bool:
 
 async def _do(terminal: Terminal, command: list[str], display: Display) -> None:
     """Run a step of the job that has to succeed."""
-    env = {"PIP_CONFIG_FILE": os.devnull}  # the place's own settings must not decide what a demo does
+    # The place's own settings must not decide what a demo does, nor its Python's deprecations what it shows.
+    env = {"PIP_CONFIG_FILE": os.devnull, "PYTHONWARNINGS": "ignore"}
     async with terminal.stream(command, env=env, merge_stderr=True, timeout=600) as stream:
         said = b""
         async for event in stream:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 REPORT = "report.xml"
 _LIMIT_S = 180.0
 
-PACKAGE = "typing_extensions==4.15.0"
+PACKAGE = "typing_extensions==4.16.0"
 """Pure Python, needed by almost everybody, and its own suite runs in seconds."""
-PACKAGE_SHA256 = "0cea48d173cc12fa28ecabc3b837ea3cf6f38c6d1136f85cbaaf598984861466"
+PACKAGE_SHA256 = "dc983d19a509c94dba722ee6abd33940f7c05a89e243c47e907eb4db6f1a43e5"
+_OUTDATED = "test_typing_extensions.py::LiteralTests::test_args"
+"""It counts on both of two equal lists; Python 3.14.10 keeps one."""
 WHEELS = {
     "flit_core==3.12.0": "e7a0304069ea895172e3c7bb703292e992c5d1555dd1233ab7b5621b5b69e62c",
     "iniconfig==2.3.1": "9121e2c1fdb355232495be3194c8dfe87ccc2d5dee45947b78e68f499790d7a7",
@@ -73,7 +75,7 @@ async def from_index(folder: Path) -> Project:
         wheels=wheels,
         needs=("pytest",),
         tests=("src/test_typing_extensions.py", "src/_typed_dict_test_helper.py"),
-        command=("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={REPORT}"),
+        command=("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={REPORT}", f"--deselect={_OUTDATED}"),
     )
 
 
