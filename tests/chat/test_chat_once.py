@@ -120,9 +120,32 @@ def test_an_empty_question_is_refused(cli: Cli, script: Script) -> None:
     assert b"there is no question" in done.stderr
 
 
-def test_a_conversation_goes_on_where_it_was_left(cli: Cli, script: Script) -> None:
+def test_text_is_sent_along_with_a_question(cli: Cli, script: Script) -> None:
+    (cli.cwd / "log").write_text("first\n```\nlast")
+    words = ["-q", "What is wrong?", "--file", "log", "-f", "-"]
+    done = cli("chat", *words, "--replay", script(say("Nothing.")), stdin=b"piped \xff\n")
+    assert (done.returncode, done.stderr) == (0, b"")
+    (event,) = events(cli, "user")
+    assert event["data"]["content"] == (
+        "What is wrong?\n\nlog:\n````\nfirst\n```\nlast\n````\n\nstandard input:\n```\npiped \ufffd\n```"
+    )
+
+
+def test_what_was_piped_in_and_not_read_is_told(cli: Cli, script: Script) -> None:
+    theirs, ours = os.pipe()
+    os.write(ours, b"for somebody\n")
+    child = cli.start("chat", "-q", "What is wrong?", "--replay", script(say("Nothing.")), stdin=theirs)
+    _, said = child.communicate(timeout=120)
+    assert said == b"what is on standard input was not read; --file - sends it along\n"
+    assert os.read(theirs, 100) == b"for somebody\n"
+    os.close(theirs)
+    os.close(ours)
+
+
+@pytest.mark.parametrize("words", [["--resume", "last"], ["--continue"]], ids=" ".join)
+def test_a_conversation_goes_on_where_it_was_left(cli: Cli, script: Script, words: list[str]) -> None:
     first = cli.json("chat", "-q", "one", "--replay", script(say("First.")), "--json")
-    second = cli.json("chat", "-q", "two", "--replay", script(say("Second.")), "--json", "--resume", "last")
+    second = cli.json("chat", "-q", "two", "--replay", script(say("Second.")), "--json", *words)
     assert second["conversation"] == first["conversation"]
     assert [event["data"]["content"] for event in events(cli, "user")] == ["one", "two"]
 
@@ -235,8 +258,8 @@ def test_a_model_that_gets_nowhere_is_stopped_where_nobody_watches(cli: Cli) -> 
 
 
 @thorough
-def test_an_address_that_is_a_web_page_is_told_as_such(cli: Cli) -> None:
-    done, asked = asked_of(cli, [Raw(b"<html><body>Please log in.</body></html>")])
+def test_an_answer_that_is_no_stream_is_told_as_such(cli: Cli) -> None:
+    done, asked = asked_of(cli, [Raw(b"It works!")])
     *retried, last = done.stderr.decode().splitlines()
     assert last == (
         "hermes-exec: m: the stream ended before the reply did; asked 5 times. "

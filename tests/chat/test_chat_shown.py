@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hermes_exec_agent.chat.commands import is_command
 from hermes_exec_agent.chat.display import told
 from hermes_exec_agent.chat.export import markdown
 from hermes_exec_agent.chat.screen import split
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.events.event import Event
-from hermes_exec_agent.loop.updates import Compacted
+from hermes_exec_agent.loop.updates import Compacted, Retried
 
 if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Kind
@@ -33,6 +34,21 @@ def test_printable_text_is_shown_as_it_is() -> None:
 
 def test_a_long_line_is_cut_with_a_sign() -> None:
     assert line("word " * 50, 20) == "word word word word…"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [
+    ("/help", True), ("/Resume 2026", True), ("/", True), ("/nonsense\n", True),
+    ("/etc/passwd was changed", False), (" /help", False), ("/tmp/", False), ("a /help", False), ("//", False),
+])  # fmt: skip
+def test_a_slash_and_a_word_are_for_the_chat_and_paths_are_not(typed: str, meant: bool) -> None:
+    assert is_command(typed) == meant
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "said"), [(2.0, "m: busy; it is asked again"), (60.0, "m: busy; it is asked again in 60 s")]
+)
+def test_a_long_wait_is_told(wait_s: float, said: str) -> None:
+    assert told(Retried("m: busy", wait_s, "m")) == said
 
 
 @given(LINES)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         (["chat", "--query=a=b", "--on", "box", "-m", "other"], {"query": "a=b", "on": "box", "model": "other"}),
         (["chat", "-r", "last", "--approve=deny"], {"resume": "last", "approve": "deny"}),
         (["chat", "--replay", "demo"], {"replay": "demo"}),
+        (["chat", "-c", "-q", "more"], {"goes_on": True, "query": "more"}),
     ],
 )
 def test_plain_chats_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
@@ -36,7 +37,16 @@ def test_plain_chats_are_understood_without_typer(words: list[str], expected: di
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["run"], ["chat", "--help"], ["chat", "-q"], ["chat", "-q=a"], ["chat", "hello"], ["chat", "--budget", "3"]],
+    [
+        [],
+        ["run"],
+        ["chat", "--help"],
+        ["chat", "-q"],
+        ["chat", "-q=a"],
+        ["chat", "-c=a"],
+        ["chat", "hello"],
+        ["chat", "--budget", "3"],
+    ],
 )
 def test_all_other_chats_are_left_to_typer(words: list[str]) -> None:
     assert spoken_chat(words) is None
@@ -57,7 +67,13 @@ def test_typer_understands_the_same(cli: Cli, script: Callable[..., str]) -> Non
         (["--replay", "no-such-file", "-q", "x"], "no-such-file"),
         (["--resume", "20200101", "-q", "x", "--replay", "demo"], "20200101"),
         (["--resume", "last", "-q", "x", "--replay", "demo"], "nothing was said yet"),
+        (["--continue", "-q", "x", "--replay", "demo"], "nothing was said yet"),
+        (["--continue", "--resume", "last", "-q", "x", "--replay", "demo"], "two ways to say which"),
         (["--replay", "demo", "--json"], "--json is for one question"),
+        (["--replay", "demo", "--file", "a"], "--file is for one question"),
+        (["--file", "no-such-file", "-q", "x", "--replay", "demo"], "no-such-file: No such file"),
+        (["--file", sys.executable, "-q", "x", "--replay", "demo"], "this is no text"),
+        (["--file", "-", "-q", "-", "--replay", "demo"], "standard input is the question already"),
         (["--on", "no-such-place", "-q", "x", "--replay", "demo"], "no-such-place"),
     ],
 )

@@ -14,7 +14,7 @@ from hermes_exec_agent.loop import Compacted
 from hermes_exec_agent.loop.compaction import Compactor, Shortened
 from hermes_exec_agent.loop.shortening import CLEARED, REQUEST, SUMMARY, clear, holds, listed, shrink, size
 from hermes_exec_agent.messages import Message, ToolCall
-from hermes_exec_agent.models import ScriptedModel, ask
+from hermes_exec_agent.models import ScriptedModel, ask, say
 from hermes_exec_agent.models.protocol import Usage
 from tests.loop.conftest import shows
 from tests.rigs.endpoint import ill_formed
@@ -234,3 +234,32 @@ def test_what_frees_too_little_is_not_tried_again_until_the_conversation_has_gro
     assert len(auxiliary.requests) == 1
     assert shortened(worked(40, 5, request), request, compactor=compactor, auxiliary=auxiliary) is None
     assert len(auxiliary.requests) == 2
+
+
+def test_a_conversation_is_made_shorter_when_it_is_asked_to_be(talk: Talk, log: EventLog) -> None:
+    model = ScriptedModel([say("word " * 400), say("word " * 400), say("They talked."), say("Of words.")])
+
+    async def speak() -> str:
+        async with talk(model) as conversation:
+            await conversation.ask("say words")
+            await conversation.ask("say more")
+            before = conversation.usage.completion
+            assert await conversation.compact()
+            assert conversation.usage.completion > before  # the summary is a model's, too
+            await conversation.ask("of what?")
+            return conversation.id
+
+    conversation = asyncio.run(speak())
+    asked = model.requests[-1].messages
+    assert ill_formed([message.wire() for message in asked]) == ""
+    assert "They talked." in asked[1].content
+    assert sum(len(message.content) for message in asked[1:]) < 3_000
+    assert "word " * 400 in {event.data.get("content") for event in log.events(conversation)}
+
+
+@given(conversations())
+def test_between_two_requests_it_can_be_made_shorter_too(conversation: tuple[list[Message], str]) -> None:
+    messages, request = conversation
+    found = shortened([*messages, Message("assistant", "Done.")], request, force=True)
+    if found is not None:
+        assert ill_formed([message.wire() for message in [*found.messages, Message("user", "and now?")]]) == ""

@@ -161,7 +161,7 @@ def test_the_wait_that_the_endpoint_asks_for_is_kept(headers: dict[str, str]) ->
 
 def test_a_wait_beyond_the_bound_is_not_begun() -> None:
     error = error_of(Status(429, {"error": {"message": "slow down"}}, {"retry-after": "3600"}))
-    assert "asks to wait 3600 s" in str(error)
+    assert "asks to wait 3600 s; given up after 1 attempt." in str(error)
     assert "slow down" in str(error)
 
 
@@ -181,6 +181,34 @@ def test_what_will_not_pass_is_asked_once(code: int) -> None:
 def test_no_credit_is_not_taken_for_a_rate_limit() -> None:
     error = error_of(Status(429, {"error": {"message": "quota", "code": "insufficient_quota"}}))
     assert isinstance(error, ModelRefused)
+    assert "credit" in error.remedy
+
+
+@pytest.mark.parametrize(("path", "said"), [("", "/v1 as its base URL"), ("/v1", "in DEFAULT_MODEL; and its base URL")])
+def test_an_address_without_its_path_is_told_what_it_lacks(path: str, said: str) -> None:
+    async def ask(url: str) -> Reply:
+        model = Endpoint("m", base_url=url)
+        try:
+            return await complete(model, HELLO)
+        finally:
+            await model.close()
+
+    with (
+        ScriptedEndpoint([Status(404, b"404 page not found.")]) as rig,
+        pytest.raises(ModelRefused, match=r"404 page not found\. Try: .*" + said),
+    ):
+        asyncio.run(ask(rig.url.removesuffix("/v1") + path))
+
+
+def test_an_answer_without_a_word_is_told_by_its_number() -> None:
+    assert str(error_of(Status(403, b""))).startswith("m: it answered 403. Try: ")
+
+
+def test_a_web_page_is_told_as_such_and_asked_once() -> None:
+    with ScriptedEndpoint([Status(200, b"<html>Please log in.</html>", {"content-type": "text/html"})]) as rig:
+        with pytest.raises(ModelRefused, match="a web page instead of a reply"):
+            asyncio.run(asked(rig))
+        assert len(rig.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -254,7 +282,7 @@ def test_nobody_there_is_said_plainly() -> None:
         finally:
             await model.close()
 
-    with pytest.raises(ModelError, match="the connection failed"):
+    with pytest.raises(ModelError, match=f"the connection failed: .* whether {url.removesuffix('/v1')} is up"):
         asyncio.run(ask_nobody())
 
 

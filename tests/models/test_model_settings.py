@@ -92,6 +92,9 @@ def test_what_is_missing_is_told_with_what_was_looked_for(lacking: str) -> None:
         ({"LLM_PROVIDER": "custom"}, "no address"),
         ({"LLM_BASE_URL": "ftp://x"}, "base URL"),
         ({"LLM_BASE_URL": "https://me:secret@x/v1"}, "base URL"),
+        ({"LLM_BASE_URL": "http://x:99999/v1"}, "base URL"),
+        ({"LLM_BASE_URL": "http://[::1/v1"}, "base URL"),
+        ({"LLM_BASE_URL": "http://a b/v1"}, "base URL"),
     ],
 )
 def test_what_is_wrong_is_named(more: dict[str, str], what: str) -> None:
@@ -136,10 +139,16 @@ def test_another_provider_in_the_environment_never_gets_the_files_key() -> None:
         load_models({"LLM_PROVIDER": "nous", "MINE": KEY}, tables)
 
 
+@pytest.mark.parametrize("word", ["", "/", "//", "/chat/completions", "/chat/completions/"])
+def test_an_address_is_understood_with_what_people_leave_at_its_end(word: str) -> None:
+    models = load_models({**LAB, "LLM_BASE_URL": f"http://box:9/v1{word}"})
+    assert endpoint(models.main).base_url == "http://box:9/v1"
+
+
 def test_a_model_is_chosen_by_its_name() -> None:
     models = Models(ScriptedModel([], name="a"), named={"b": ScriptedModel([], name="b")})
     assert models.with_main("b").main.name == "b"
-    assert models.with_main("b").with_main("main").main.name == "b"
+    assert models.with_main("b").with_main("main").main.name == "a"
     with pytest.raises(ConfigError, match="'c'"):
         models.get("c")
 

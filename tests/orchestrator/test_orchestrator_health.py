@@ -42,10 +42,9 @@ def test_one_whose_guest_was_killed_is_not_handed_out(gated: Any, bounded: Bound
     async def scenario() -> None:
         async with Orchestrator(pool_of(gated)) as orchestrator:
             await ready(orchestrator, "p", 1)
-            pid = await guest_pid(ready_one(orchestrator))
-            os.kill(pid, signal.SIGKILL)
-            await soon(lambda: not alive(pid))
-            await asyncio.sleep(0.1)  # until its channel tells
+            waiting = ready_one(orchestrator)
+            os.kill(await guest_pid(waiting), signal.SIGKILL)
+            await soon(lambda: not link(waiting).connected)
             async with orchestrator.terminal("p") as terminal:
                 assert (await terminal.run("echo well")).stdout == b"well\n"
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from hermes_exec_agent.models import ask, say
+from hermes_exec_agent.models import ScriptedModel, ask, say
 from tests.server.conftest import TOKEN, Held, Serve, Served
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -115,6 +115,35 @@ def test_what_was_said_before_is_read_from_the_messages(serve: Serve) -> None:
         ("user", "Who am I?"),
     ]
     assert "Answer in one word." in seen[0].content
+
+
+class Prepared(ScriptedModel):
+    """A model that can do something beforehand."""
+
+    def __init__(self) -> None:
+        super().__init__([say("Ready.")])
+        self.was = threading.Event()
+
+    def prepare(self) -> None:
+        """Tell that it was asked to."""
+        self.was.set()
+
+
+def test_the_model_is_made_ready_before_anybody_asks(serve: Serve) -> None:
+    model = Prepared()
+    served = serve(model)
+    assert model.was.wait(60)
+    assert not model.requests
+    with client(served) as here:
+        assert here.chat.completions.create(model="main", messages=HELLO).choices[0].message.content == "Ready."
+
+
+def test_a_conversation_goes_back_to_the_main_model(serve: Serve) -> None:
+    with client(serve(say("The main one."))) as here:
+        other = here.chat.completions.create(model="other", messages=HELLO)
+        same = {"conversation": other.model_extra["conversation"]} if other.model_extra else {}
+        done = here.chat.completions.create(model="main", messages=HELLO, extra_body=same)
+        assert done.choices[0].message.content == "The main one."
 
 
 def test_models_are_listed_and_chosen_by_name(serve: Serve) -> None:

@@ -209,8 +209,11 @@ def test_what_was_kept_of_long_outputs_goes_with_the_conversation(tmp_path: Any)
     assert went
 
 
-def test_processes_that_ended_are_forgotten_with_the_conversation_and_others_go_on() -> None:
+def test_processes_that_ended_are_forgotten_with_the_conversation_and_others_go_on_and_are_told() -> None:
+    said: list[str] = []
+
     async def left(agent: Agent) -> tuple[list[str], list[str]]:
+        agent.context.tell = said.append
         ended, running = [await agent("terminal", command=text, background=True) for text in ("true", "sleep 1000")]
         await agent("process", action="wait", session_id=ended["session_id"])
         await agent.context.close()
@@ -221,6 +224,7 @@ def test_processes_that_ended_are_forgotten_with_the_conversation_and_others_go_
 
     expected, jobs = with_agent(left)
     assert jobs == expected
+    assert said == [f"job {expected[0]} goes on in local: hermes-exec jobs"]
 
 
 def test_every_tool_is_in_the_documentation() -> None:

@@ -30,3 +30,7 @@ class Asked:
     quiet: bool = False
     mends: bool = True
     """Whether a skill that fails in use is improved."""
+    goes_on: bool = False
+    """Whether to go on with the newest conversation."""
+    files: list[str] = field(default_factory=list[str])
+    """What is sent along with ``query``: files of this machine, ``-`` for standard input."""

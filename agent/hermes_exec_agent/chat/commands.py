@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.chat.display import SCRIPTED
+from hermes_exec_agent.chat.display import SCRIPTED, told
 from hermes_exec_agent.chat.export import FORMS, form_of, markdown, messages, when
-from hermes_exec_agent.chat.listing import chosen, listed
+from hermes_exec_agent.chat.listing import chosen, listed, recalled
 from hermes_exec_agent.chat.text import line, safe
 
 if TYPE_CHECKING:
@@ -27,17 +29,26 @@ ABOUT = {
     "/model": "show the models, or go on with another: /model NAME",
     "/tools": "list what the model can ask for",
     "/skills": "list what was learnt",
-    "/usage": "tokens and cost of this conversation",
-    "/new": "begin a new conversation",
+    "/usage": "tokens and cost of this conversation; also /cost",
+    "/compact": "make what the model reads of this conversation shorter",
+    "/new": "begin a new conversation; also /clear",
     "/resume": "list past conversations, or go on with one: /resume ID",
     "/search": "find words in all conversations: /search WORDS",
     "/export": f"write this conversation to a file: /export [{'|'.join(FORMS)}] [FILE]",
     "/quit": "leave; so does Ctrl-D",
 }
+_ALSO = {"/cost": "/usage", "/clear": "/new", "/exit": "/quit"}
 _KEYS = """\
 Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line begins another line.
 Ctrl-C ends the turn that runs, clears what you typed, and twice on an empty line leaves.
-Ctrl-R searches what you typed before; Ctrl-X Ctrl-E opens your editor."""
+Ctrl-R searches what you typed before; Ctrl-X Ctrl-E opens your editor.
+A space before a slash sends the line to the model."""
+
+
+def is_command(typed: str) -> bool:
+    """Whether a line is for the chat: a slash and a word. A path, or a slash after a space, is for the model."""
+    word = typed.partition(" ")[0].rstrip()
+    return word.startswith("/") and (word == "/" or word[1:].isalpha())
 
 
 class Commands:
@@ -50,11 +61,13 @@ class Commands:
 
     async def do(self, typed: str) -> bool:
         """Do what was typed; whether the chat goes on. A mistake is told in a line."""
-        name, _, rest = typed.strip().partition(" ")
-        if name in {"/quit", "/exit"}:
+        word, _, rest = typed.strip().partition(" ")
+        name = _ALSO.get(word.lower(), word.lower())
+        if name == "/quit":
             return False
         if name not in ABOUT:
-            self._show(f"{line(name)}: there is no such command. Try: /help")
+            near = difflib.get_close_matches(name, [*ABOUT, *_ALSO], 1)
+            self._show(f"{line(word)}: there is no such command. Try: {' '.join([*near, '/help'])}")
             return True
         try:
             await getattr(self, f"_{name[1:]}")(rest.strip())
@@ -64,6 +77,10 @@ class Commands:
             self._show(safe(f"{error.filename or name}: {error.strerror}"))
         return True
 
+    def _row(self, head: str, text: str) -> None:
+        """A line of a list, which the terminal's width does not break in a word."""
+        self._show(f"{head} {line(text, max(shutil.get_terminal_size().columns - len(head) - 2, 20))}")
+
     async def _help(self, _: str) -> None:
         for name, about in ABOUT.items():
             self._show(f"{name:<9} {about}")
@@ -71,18 +88,16 @@ class Commands:
 
     async def _model(self, name: str) -> None:
         models = self._talk.models
-        if not name:
-            for each in models.names:
-                self._show(f"{each:<12} {safe(models.get(each).name)}")
+        if name:
+            self._show(f"model: {safe(await self._talk.choose(name))}")
             return
-        models.get(name)  # so that a mistake opens nothing
-        conversation = await self._talk.conversation()
-        conversation.set_model(name)
-        self._show(f"model: {safe(conversation.model.name)}")
+        now = next((each for each in models.names if models.get(each) is models.main), "")
+        for each in models.names:
+            self._show(f"{'*' if each == now else ' '} {each:<12} {safe(models.get(each).name)}")
 
     async def _tools(self, _: str) -> None:
         for spec in (await self._talk.conversation()).specs:
-            self._show(f"{spec.name:<14} {line(spec.description)}")
+            self._row(f"{spec.name:<14}", spec.description)
 
     async def _skills(self, _: str) -> None:
         from hermes_exec_agent.skills.registry import Registry
@@ -90,7 +105,7 @@ class Commands:
         skills = [skill for _, skill in sorted(Registry().skills().items()) if not skill.archived]
         for skill in skills:
             facts = skill.facts()
-            self._show(f"{facts['name']:<24} version {facts['version']}, {facts['state']}: {line(facts['summary'])}")
+            self._row(f"{facts['name']:<24} version {facts['version']}, {facts['state']}:", facts["summary"])
         if not skills:
             self._show("there is no skill yet")
 
@@ -103,6 +118,11 @@ class Commands:
             f"cost {cost}"
         )
 
+    async def _compact(self, _: str) -> None:
+        conversation = await self._talk.conversation()
+        if not await conversation.compact(lambda update: self._show(told(update))):
+            self._show("there is nothing to be gained")
+
     async def _new(self, _: str) -> None:
         await self._talk.switch()
         self._show("a new conversation")
@@ -113,19 +133,21 @@ class Commands:
             id = chosen(log, prefix)
             await self._talk.switch(id)
             self._show(f"going on with {id}: {line(log.title(id))}")
+            for said in recalled(log, id):
+                self._show(said)
             return
         found = listed(log, _LISTED)
         if not found:
             self._show("nothing was said yet")
         for each in found:
-            self._show(f"{each.id}  {SCRIPTED if each.scripted else ''}{line(each.title, 60)}")
+            self._row(f"{each.id}  {when(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
 
     async def _search(self, words: str) -> None:
         if not words:
             raise UsageError("/search needs words to look for")
         found = self._talk.log.search(words, limit=_LISTED)
         for each in found:
-            self._show(f"{each.conversation}  {when(each.at)}  {line(each.snippet)}")
+            self._row(f"{each.conversation}  {when(each.at)} ", each.snippet)
         if not found:
             self._show("nothing was said with these words")
 

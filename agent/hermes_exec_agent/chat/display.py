@@ -29,6 +29,8 @@ SHORTER = {
     "listed": "no model could sum the conversation up, so it was cut to a list of what was done",
 }
 """What is said of a conversation that filled its model's window."""
+_LONG_S = 5.0
+"""So long a wait is told."""
 SCRIPTED = "[scripted] "
 """Stands before every reply that nobody thought of."""
 
@@ -140,6 +142,8 @@ def told(update: Update, *, void: bool = False) -> str:
     if isinstance(update, Retried):
         same = update.reason.startswith(f"{update.model}:")
         again = "it is asked again" if same else f"{safe(update.model)} is asked instead"
+        if update.wait_s >= _LONG_S:
+            again += f" in {update.wait_s:.0f} s"
         return f"{line(update.reason, 300)}; {again}{', and what stood above is void' if void else ''}"
     if isinstance(update, Compacted):
         return f"{SHORTER[update.how]}: {update.before:,} tokens became {update.after:,}"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.chat.commands import ABOUT, Commands
+from hermes_exec_agent.chat.commands import ABOUT, Commands, is_command
 from hermes_exec_agent.chat.display import OUTCOMES, SCRIPTED
 from hermes_exec_agent.chat.keyboard import Keyboard
+from hermes_exec_agent.chat.listing import recalled
 from hermes_exec_agent.chat.prompt import SIGN, Prompt
+from hermes_exec_agent.chat.talk import interrupts
 from hermes_exec_agent.chat.text import line, safe
 
 if TYPE_CHECKING:
@@ -21,46 +24,64 @@ if TYPE_CHECKING:
 
 async def interactive(talk: Talk, *, resume: str = "", say: Callable[[HermesError], None]) -> int:
     """Talk until the person leaves. ``say`` tells an error in a line."""
-    models = talk.models
-
-    def status() -> str:
-        conversation = talk.current
-        model = conversation.model if conversation else models.main
-        used = f", {conversation.usage.prompt + conversation.usage.completion:,} tokens" if conversation else ""
-        return safe(f"{model.name} in {talk.target or 'the default place'}{used}  (/help)")
-
-    prompt = Prompt(state_folder(os.environ) / "chat_history", ABOUT, status)
+    prompt = Prompt(state_folder(os.environ) / "chat_history", ABOUT, lambda: _status(talk))
     commands = Commands(talk, print)
     talk.open_soon(resume)
-    if models.main.scripted:
-        print(f"{SCRIPTED}{safe(models.main.name)}: the replies were written beforehand, nobody thinks here.")
+    main = talk.models.main
+    if main.scripted:
+        print(f"{SCRIPTED}{safe(main.name)}: the replies were written beforehand, nobody thinks here.")
     if resume:
-        print(f"going on with {resume}: {line(talk.log.title(resume))}")
-    goes_on = True
-    while goes_on:
-        try:
-            typed = (await prompt.ask()).strip()
-        except EOFError:
-            break
-        if typed.startswith("/"):
-            goes_on = await commands.do(typed)
-        else:
-            await _turn(talk, typed, say)
+        print(f"going on with {resume}: {line(talk.log.title(resume))}", *recalled(talk.log, resume), sep="\n")
+    with Keyboard().held():
+        goes_on = True
+        while goes_on:
+            try:
+                typed = await prompt.ask()
+            except EOFError:
+                break
+            if is_command(typed):
+                goes_on = await _command(commands, typed)
+            else:
+                await _turn(talk, typed.strip(), say)
+    if (conversation := talk.current) is not None and conversation.messages[1:]:
+        print(f"To go on with it: hermes-cli --resume {conversation.id}")
     return 0
+
+
+def _status(talk: Talk) -> str:
+    """The line below the prompt."""
+    conversation = talk.current
+    if conversation is None:
+        return safe(f"{talk.models.main.name} in {talk.target or 'the default place'}  (/help)")
+    usage = conversation.usage
+    cost = f", ${usage.cost:.4f}" if usage.cost else ""
+    tokens = f"{usage.prompt + usage.completion:,} tokens"
+    return safe(f"{conversation.model.name} in {conversation.place}, {tokens}{cost}  (/help)")
+
+
+async def _command(commands: Commands, typed: str) -> bool:
+    """Do it, as long as nobody presses Ctrl-C; whether the chat goes on."""
+    work = asyncio.ensure_future(commands.do(typed))
+    with interrupts(work.cancel):
+        await asyncio.wait([work])
+    if work.cancelled():
+        print(f"[{OUTCOMES['interrupted']}]")
+        return True
+    return work.result()
 
 
 async def replayed(talk: Talk, requests: Sequence[str], say: Callable[[HermesError], None]) -> int:
     """Say what was written beforehand, and show what the replies, and the real tools, make of it."""
-    for request in requests:
-        print(f"{SCRIPTED}{SIGN}{safe(request)}")
-        await _turn(talk, request, say)
+    with Keyboard().held():
+        for request in requests:
+            print(f"{SCRIPTED}{SIGN}{safe(request)}")
+            await _turn(talk, request, say)
     return 0
 
 
 async def _turn(talk: Talk, request: str, say: Callable[[HermesError], None]) -> None:
     try:
-        with Keyboard().held():
-            answer = await talk.turn(request, interruptible=True)
+        answer = await talk.turn(request, interruptible=True)
     except HermesError as error:
         say(error)
         return

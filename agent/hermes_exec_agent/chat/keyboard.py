@@ -7,7 +7,7 @@ import os
 import sys
 import termios
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -22,24 +22,34 @@ class Keyboard:
     what is typed after it was asked, never by what was typed before.
     """
 
+    _found: ClassVar[list[Any] | None] = None
+    """The terminal's settings as we found them, while they are ours."""
+
     def __init__(self) -> None:
         self._stdin = sys.stdin.fileno()
 
     @contextmanager
     def held(self) -> Generator[None]:
-        """For a turn: keys are kept as they are typed. Ctrl-C is the signal that it always is."""
+        """For turns: keys, Ctrl-D too, are kept as they are typed. Ctrl-C is the signal that it always is."""
         if not os.isatty(self._stdin):
             yield
             return
-        before = termios.tcgetattr(self._stdin)
+        Keyboard._found = termios.tcgetattr(self._stdin)
         held = termios.tcgetattr(self._stdin)
-        held[_LFLAG] &= ~termios.ECHO
+        held[_LFLAG] &= ~(termios.ECHO | termios.ICANON)
         held[_IFLAG] &= ~termios.ICRNL  # Enter stays Enter for the prompt, which tells it from Ctrl-J
         termios.tcsetattr(self._stdin, termios.TCSANOW, held)
         try:
             yield
         finally:
-            termios.tcsetattr(self._stdin, termios.TCSANOW, before)
+            self.let_go()
+
+    @classmethod
+    def let_go(cls) -> None:
+        """Leave the terminal as it was found; also for who ends the program at once."""
+        found, cls._found = cls._found, None
+        if found is not None:
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, found)
 
     async def line(self) -> str:
         """The next line, inside of `lines`; empty at the end of the input."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.chat.text import line, safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 LAST = "last"
 """The word for the newest one."""
 _PAGE = 50
+_RECALLED = 8
+"""Lines of an answer that are shown when its conversation is gone on with."""
 
 
 def listed(log: EventLog, limit: int, *, everything: bool = False) -> list[Summary]:
@@ -39,6 +42,21 @@ def chosen(log: EventLog, word: str) -> str:
     if not newest:
         raise UsageError("nothing was said yet")
     return newest[0].id
+
+
+def recalled(log: EventLog, id: str) -> Iterator[str]:
+    """Lines with what was said last in a conversation: the request, and the beginning of its answer if it has one."""
+    asked = answered = ""
+    for event in log.events(id):
+        if event.kind == "user":
+            asked, answered = str(event.data["content"]), ""
+        elif event.kind == "assistant":
+            answered = str(event.data["content"]) or answered
+    yield f"> {line(asked, 200)}"
+    lines = safe(answered).strip().splitlines()
+    yield from lines[:_RECALLED]
+    if len(lines) > _RECALLED:
+        yield f"… {len(lines) - _RECALLED} more lines: hermes-exec conversations show {id}"
 
 
 def _every(log: EventLog) -> Iterator[Summary]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.application import run_in_terminal
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.styles import Style
 
@@ -38,7 +39,7 @@ class Prompt:
         self._status = status
         self._leaving = False
         self._session: PromptSession[str] = PromptSession(
-            history=FileHistory(private_file(history)),
+            history=_history(history),
             completer=_Commands(commands),
             key_bindings=self._keys(),
             multiline=True,
@@ -96,6 +97,22 @@ class Prompt:
         # Both are bound by the decorators; naming them tells readers of types that they are meant.
         _ = (enter, another_line, clear_or_leave)
         return keys
+
+
+class _History(FileHistory):
+    """What cannot be kept, as the disk is full, is not worth the end of the chat."""
+
+    def store_string(self, string: str) -> None:
+        """Keep it, if that can be."""
+        with contextlib.suppress(OSError):
+            super().store_string(string)
+
+
+def _history(path: Path) -> FileHistory | InMemoryHistory:
+    try:
+        return _History(private_file(path))
+    except OSError:
+        return InMemoryHistory()
 
 
 class _Commands(Completer):

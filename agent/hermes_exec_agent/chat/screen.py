@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.loop.updates import CallEnded, CallStarted, Replied, Retried, Text
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.live import Live
 
     from hermes_exec_agent.loop.updates import Update
@@ -128,12 +129,7 @@ class Screen:
         self._console.print(said, style="yellow", markup=False, highlight=False)
 
     def _wait(self, what: str) -> None:
-        from rich.spinner import Spinner
-        from rich.text import Text as Styled
-
-        said = Styled(f"{what}  (Ctrl-C interrupts)", style="dim")
-        said.truncate(max(self._console.width - 3, 10), overflow="ellipsis")
-        self._draw(Spinner("dots", said))
+        self._draw(_Waiting(what))
 
     def _draw(self, what: RenderableType) -> None:
         if self._live is None:
@@ -149,6 +145,26 @@ class Screen:
             live, self._live = self._live, None
             live.update("")  # or what was taller than the screen would leave its head behind
             live.stop()
+
+
+class _Waiting:
+    """What is waited for, and for how many seconds."""
+
+    def __init__(self, what: str) -> None:
+        from rich.spinner import Spinner
+
+        self._what = what
+        self._began = time.monotonic()
+        self._spinner = Spinner("dots")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text as Styled
+
+        waited_s = int(time.monotonic() - self._began)
+        said = Styled(f"{self._what}  ({f'{waited_s} s, ' if waited_s else ''}Ctrl-C interrupts)", style="dim")
+        said.truncate(max(options.max_width - 3, 10), overflow="ellipsis")
+        self._spinner.update(text=said)
+        yield self._spinner
 
 
 def split(said: str) -> tuple[str, str]:

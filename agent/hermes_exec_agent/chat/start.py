@@ -11,8 +11,9 @@ from hermes_exec.errors import UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.chat.display import OUTCOMES, Plain, Silent
 from hermes_exec_agent.chat.keyboard import Keyboard
-from hermes_exec_agent.chat.listing import chosen
+from hermes_exec_agent.chat.listing import LAST, chosen
 from hermes_exec_agent.chat.person import AtTerminal, Nobody
+from hermes_exec_agent.chat.question import question, unread
 from hermes_exec_agent.chat.talk import Talk
 from hermes_exec_agent.events import EventLog
 from hermes_exec_agent.tools.approvals import Approvals
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 UNANSWERED = 1
 """The exit code where a turn ended without an answer of the model's own: its budget, a guardrail, a filter."""
 INTERRUPTED = 130
-_ALL_OF_IT = 1 << 20
-"""Characters of a question that is read from a pipe."""
 
 
 async def start(
@@ -52,7 +51,7 @@ async def start(
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     models = _models(asked, replay)
     plays = replay is not None and bool(replay.requests) and asked.query is None
-    query = None if plays else _query(asked)
+    query = None if plays else question(asked)
     display = _display(asked, fancy=at_terminal and query is None)
     with EventLog.of_user(redactor=Redactor((*secrets, *models.secrets))) as log:
         talk = Talk(
@@ -78,12 +77,16 @@ async def start(
 async def _talk(
     talk: Talk, asked: Asked, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
 ) -> int:
-    resume = chosen(talk.log, asked.resume) if asked.resume is not None else ""
+    if asked.goes_on and asked.resume is not None:
+        raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
+    word = LAST if asked.goes_on else asked.resume
+    resume = chosen(talk.log, word) if word is not None else ""
     if query is not None:
         talk.open_soon(resume)
-        return await _once(talk, query, as_json=asked.json)
-    if asked.json:
-        raise UsageError("--json is for one question", remedy="-q QUESTION --json")
+        return await _once(talk, query, asked)
+    if asked.json or asked.files:
+        option = "--json" if asked.json else "--file"
+        raise UsageError(f"{option} is for one question", remedy=f"-q QUESTION {option}")
     from hermes_exec_agent.chat import interactive
 
     if replay is not None and replay.requests:
@@ -92,12 +95,14 @@ async def _talk(
     return await interactive.interactive(talk, resume=resume, say=say)
 
 
-async def _once(talk: Talk, query: str, *, as_json: bool) -> int:
+async def _once(talk: Talk, query: str, asked: Asked) -> int:
     answer = await talk.turn(query)
     if answer is None:  # which only Ctrl-C of an interactive turn gives
         return INTERRUPTED
-    if as_json:
+    if asked.json:
         print(json.dumps(facts(await talk.conversation(), answer), ensure_ascii=False), flush=True)
+    if unread(asked):
+        talk.display.tell("what is on standard input was not read; --file - sends it along")
     if answer.outcome in OUTCOMES:
         talk.display.tell(f"[{OUTCOMES[answer.outcome]}]")
     if answer.outcome == "interrupted":
@@ -144,24 +149,6 @@ def _models(asked: Asked, replay: Replay | None) -> Models:
         return Models(replay.model)
     models = load_models()
     return models if asked.model is None else models.with_main(asked.model)
-
-
-def _query(asked: Asked) -> str | None:
-    """The one question, or None for a conversation. A pipe is one question; beside ``-q`` it is what that is about."""
-    piped = "" if sys.stdin.isatty() or asked.query not in {None, "-"} else sys.stdin.read(_ALL_OF_IT + 1)
-    if len(piped) > _ALL_OF_IT:
-        raise UsageError(
-            f"the question is longer than {_ALL_OF_IT:,} characters", remedy="a file, named in the question"
-        )
-    if asked.query not in {None, "-"}:
-        query = asked.query
-    elif sys.stdin.isatty() and asked.query is None:
-        return None
-    else:
-        query = piped
-    if not query or not query.strip():
-        raise UsageError("there is no question", remedy="-q QUESTION, or a terminal")
-    return query
 
 
 def _display(asked: Asked, *, fancy: bool) -> Display:

@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hermes_exec_agent.chat.keyboard import Keyboard
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from types import FrameType
@@ -102,6 +104,17 @@ class Talk:
             return None
         return opening.result()
 
+    async def choose(self, model: str) -> str:
+        """Go on with the model of that name, in this conversation and in those that follow; gives what it is called.
+
+        Raises:
+            HermesError: there is none, or the place cannot be opened.
+        """
+        models = self.models.with_main(model)  # first, so that a mistake opens nothing
+        (await self.conversation()).set_model(model)
+        self.models = models
+        return models.main.name
+
     async def switch(self, resume: str = "") -> None:
         """Leave this conversation for a new one, or for the one with the id ``resume``."""
         await self.close()
@@ -126,7 +139,7 @@ class Talk:
         asked = False
         self.display.begin(scripted=self.models.main.scripted)
         try:
-            with _interrupts(stop) if interruptible else _nothing():
+            with interrupts(stop) if interruptible else _nothing():
                 conversation = await self.conversation()
                 asked = True
                 return await conversation.ask(request, self.display.update)
@@ -183,7 +196,7 @@ def _nothing() -> Generator[None]:
 
 
 @contextmanager
-def _interrupts(stop: Callable[[], None]) -> Generator[None]:
+def interrupts(stop: Callable[[], object]) -> Generator[None]:
     """Ctrl-C calls ``stop``, on the loop; the third one leaves the program at once."""
     loop = asyncio.get_running_loop()
     pressed = 0
@@ -196,6 +209,7 @@ def _interrupts(stop: Callable[[], None]) -> Generator[None]:
         elif pressed == 2:
             print("\nstill ending what runs; Ctrl-C once more leaves at once", file=sys.stderr)
         else:
+            Keyboard.let_go()
             os._exit(INTERRUPTED)
 
     before = signal.signal(signal.SIGINT, handle)

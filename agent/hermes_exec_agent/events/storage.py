@@ -137,7 +137,11 @@ def refusing(path: Path) -> Generator[None]:
     except sqlite3.OperationalError as error:
         if "fts5" in str(error) or "tokenizer" in str(error):
             raise HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python") from error
-        raise HermesError(f"{shown(path)}: {error}", remedy="look at free space and rights there") from error
-    except (sqlite3.Error, OSError) as error:
+        remedy = f"look at free space and rights there, or {VARIABLE}=/another/file.sqlite"
+        raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
+    except OSError as error:
+        remedy = f"look at free space and rights there, or {VARIABLE}=/another/file.sqlite"
+        raise HermesError(f"{shown(path)}: {error.strerror or error}", remedy=remedy) from error
+    except sqlite3.Error as error:
         remedy = f"move it away, or {VARIABLE}=/another/file.sqlite"
         raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error

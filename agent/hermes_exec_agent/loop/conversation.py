@@ -151,16 +151,7 @@ class Conversation:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
         tell = listener or _nobody
         self._context.request, self._context.model = request, self.model.name
-        turn = Turn(
-            self.model,
-            self._specs,
-            self._acting,
-            self._recorder,
-            self.options,
-            tell,
-            auxiliary=self._models.auxiliary,
-            compactor=self._compactor,
-        )
+        turn = self._next(tell)
         self._turn, self._task = turn, asyncio.create_task(turn.run(request))
         self._reason = ""
         try:
@@ -178,6 +169,33 @@ class Conversation:
             self.usage = total([self.usage, *turn.usages])
         tell(Ended(answer))
         return answer
+
+    async def compact(self, listener: Callable[[Update], None] | None = None) -> bool:
+        """Make what the model reads shorter now; gives whether anything was gained. The record keeps all of it.
+
+        Raises:
+            UsageError: a turn goes on.
+            HermesError: the log cannot be written, or another program went on with this conversation.
+        """
+        if self._task is not None:
+            raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
+        turn = self._next(listener or _nobody)
+        try:
+            return await turn.compact(force=True)
+        finally:
+            self.usage = total([self.usage, *turn.usages])
+
+    def _next(self, tell: Callable[[Update], None]) -> Turn:
+        return Turn(
+            self.model,
+            self._specs,
+            self._acting,
+            self._recorder,
+            self.options,
+            tell,
+            auxiliary=self._models.auxiliary,
+            compactor=self._compactor,
+        )
 
     async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
         if await _settled(task):

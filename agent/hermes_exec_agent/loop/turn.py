@@ -136,7 +136,7 @@ class Turn:
 
     async def _reply(self, *, last: bool = False) -> Reply:
         """Ask, record what is answered, and count it."""
-        await self._compact()
+        await self.compact()
         reply = await self._fitting()
         for _ in range(_EMPTY):
             if reply.message.content.strip() or reply.message.tool_calls:
@@ -166,12 +166,12 @@ class Turn:
             return await self._asked()
         except ContextTooLong as error:
             self._compactor.window = error.window
-            if not await self._compact(force=True):
+            if not await self.compact(force=True):
                 raise
             return await self._asked()
 
-    async def _compact(self, *, force: bool = False) -> bool:
-        """Make the conversation shorter if it fills the window."""
+    async def compact(self, *, force: bool = False) -> bool:
+        """Make the conversation shorter if it fills the window, or now; gives whether it was."""
         history = self._recorder.history
         found = await self._compactor.shorten(
             history.messages,

@@ -36,7 +36,7 @@ class _Call:
 
 
 class Nothing(EOFError):
-    """A stream had no piece of a reply, as that of a web page."""
+    """A stream had no piece of a reply, as that of a web page; its argument is the type that it was said to have."""
 
 
 class Assembly:

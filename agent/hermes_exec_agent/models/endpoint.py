@@ -155,7 +155,7 @@ class Endpoint:
         finally:
             await chunks.close()
         if not assembly.finished:
-            raise EOFError if assembly.begun else Nothing
+            raise EOFError if assembly.begun else Nothing(chunks.response.headers.get("content-type", ""))
 
     def _again(self, cause: Exception, attempt: int, give_up: float) -> Retried:
         """What to do after a failed attempt.
@@ -177,7 +177,8 @@ class Endpoint:
             raise ModelError(f"{reason}; asked {attempt} times", remedy=remedy) from None
         if time.monotonic() + wait_s >= give_up:
             asked = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
-            raise ModelError(f"{reason}{asked}; given up after {attempt} attempts", remedy="later") from None
+            times = "attempt" if attempt == 1 else "attempts"
+            raise ModelError(f"{reason}{asked}; given up after {attempt} {times}", remedy="later") from None
         _log.info("asking again", extra={"model": self.name, "reason": reason, "wait_s": round(wait_s, 3)})
         return Retried(reason, wait_s, self.name)
 

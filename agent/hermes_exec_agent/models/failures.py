@@ -27,6 +27,10 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _LIMIT = re.compile(r"(?:context length (?:is|of)|context size|context window)\D{0,24}(\d{3,8})", re.IGNORECASE)
+_NO_WORDS = re.compile(r"^Error code: \d+(?: - )?")
+"""What the SDK says of an answer that says nothing."""
+_ROUTE = "/chat/completions"
+"""What is asked where the base URL has no path."""
 _ADDRESS = "the endpoint's own address as its base URL, which ends in /v1 mostly"
 _REMEDIES = {
     401: "the right key in OPENAI_API_KEY, or in the provider's own variable",
@@ -63,13 +67,15 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
     if isinstance(cause, openai.APIConnectionError | httpx2.TransportError):
         root = _words(str(_root(cause)) or type(_root(cause)).__name__, redactor)
         return Trouble(
-            ModelError(f"{who}: the connection failed: {root}", remedy="look whether the endpoint is up"), again=True
+            ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_host(cause)} is up"), again=True
         )
     if isinstance(cause, openai.APIError):
         words = _words(cause.message, redactor)
         if _TOO_LONG.search(words):
             return Trouble(_too_long(who, words), again=False)
         return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {words}"), again=True)
+    if isinstance(cause, Nothing) and "html" in str(cause):
+        return Trouble(ModelRefused(f"{who}: it sent a web page instead of a reply", remedy=_ADDRESS), again=False)
     if isinstance(cause, EOFError):
         remedy = _ADDRESS if isinstance(cause, Nothing) else ""
         return Trouble(ModelError(f"{who}: the stream ended before the reply did", remedy=remedy), again=True)
@@ -89,14 +95,26 @@ def _fault(cause: Exception) -> str:
 
 def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
     status: int = cause.status_code
-    words = _words(_told(cause.body) or str(cause.message), redactor)
+    words = _words(_told(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
     code = str(getattr(cause, "code", "") or "")
     if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(words)):
         return Trouble(_too_long(who, words), again=False)
-    what = f"{who}: it answered {status}: {words}"
+    what = f"{who}: it answered {status}{': ' if words else ''}{words}"
     if status in _AGAIN and code not in _NEVER:
         return Trouble(ModelError(what), again=True, wait_s=asked_to_wait(cause.response.headers))
-    return Trouble(ModelRefused(what, remedy=_REMEDIES.get(status, "")), again=False)
+    remedy = _REMEDIES.get(402 if code in _NEVER else status, "")
+    if status == 404 and cause.request.url.path == _ROUTE:
+        remedy = f"{_host(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
+    return Trouble(ModelRefused(what, remedy=remedy), again=False)
+
+
+def _host(cause: Any) -> str:
+    """The address that was asked, without its path."""
+    try:
+        url = cause.request.url
+    except RuntimeError:  # it was not asked yet
+        return "the endpoint"
+    return shown(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
 
 
 def _too_long(who: str, words: str) -> ContextTooLong:
@@ -144,5 +162,5 @@ def _root(error: BaseException) -> BaseException:
 
 def _words(text: str, redactor: Redactor) -> str:
     """An endpoint's words as they can be put into a line: without our keys, short, and safe to print."""
-    line = " ".join(redactor.text(text).split())
+    line = " ".join(redactor.text(text).split()).rstrip(".")  # the sentence goes on
     return shown(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")

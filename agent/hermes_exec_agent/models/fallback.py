@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
-from hermes_exec_agent.models.protocol import Reply, Retried
+from hermes_exec_agent.models.protocol import Reply, Retried, prepare
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -89,10 +89,8 @@ class Fallback:
                 return
 
     def prepare(self) -> None:
-        """Prepare the preferred model; see `Models.prepare`."""
-        prepare = getattr(self._models[0], "prepare", None)
-        if prepare is not None:
-            prepare()
+        """Prepare the preferred model; see `protocol.prepare`."""
+        prepare(self._models[0])
 
     async def close(self) -> None:
         """Give the connections of all back."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import ConfigError
 from hermes_exec.observe.redact import Redactor
+from hermes_exec_agent.models.protocol import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -29,7 +30,7 @@ class Models:
         """Without an ``auxiliary`` the main model summarises too."""
         self.main = main
         self.auxiliary = auxiliary or main
-        self._named: dict[str, Model] = {**(named or {})}
+        self._named: dict[str, Model] = {"main": main, **(named or {})}
         self.secrets = tuple(secrets)
         """The keys."""
         self.redactor = Redactor(self.secrets)
@@ -46,8 +47,8 @@ class Models:
         Raises:
             ConfigError: there is none.
         """
-        if name in ("main", "auxiliary"):
-            return self.main if name == "main" else self.auxiliary
+        if name == "auxiliary":
+            return self.auxiliary
         try:
             return self._named[name]
         except KeyError:
@@ -57,21 +58,16 @@ class Models:
             ) from None
 
     def with_main(self, name: str) -> Models:
-        """The same models, of which ``name`` is the main one.
+        """The same models by the same names, of which the one called ``name`` is asked from now on.
 
         Raises:
             ConfigError: there is none of that name.
         """
-        return Models(self.get(name), self.auxiliary, {**self._named, "main": self.main}, secrets=self.secrets)
+        return Models(self.get(name), self.auxiliary, self._named, secrets=self.secrets)
 
     def prepare(self) -> None:
-        """Do beforehand what the main model's first request would wait for: for a thread, as it takes most of a second.
-
-        A model of your own may have such a method, too.
-        """
-        prepare = getattr(self.main, "prepare", None)
-        if prepare is not None:
-            prepare()
+        """Prepare the main model; see `protocol.prepare`."""
+        prepare(self.main)
 
     async def close(self) -> None:
         """Give all connections back."""

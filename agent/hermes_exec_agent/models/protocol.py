@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -113,3 +113,17 @@ class Model(Protocol):
     async def close(self) -> None:
         """Give its connections back."""
         ...
+
+
+@runtime_checkable
+class _Prepared(Protocol):
+    def prepare(self) -> None: ...
+
+
+def prepare(model: Model) -> None:
+    """Do beforehand what a model's first request would wait for: for a thread, as it may take most of a second.
+
+    That is its method ``prepare``, which a model of your own may have, too.
+    """
+    if isinstance(model, _Prepared):
+        model.prepare()

@@ -106,6 +106,23 @@ def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
     return replace(main, **said)
 
 
+def _address(name: str, base_url: str) -> str:
+    """A base URL that can be asked. The address of the one route that we ask means the one below which it is."""
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # brackets or a port that are none
+        usable = False
+    else:
+        usable = usable and not (parts.username or parts.password)
+    if not usable or not base_url.isprintable() or " " in base_url:
+        raise ConfigError(
+            f"models.{name}: the base URL is no address of a web service, or has a password in it",
+            remedy="https://host/v1, and the key in its variable",
+        )
+    return base_url.rstrip("/").removesuffix("/chat/completions").rstrip("/")
+
+
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -159,15 +176,9 @@ class _Builder:
         base_url = settings.base_url or chosen.base_url
         if not base_url:
             raise ConfigError(f"models.{name}: provider {chosen.name} has no address of its own", remedy="LLM_BASE_URL")
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-            raise ConfigError(
-                f"models.{name}: the base URL is no address of a web service, or has a password in it",
-                remedy="https://host/v1, and the key in its variable",
-            )
         return Endpoint(
             settings.model,
-            base_url=base_url,
+            base_url=_address(name, base_url),
             key=self._key(name, settings, chosen),
             window=settings.window or chosen.window,
             price=settings.prices or (FREE if chosen.own else None),

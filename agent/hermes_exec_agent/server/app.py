@@ -80,7 +80,9 @@ class Server:
         self._looking = asyncio.Lock()
         self._looked = -math.inf
         self._amiss = ""
+        self._preparing: asyncio.Task[None] | None = None
         self.app = web.Application(middlewares=[self._looked_at], client_max_size=wire.MAX_BODY)
+        self.app.on_startup.append(self._prepare)
         self.app.router.add_get("/health", self._health)
         self.app.router.add_get("/ready", self._ready)
         self.app.router.add_get("/metrics", self._figures)
@@ -91,6 +93,11 @@ class Server:
     async def close(self) -> None:
         """Close the places; the requests are over."""
         await self._rooms.close()
+
+    async def _prepare(self, _: web.Application) -> None:
+        """Begin with what the first turn would wait for."""
+        if (models := self._offer.models) is not None:
+            self._preparing = asyncio.create_task(asyncio.to_thread(models.prepare))
 
     @web.middleware
     async def _looked_at(
@@ -175,6 +182,8 @@ class Server:
         )
         if self._offer.budget is not None:
             options = replace(options, budget=self._offer.budget)
+        if self._preparing is not None:
+            await asyncio.wait([self._preparing])  # to open a place imports too, and two threads would do it in turns
         try:
             async with self._rooms.entered(id, options) as conversation:
                 conversation.set_model(name)

@@ -72,7 +72,8 @@ class Context:
     async def close(self) -> None:
         """End the shell of this conversation and remove what tools kept; the terminal stays. Safe to call twice."""
         if self._workspace is not None:
-            await self._workspace.close()
+            for id in await self._workspace.close():
+                self.tell(f"job {id} goes on in {self.place}: hermes-exec jobs")
 
 
 class Tool(Protocol):

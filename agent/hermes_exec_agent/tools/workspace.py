@@ -8,7 +8,7 @@ import posixpath
 import secrets
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
@@ -112,11 +112,16 @@ class Workspace:
             return ""  # the command itself is not concerned
         return path
 
-    async def close(self) -> None:
-        """End the shell, and remove what was kept. What still runs in the background goes on."""
+    async def close(self) -> list[str]:
+        """End the shell, and remove what was kept. What still runs in the background goes on; gives the ids of that."""
+        running: list[str] = []
         for id in self.jobs:
-            with contextlib.suppress(HermesError):
+            try:
                 await (await self.terminal.job(id)).prune()  # an ended one that is remembered would keep the place
+            except UsageError:
+                running.append(id)
+            except HermesError:
+                pass  # the place is lost
         self.jobs = []
         with contextlib.suppress(HermesError):
             if self._kept:
@@ -124,6 +129,7 @@ class Workspace:
                 self._kept = ""
             if self._session is not None:
                 await self._session.close()
+        return running
 
     async def _ask_folder(self, session: Session) -> None:
         """Ask the shell where it is; where it cannot say, it is where it was."""
