@@ -3,67 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import platform
 import re
 import sys
-import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks import (
-    agent,
-    apptainer,
-    containers,
-    daytona,
-    files,
-    latency,
-    modal,
-    opening,
-    orchestrator,
-    sandbox,
-    scale,
-    ssh,
-    streaming,
-)
 from benchmarks.figures import Figure, as_json, table
-from benchmarks.peers.serve import PEERS, Peer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from benchmarks.groups import GROUPS, measured
 
 _README = Path(__file__).parent.parent / "README.md"
 _PLACE = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmarks -->)", re.DOTALL)
-
-
-def _peers(rounds: int) -> list[Figure]:
-    with tempfile.TemporaryDirectory() as home:
-        peers = [Peer(name, home) for name in PEERS]
-        try:
-            return latency.against_peers(peers, rounds)
-        finally:
-            for peer in peers:
-                peer.close()
-
-
-GROUPS: dict[str, Callable[[int], list[Figure]]] = {
-    "latency": lambda part: latency.figures(400 // part),
-    "peers": lambda part: _peers(60 // part),
-    "opening": lambda part: opening.figures(40 // part),
-    "streaming": lambda part: streaming.figures(3, (1 << 30) // part),
-    "files": lambda part: files.figures(3, (200 << 20) // part, 2000 // part),
-    "docker": lambda part: containers.figures(400 // part, (1 << 30) // part),
-    "apptainer": lambda part: apptainer.figures(400 // part),
-    "ssh": lambda part: ssh.figures(400 // part, (200 << 20) // part, 2000 // part),
-    "modal": lambda part: modal.figures(200 // part, 20_000_000),
-    "daytona": lambda part: daytona.figures(200 // part),
-    "sandbox": lambda part: sandbox.figures(40 // part),
-    "scale": lambda part: scale.figures(1000 // part, 10_000 // part),
-    "orchestrator": lambda part: orchestrator.figures(100 // part),
-    "agent": lambda part: agent.figures(200 // part),
-    "fleet": lambda _: orchestrator.in_containers(),
-}
-"""What is measured, given by how much less than the whole."""
 
 
 def main() -> int:
@@ -78,10 +30,13 @@ def main() -> int:
     if unknown := set(chosen.groups) - set(GROUPS):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     figures: list[Figure] = []
-    for name, run in GROUPS.items():
-        if not chosen.groups or name in chosen.groups:
-            print(f"{name} …", file=sys.stderr, flush=True)
-            figures += run(part)
+    # A process for each group, so that none pays for what another one has left in memory.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as processes:
+        for name in GROUPS:
+            if not chosen.groups or name in chosen.groups:
+                print(f"{name} …", file=sys.stderr, flush=True)
+                figures += processes.submit(measured, name, part).result()
     text = table(figures)
     machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}; medians."
     print(f"{text}\n\n{machine}")

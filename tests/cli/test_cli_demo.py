@@ -98,7 +98,7 @@ def test_ctrl_c_cleans_up(cli: Cli, temporary: Path, step: bytes) -> None:
 def test_a_package_that_is_not_the_known_one_is_refused(tmp_path: Path) -> None:
     sources = tmp_path / "sources"
     sources.mkdir()
-    (sources / "typing_extensions-4.15.0.tar.gz").write_bytes(b"something else")
+    (sources / "typing_extensions-4.16.0.tar.gz").write_bytes(b"something else")
     with pytest.raises(PlaceUnavailable, match="another SHA-256"):
         source.verify(sources, {source.PACKAGE: source.PACKAGE_SHA256})
 
@@ -110,7 +110,7 @@ def test_a_real_package_comes_from_the_index(cli: Cli) -> None:
     if b"bundled project" in done.stderr:
         pytest.skip("no package index can be reached here")
     told = json.loads(done.stdout)
-    assert told["project"] == "typing_extensions 4.15.0"
+    assert told["project"] == "typing_extensions 4.16.0"
     (place,) = told["places"]
     assert place["passed"], place
     assert place["counts"]["tests"] > 500

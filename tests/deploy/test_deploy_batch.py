@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import pytest
 
 from hermes_exec_agent.models import ask, say
 from tests.rigs import slurm
+from tests.rigs.bounded import wait_until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
@@ -32,13 +32,16 @@ def cluster() -> Generator[slurm.Cluster]:
 
 def ended(cluster: slurm.Cluster, job: str) -> str:
     """How a job ended, once it has."""
-    give_up = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < give_up:
-        state = re.search(r"JobState=(\w+)", cluster.run("scontrol", "show", "job", job, "--oneliner"))
-        if state is not None and state[1] not in {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}:
-            return state[1]
-        time.sleep(0.2)
-    raise AssertionError(f"job {job} did not end")
+    state = ""
+
+    def is_over() -> bool:
+        nonlocal state
+        found = re.search(r"JobState=(\w+)", cluster.run("scontrol", "show", "job", job, "--oneliner"))
+        state = found[1] if found is not None else ""
+        return state not in {"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
+
+    wait_until(is_over, _PATIENCE_S)
+    return state
 
 
 def test_the_agent_works_as_a_job_and_answers_in_the_folder_it_was_submitted_from(

@@ -17,7 +17,7 @@ from hermes_exec.testing.place import link, marker
 from hermes_exec_backends.docker import DockerBackend, lease
 from hermes_exec_backends.docker.engine import Engine as Way
 from hermes_exec_backends.docker.reaping import reap
-from tests.rigs.bounded import until
+from tests.rigs.bounded import until, wait_until
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
 from tests.rigs.processes import runs
 
@@ -96,17 +96,17 @@ def wait_until_it_heeds_signals(dock: Engine, container: str, program: str) -> N
     """Return once a first process waits: a shell for a child with its traps set, a Python for signals."""
     words = ["sh", "-c", "cat /proc/1/status; echo Children: $(cat /proc/1/task/1/children)"]
     term, child = 1 << signal.SIGTERM - 1, 1 << signal.SIGCHLD - 1
-    give_up = time.monotonic() + 40
-    while True:
+
+    def heeds() -> bool:
         told = dock.client.exec_start(dock.client.exec_create(container, words)["Id"]).decode()
         said = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
         caught = int(said.get("SigCgt", "0"), 16)
-        if program == "python3" and caught & child and said["State"].split()[0] == "S":
-            return  # it has a handler for ended children right before it waits, and sleeps nowhere else after that
-        if program != "python3" and caught & term and said["Children"].strip():
-            return
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+        if program == "python3":
+            # It has a handler for ended children right before it waits, and sleeps nowhere else after that.
+            return bool(caught & child) and said["State"].split()[0] == "S"
+        return bool(caught & term and said["Children"].strip())
+
+    wait_until(heeds)
 
 
 @pytest.mark.parametrize("program", ["bash", "dash", "python3"])
@@ -157,10 +157,7 @@ def test_reap_removes_what_was_to_be_reused_and_whose_orchestrator_vanished(run:
     child = orchestrator(dock, BUSYBOX, NAME)
     child.kill()
     child.wait()
-    give_up = time.monotonic() + 40
-    while dock.inspect(NAME)["State"]["Running"]:
-        assert time.monotonic() < give_up
-        time.sleep(0.1)
+    wait_until(lambda: not dock.inspect(NAME)["State"]["Running"])
     assert [(each.target, each.left) for each in run(swept(dock))] == [(f"docker:@{NAME}", "")]
     assert dock.containers() == []
 

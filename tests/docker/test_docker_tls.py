@@ -30,6 +30,11 @@ Signed = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 def signed(name: str, by: Signed | None = None, usage: x509.ObjectIdentifier | None = None) -> Signed:
     """A certificate that is good for an hour, and its key; signed by itself when ``by`` nobody."""
     key = ec.generate_private_key(ec.SECP256R1())
+    # Python 3.13 and later take no authority that does not say so.
+    purpose = x509.KeyUsage(
+        digital_signature=by is not None, key_cert_sign=by is None, crl_sign=by is None, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
     draft = (
@@ -41,6 +46,7 @@ def signed(name: str, by: Signed | None = None, usage: x509.ObjectIdentifier | N
         .not_valid_before(now - dt.timedelta(hours=1))
         .not_valid_after(now + dt.timedelta(hours=1))
         .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
+        .add_extension(purpose, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     if by and usage:

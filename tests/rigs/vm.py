@@ -114,7 +114,8 @@ def machine() -> tuple[Path, Path]:
 
 def _unpacked(folder: Path) -> Path:
     """The package of the kernel, which is not the one for clouds: that has no 9p."""
-    said = _said("apt-cache", "depends", "linux-image-amd64")
+    asked = ["apt-cache", "depends", "linux-image-amd64"]  # which Ubuntu does not have
+    said = subprocess.run(asked, check=False, capture_output=True, text=True, env={**os.environ, "PATH": _PATH}).stdout
     package = re.search(r"Depends: (linux-image-\S+)", said)
     require_part("a kernel's package", "apt knows of none", usable=package is not None)
     assert package is not None
@@ -122,12 +123,16 @@ def _unpacked(folder: Path) -> Path:
     (archive,) = folder.glob("*.deb")
     _said("dpkg-deb", "-x", str(archive), str(folder / "tree"))
     archive.unlink()
+    if not (folder / "tree/lib").exists():  # where the package has moved it, as in Debian 13
+        (folder / "tree/lib").symlink_to("usr/lib")
     return folder / "tree"
 
 
 def _plain(image: Path, folder: Path) -> Path:
     """The kernel as it is behind its own unpacking, which would take an emulated processor seconds."""
     packed = image.read_bytes()
+    if b"\xfd7zXZ\0" not in packed:
+        return image  # packed in another way, which takes those seconds
     plain = lzma.LZMADecompressor().decompress(packed[packed.index(b"\xfd7zXZ\0") :])
     assert plain.startswith(b"\x7fELF")
     made = folder / "vmlinux"

@@ -51,11 +51,16 @@ def finished_package() -> Path:
     return finished
 
 
-def _download(folder: Path) -> Path:
-    """Fetch the package of the newer suite from the archive that this machine's apt is set up with."""
+def archive() -> str | None:
+    """Where this machine's apt has Debian's own archive; None where it has none, as on Ubuntu."""
     targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)|$(ORIGIN)|$(LABEL)", "Created-By: Packages"]
     archives = [line.split("|") for line in _run(targets).splitlines()]
-    uri = next((uri for uri, origin, label in archives if origin == label == "Debian"), None)
+    return next((uri for uri, origin, label in archives if origin == label == "Debian"), None)
+
+
+def _download(folder: Path) -> Path:
+    """Fetch the package of the newer suite from the archive that this machine's apt is set up with."""
+    uri = archive()
     if uri is None:
         raise DevError("no Debian archive is configured here. Try: apt-get update, or install apptainer by hand")
     for name in ("lists/partial", "archives/partial"):

@@ -28,6 +28,8 @@ class Part:
     package: str
     program: str
     why: str
+    otherwise: str = ""
+    """The package that has the program in an archive without ``package``: another year's, or Ubuntu's."""
 
 
 FUSE = Path("/dev/fuse")
@@ -40,7 +42,8 @@ PARTS = (
     Part("busybox-static", "busybox", "the shell and tools of small images"),
     Part("cpio", "cpio", "packs what the virtual machine starts from"),
     Part("dash", "dash", "a shell without arrays, as sh is on Debian"),
-    Part("docker-compose", "docker-compose", "starts the stack of deploy/ in tests"),
+    Part("docker-cli", "docker", "builds and starts in tests as a person does", "docker.io"),
+    Part("docker-compose-v2", "docker-compose", "starts the stack of deploy/ in tests", "docker-compose"),
     Part("docker.io", "dockerd", "the engine that the tests start, with a socket and data of its own"),
     Part("fish", "fish", "a login shell with a language of its own, before SSH"),
     Part("iptables", "iptables", "resets connections that are open"),
@@ -73,14 +76,31 @@ def provision() -> None:
     """
     missing = [part for part in PARTS if not shutil.which(part.program, path=search_path())]
     if missing:
+        root = renewed(sorted({in_archive(part) for part in missing}))
+        reasons = {in_archive(part): part.why for part in missing}
         say("provision: will install these Debian packages:")
-        for part in missing:
-            say(f"  {part.package}: {part.why}")
-        apt_install([part.package for part in missing])
+        for package, why in reasons.items():
+            say(f"  {package}: {why}")
+        install(root, [*reasons])
     else:
-        say(f"provision: nothing to install ({', '.join(part.package for part in PARTS)} are here)")
-    if not any(shutil.which(name, path=search_path()) for name in ("apptainer", "singularity")):
+        say(f"provision: nothing to install ({', '.join(part.program for part in PARTS)} are here)")
+    if any(shutil.which(name, path=search_path()) for name in ("apptainer", "singularity")):
+        return
+    if apptainer.archive() is None:
+        say(
+            "provision: apptainer is left out, for apt knows no archive of Debian here (Ubuntu's has none); "
+            "its tests are skipped. Try: install it by hand"
+        )
+    else:
         install_apptainer()
+
+
+def in_archive(part: Part) -> str:
+    """The name of the part's package here, as far as apt's lists tell."""
+    if not part.otherwise or not shutil.which("apt-cache"):
+        return part.package
+    asked = subprocess.run(["apt-cache", "show", part.package], check=False, capture_output=True)
+    return part.package if asked.returncode == 0 else part.otherwise
 
 
 def install_apptainer() -> None:
@@ -116,12 +136,22 @@ def venv_package() -> str:
 
 def apt_install(packages: Sequence[str]) -> None:
     """Install Debian packages without a question; their output is shown only when that fails."""
+    install(renewed(packages), packages)
+
+
+def renewed(packages: Sequence[str]) -> list[str]:
+    """Renew apt's lists for these packages; returns the words to put before a command to run it as root."""
     if not shutil.which("apt-get"):
         raise DevError(f"no apt-get here. Try: install by hand what provides {' '.join(packages)}")
     root = as_root()
     if root is None:
         raise DevError(f"installing needs root. Try: sudo apt-get install {' '.join(packages)}")
     apt_get(root, "update")
+    return root
+
+
+def install(root: Sequence[str], packages: Sequence[str]) -> None:
+    """Install packages of lists that are new."""
     apt_get(root, "install", "--yes", "--no-install-recommends", *packages)
 
 
@@ -156,5 +186,6 @@ def apt_get(root: Sequence[str], *words: str) -> None:
 
 
 def search_path() -> str:
-    """``PATH`` and the folders of the system's own programs, which a plain user's PATH may lack."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+    """``PATH``, the folders of the system's own programs, which a plain user's PATH may lack, and Docker's plugins."""
+    further = ["/usr/sbin", "/sbin", "/usr/libexec/docker/cli-plugins", "/usr/lib/docker/cli-plugins"]
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), *further])
