@@ -16,6 +16,7 @@ from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.say import note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.cli.words import seconds
+from hermes_exec.errors import HermesError
 from hermes_exec.job import Job
 from hermes_exec.jobstatus import JobStatus
 from hermes_exec.ptystatus import PtyStatus
@@ -236,10 +237,13 @@ async def _attach(word: str, on: str | None) -> int:
 async def _type(job: Job) -> None:
     from hermes_exec.cli.pipes import read
 
-    while data := await read(0):
-        await job.write(data)
-    if not os.isatty(0):
-        await job.close_stdin()
+    try:
+        while data := await read(0):
+            await job.write(data)
+        if not os.isatty(0):
+            await job.close_stdin()
+    except HermesError as error:  # it may wait for what will never come
+        note(f"it gets no more input: {error}")
 
 
 async def _kill(words: list[str], on: str | None, grace_s: float, *, json: bool) -> int:

@@ -220,13 +220,25 @@ class Call:
         """The outcome is there."""
         self.let_go()
         self._wake()
-        if not self.answer.done():
-            self.answer.set_result(answer)
+        pending = self._pending()
+        if pending is not None:
+            pending.set_result(answer)
 
     def failed(self, error: Exception) -> None:
         """There will be no answer."""
         self.let_go()
         self._wake()
-        if not self.answer.done():
-            self.answer.set_exception(error)
-            self.answer.exception()  # looked at, so that asyncio does not complain when nobody awaits it
+        pending = self._pending()
+        if pending is not None:
+            pending.set_exception(error)
+            pending.exception()  # looked at, so that asyncio does not complain when nobody awaits it
+
+    def _pending(self) -> asyncio.Future[dict[str, Any]] | None:
+        """Where the outcome goes, if it is not there yet.
+
+        A task that was cancelled a moment ago has cancelled the future and not woken up yet: it looks at the
+        new one, where it would otherwise wait for an answer that has come.
+        """
+        if self.answer.cancelled():
+            self.answer = self._link.loop.create_future()
+        return None if self.answer.done() else self.answer

@@ -46,6 +46,13 @@ def test_attach_sends_input(cli: Cli) -> None:
     assert cli("attach", job, stdin=b"one\ntwo\n").stdout == b"got one\ntwo\n"
 
 
+def test_attach_says_that_a_job_takes_no_input(cli: Cli) -> None:
+    job = started(cli, "sleep 0.5; echo late")
+    done = cli("attach", job, stdin=b"lost\n")
+    assert (done.stdout, done.returncode) == (b"late\n", 0)
+    assert b"it gets no more input" in done.stderr
+
+
 def test_ctrl_c_leaves_an_attached_job_to_itself(cli: Cli) -> None:
     job = started(cli, "echo ready; sleep 60")
     child = cli.start("attach", job)
