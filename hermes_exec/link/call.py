@@ -28,6 +28,14 @@ class Lapsed(OutcomeUnknown):
         super().__init__(f"nobody was there for longer than the lease of {lease_s:g} s, and only jobs went on")
 
 
+class Lost(OutcomeUnknown):
+    """The guest is gone, or nobody can get to it any more, because of ``why``."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the guest was lost while this ran ({why})")
+        self.why = why
+
+
 class Receipts:
     """Which answers have arrived: told to the guest with the next request, or soon."""
 

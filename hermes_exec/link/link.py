@@ -13,12 +13,12 @@ import os
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable, ProtocolError
+from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome
 from hermes_exec.link.borrowed import Loans
-from hermes_exec.link.call import NEVER_RAN, Call, Discard, Lapsed, Receipts
+from hermes_exec.link.call import NEVER_RAN, Call, Discard, Lapsed, Lost, Receipts
 from hermes_exec.link.parts import Parts
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Link:
                 gone = isinstance(error, PlaceGone) or (self._attempt is not None and self._attempt.guest_is_gone)
                 if gone or not isinstance(error, PlaceUnavailable) or self.loop.time() > give_up:
                     self.stays = not gone and self._parts.outlive  # for all that is known
-                    self._lose(OutcomeUnknown(f"the guest was lost while this ran ({why})"))
+                    self._lose(Lost(why))
                     return
                 self._log.info("no new connection yet: %s", why)
             else:
