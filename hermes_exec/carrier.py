@@ -53,6 +53,9 @@ class Running(Protocol):
     def cancel(self) -> None:
         """End it, with all that it started."""
 
+    async def end(self) -> None:
+        """``cancel``, and return when it is gone, or when nobody can tell because the place is out of reach."""
+
 
 class Sink(Protocol):
     """Takes the output of a command as it comes, on the event loop's thread."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -149,9 +148,7 @@ async def feed_or_end(call: Running, data: bytes) -> None:
     try:
         await feed_input(call, data)
     except asyncio.CancelledError:
-        call.cancel()
-        with contextlib.suppress(HermesError):
-            await call.result()
+        await call.end()
         raise
 
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError, ProtocolError, UsageError
+from hermes_exec.errors import ProtocolError, UsageError
 from hermes_exec.files import failures
 from hermes_exec.guest.wire import STDOUT
 
@@ -156,9 +156,7 @@ class Requests:
         try:
             yield stream
         except BaseException:
-            stream.call.cancel()
-            with contextlib.suppress(HermesError):
-                await stream.call.answer
+            await stream.call.end()
             raise
 
     def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:

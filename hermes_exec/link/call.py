@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hermes_exec.link.link import Link
 
 
+NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was ended before the place was told of it, so nothing ran"}
+"""The answer to a request that was cancelled while the link was down."""
 _RECEIPTS_S = 0.05
 
 
@@ -24,6 +26,14 @@ class Lapsed(OutcomeUnknown):
 
     def __init__(self, lease_s: float) -> None:
         super().__init__(f"nobody was there for longer than the lease of {lease_s:g} s, and only jobs went on")
+
+
+class Lost(OutcomeUnknown):
+    """The guest is gone, or nobody can get to it any more, because of ``why``."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the guest was lost while this ran ({why})")
+        self.why = why
 
 
 class Receipts:
@@ -142,12 +152,16 @@ class Call:
         except asyncio.CancelledError:
             if self.answer.cancelled():  # the task that waited, not the request
                 self.answer = self._link.loop.create_future()
-                self.cancel()
-                while not self.answer.done():
-                    await asyncio.wait([self.answer], timeout=_OUT_OF_REACH_S)
-                    if not self._link.connected:
-                        break
+                await self.end()
             raise
+
+    async def end(self) -> None:
+        """End what was asked for, and return when it is gone, or when the place is out of reach (see ``result``)."""
+        self.cancel()
+        while not self.answer.done():
+            await asyncio.wait([self.answer], timeout=_OUT_OF_REACH_S)
+            if not self._link.connected:
+                break
 
     def cancel(self) -> None:
         """Ask the guest to end it; the answer follows when it is gone."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.carrier import Capabilities
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.link.call import Lost
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec.carrier import Running, Sink
     from hermes_exec.link.link import Link
 
 
@@ -15,11 +20,21 @@ class GuestCarrier:
 
     def __init__(self, link: Link, features: frozenset[str], *, reconnect: bool = True) -> None:
         self.link: Link | None = link
-        self.start = link.call
         self.close = link.close
         self._features = features
         self._link = link
         self._reconnect = reconnect
+
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+        """Send a command to the guest.
+
+        Raises:
+            PlaceUnavailable: the guest was lost before; nothing ran.
+        """
+        try:
+            return self._link.call(operation, arguments, sink)
+        except Lost as lost:
+            raise PlaceUnavailable(f"the guest was lost before ({lost.why})", remedy="open the place again") from lost
 
     @property
     def capabilities(self) -> Capabilities:

@@ -13,12 +13,12 @@ import os
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable, ProtocolError
+from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome
 from hermes_exec.link.borrowed import Loans
-from hermes_exec.link.call import Call, Discard, Lapsed, Receipts
+from hermes_exec.link.call import NEVER_RAN, Call, Discard, Lapsed, Lost, Receipts
 from hermes_exec.link.parts import Parts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Link:
         """Whether files can be lent, what moves them beside the link, whether the link notices a changed byte."""
         self._backend = backend
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
-        self._client = os.urandom(16)
+        self.client = os.urandom(16)  # what the guest knows this one by
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         self._cwd = None if cwd is None else os.fsencode(cwd)
         self._lease_s = lease_s
@@ -97,13 +97,8 @@ class Link:
         """
         self.guest = dict(guest)
         self._python = python
-        self._client = client or self._client
+        self.client = client or self.client
         self._number = (await self._bridge(known=client is not None)).highest
-
-    @property
-    def client(self) -> bytes:
-        """What the guest knows this client by."""
-        return self._client
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -241,7 +236,7 @@ class Link:
 
     def _attach(self, *, known: bool) -> bytes:
         hello = {
-            "client": self._client,
+            "client": self.client,
             "known": known,
             "lease_s": self._lease_s,
             "env": self._env,
@@ -268,7 +263,7 @@ class Link:
                 gone = isinstance(error, PlaceGone) or (self._attempt is not None and self._attempt.guest_is_gone)
                 if gone or not isinstance(error, PlaceUnavailable) or self.loop.time() > give_up:
                     self.stays = not gone and self._parts.outlive  # for all that is known
-                    self._lose(OutcomeUnknown(f"the guest was lost while this ran ({why})"))
+                    self._lose(Lost(why))
                     return
                 self._log.info("no new connection yet: %s", why)
             else:
@@ -281,7 +276,11 @@ class Link:
         self._log.info("connected again; %d requests go on", len(self._calls))
         self._parts.resume()
         for call in list(self._calls.values()):
-            for frame in call.resend(welcome.inlets.get(call.number, 0), known=call.number <= welcome.highest):
+            known = call.number <= welcome.highest
+            if call.cancelled and not known:  # it did not begin, and must not begin now
+                self._calls.pop(call.number).answered(NEVER_RAN)
+                continue
+            for frame in call.resend(welcome.inlets.get(call.number, 0), known=known):
                 self.send(frame)
 
     def _lose(self, error: HermesError) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable
 from hermes_exec.guest import wire
+from hermes_exec.link.call import Lost
 from hermes_exec.link.link import Link
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class MovingLink(Link):
                 welcome = await self._start()
             except PlaceUnavailable as error:
                 if attempt == _TRIES or isinstance(error, PlaceGone):
-                    self._lose(OutcomeUnknown(f"the place moved, and no guest answers there ({error.what})"))
+                    self._lose(Lost(f"the place moved, and no guest answers there: {error.what}"))
                     return
                 await asyncio.sleep(_PAUSE_S)
             else:

@@ -168,8 +168,7 @@ class Command:
         try:
             return await asyncio.shield(self._answer)
         except asyncio.CancelledError:
-            self.cancel()
-            await asyncio.wait([self._answer])
+            await self.end()
             raise
 
     async def write(self, data: bytes, /) -> None:
@@ -188,11 +187,15 @@ class Command:
         """End it, with all that it started."""
         self.stop("cancelled")
 
+    async def end(self) -> None:
+        """End it, and wait for that."""
+        self.cancel()
+        await asyncio.wait([self._answer])
+
     async def close(self, grace_s: float) -> None:
         """End it within a shorter grace, and wait for that."""
         self._grace_s = min(self._grace_s, grace_s)
-        self.cancel()
-        await asyncio.wait([self._answer])
+        await self.end()
 
     def stop(self, why: str) -> None:
         """End it because of ``why``; the answer follows when it is gone."""

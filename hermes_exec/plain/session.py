@@ -41,6 +41,10 @@ class Quiet:
     def cancel(self) -> None:
         """It ends by itself."""
 
+    async def end(self) -> None:
+        """Wait for that."""
+        await asyncio.wait([self._task])
+
 
 class PlainSession:
     """Every command starts from the session's own folder and variables, after the one before has ended."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from hermes_exec.guest.wire import STDOUT
 from hermes_exec.job import Job, start_job
 from hermes_exec.link.link import Link
+from hermes_exec.testing.place import link as link_of
 from hermes_exec_backends.local import LocalBackend
-from tests.rigs.bounded import within
+from tests.rigs.bounded import until, within
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     import pytest
 
     from hermes_exec.carrier import Running
+    from hermes_exec.testing import Place
+    from tests.faults.rig import CuttingBackend
 
 run = within(60)
 
@@ -55,3 +58,35 @@ def test_it_ends_although_the_answer_finds_nobody(tmp_path: Path, monkeypatch: p
         await link.close()
 
     run(work())
+
+
+def test_while_the_place_is_out_of_reach_it_returns_before_the_lease_is_over(
+    place: Place, backend: CuttingBackend, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"x" * 1000)
+
+    async def scenario() -> None:
+        terminal = await place.shared()
+        backend.gate.clear()
+        link_of(terminal).cut()
+        await until(lambda: not link_of(terminal).connected)
+        waits = [
+            asyncio.ensure_future(each)
+            for each in (
+                terminal.run(["sh", "-c", f"touch {tmp_path}/ran; cat"], stdin=b"input"),
+                terminal.read(tmp_path / "file"),
+                terminal.upload(tmp_path / "file", tmp_path / "copy"),
+                terminal.download(tmp_path / "file", tmp_path / "copied"),
+            )
+        ]
+        await asyncio.sleep(0)
+        for each in waits:
+            each.cancel()
+        _, pending = await asyncio.wait(waits, timeout=30)
+        backend.gate.set()
+        assert not pending
+        assert all(each.cancelled() for each in waits)
+        assert (await terminal.run(["echo", "on"])).stdout == b"on\n"
+        assert [path.name for path in tmp_path.iterdir()] == ["file"], "what was cancelled began"
+
+    place.run(scenario())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError
+from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError, PlaceUnavailable
 from hermes_exec.result import ShellState
 from hermes_exec.testing.place import link, living, marker, until
 from tests.faults.rig import folders_of, gone, guest_pid, kill, parent, reaped, tree, written
@@ -42,8 +42,15 @@ def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Plac
                 with pytest.raises(OutcomeUnknown) as caught:
                     await one
                 assert "unknown" in caught.value.state
-            with pytest.raises(PlaceError):
-                await terminal.run(["true"])
+            for later in (
+                terminal.run(["true"]),
+                terminal.run("true"),
+                terminal.session(),
+                terminal.stream("true").result(),
+            ):
+                with pytest.raises(PlaceUnavailable, match="the guest was lost before") as refused:
+                    await later
+                assert refused.value.state == "nothing ran"
             await gone(processes)
             assert not [folder for folder in folders_of(terminal) if folder.exists()]
         assert (tmp_path / "trace").read_text() == "ran\nran\n"
