@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _NO_NAMESPACE = "bwrap: No permissions to create new namespace, likely because the kernel does not allow non-privileged"
 _NO_MAP = "bwrap: setting up uid map: Permission denied"
 _NO_PROC = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted"
+_NO_SETTING = "bwrap: cannot open /proc/sys/user/max_user_namespaces: Read-only file system"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,7 @@ _NO_PROC = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted"
         ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", {APPARMOR: "1"}, "AppArmor", "userns,"),
         (_NO_NAMESPACE, {APPARMOR: "0", COUNT: "100"}, "not allowed", "seccomp=unconfined"),
         (_NO_PROC, {COUNT: "100"}, "not allowed", "systempaths=unconfined"),
+        (_NO_SETTING, {COUNT: "100"}, "closed to further", "ProtectKernelTunables"),
         ("bwrap: Unknown option --disable-userns", {}, "too old", "0.8.0 or later"),
         ("bwrap: something new", {}, "something new", ""),
     ],

@@ -26,6 +26,13 @@ _CONTAINER = (
 )
 
 
+_READ_ONLY = "max_user_namespaces: Read-only file system"
+_WRITABLE = (
+    "a place whose /proc/sys can be written: a unit of systemd without ProtectKernelTunables, "
+    "systemd-nspawn with SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes, Docker with security_opt = ['systempaths=unconfined']"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Why:
     """A reason in words, and what to try."""
@@ -55,6 +62,8 @@ def explain(said: str, sysctls: Mapping[str, str], *, root: bool = False, progra
         )
     if sysctls.get(APPARMOR) == "1" and any(word in said for word in _FORBIDDEN):
         return Why("AppArmor allows user namespaces to named programs alone", allowing(program, "bwrap"))
+    if _READ_ONLY in said:
+        return Why(f"it cannot be closed to further namespaces ({said})", _WRITABLE)
     if any(word in said for word in (*_PROC, *_FORBIDDEN)):
         return Why(f"it is not allowed to make one ({said})", _CONTAINER)
     return Why(said or "it gave no reason", "")
