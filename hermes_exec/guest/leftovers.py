@@ -15,7 +15,6 @@ import os
 import time
 
 from . import tree
-from .loop import now
 from .plumbing import remove_folder
 
 TYPE_CHECKING = False
@@ -29,9 +28,6 @@ _HOME = "home"
 _STARTING_S = 60.0
 """A folder without a door is a guest's that starts, unless it is older."""
 _PATIENCE_S = 10.0
-_STOPPING_S = 1.0
-_AT_REST = (b"T", b"t", b"Z", b"X", b"")
-"""The states of a process that starts nothing more."""
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _NONCE = b"<hx "
 _NONCE_SIZE = 29
@@ -221,9 +217,10 @@ def _kill(pids: "list[int]") -> "tuple[list[int], str]":
     roots = tree.living(pids)
     for root in roots:
         tree.send(root, _signal.SIGSTOP)  # or a shell goes on to its next command when one is killed
-    give_up = now() + _STOPPING_S
-    while any(tree.stat(pid)[0] not in _AT_REST for pid, _ in tree.still(roots)) and now() < give_up:
-        time.sleep(0.003)  # one that is just starting a program is stopped when that runs, and only then found above it
+    for _ in range(300):  # one that is just starting a program stops when that runs, and only then it is found below it
+        if all(tree.stat(pid)[0] in b"TtZX" for pid, _ in roots):
+            break
+        time.sleep(0.003)
 
     def targets() -> "list[int]":
         standing = [pid for pid, _ in tree.still(roots)]
