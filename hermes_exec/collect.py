@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest.wire import STDERR, STDOUT
 from hermes_exec.result import Truncation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hermes_exec.carrier import Running
+    from hermes_exec.spools import Spools
 
 DEFAULT_MAX_OUTPUT = 8 << 20
 """Bytes of each stream that a result keeps unless told otherwise."""
@@ -21,30 +20,6 @@ SPOOL_CAP = 1 << 30
 """Bytes of a truncated stream that its file holds at most."""
 _HEAD = 0.4
 """The part of what is kept that comes from the beginning; the end of an output tells more."""
-
-
-class Spools:
-    """The folder for the full outputs of truncated results; made on first use, gone with its terminal."""
-
-    def __init__(self) -> None:
-        self._folder: Path | None = None
-        self._owner = os.getpid()
-        self._count = 0
-
-    def new(self) -> Path:
-        """A path for one more stream."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="hermes-exec-"))
-            atexit.register(self.close)
-        self._count += 1
-        return self._folder / f"{self._count}.out"
-
-    def close(self) -> None:
-        """Remove the folder and all spools; a forked child leaves its parent's alone."""
-        if self._folder is not None and self._owner == os.getpid():
-            atexit.unregister(self.close)
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
 
 
 class Output:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from hermes_exec import account
 from hermes_exec.account import shown
-from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector, Spools
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Collector
 from hermes_exec.encoding import Words, checked_count, checked_seconds, encode, encode_env, encode_input
 from hermes_exec.errors import (
     Closed,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hermes_exec.limits import Limits
     from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.spools import Spools
 
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
 """What the field ``shell`` of an answer means."""

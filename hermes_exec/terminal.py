@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from hermes_exec import execute
 from hermes_exec.access import Access
-from hermes_exec.collect import DEFAULT_MAX_OUTPUT, Spools
+from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.encoding import encode, encode_env, encode_words
 from hermes_exec.errors import Unsupported
 from hermes_exec.execute import DEFAULT_JOB_LEASE_S, Context, Options
 from hermes_exec.session import Session
+from hermes_exec.spools import Spools
 from hermes_exec.stream import Stream
 from hermes_exec.within import opens
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from hermes_exec.account import Account
 from hermes_exec.cli.places import planned
 from hermes_exec.cli.say import note
-from hermes_exec.collect import Spools
 from hermes_exec.config.paths import audit_file
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
 from hermes_exec.execute import Context
@@ -22,6 +21,7 @@ from hermes_exec.observe.history import without_end
 from hermes_exec.opening import guest_carrier
 from hermes_exec.ptystatus import PtyStatus, list_ptys
 from hermes_exec.records import read_records, remove_record
+from hermes_exec.spools import Spools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable

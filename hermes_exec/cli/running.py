@@ -122,7 +122,7 @@ def tell_end(result: Result) -> None:
 async def _kept(spoken: Spoken) -> int:
     from hermes_exec.cli.show import show_json
     from hermes_exec.collect import Output as Kept
-    from hermes_exec.collect import Spools
+    from hermes_exec.spools import Spools
 
     plan = planned(spoken.on)
     spools = Spools()

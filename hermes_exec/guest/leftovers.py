@@ -217,6 +217,10 @@ def _kill(pids: "list[int]") -> "tuple[list[int], str]":
     roots = tree.living(pids)
     for root in roots:
         tree.send(root, _signal.SIGSTOP)  # or a shell goes on to its next command when one is killed
+    for _ in range(300):  # one that is just starting a program stops when that runs, and only then it is found below it
+        if all(tree.stat(pid)[0] in b"TtZX" for pid, _ in roots):
+            break
+        time.sleep(0.003)
 
     def targets() -> "list[int]":
         standing = [pid for pid, _ in tree.still(roots)]

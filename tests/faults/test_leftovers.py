@@ -37,7 +37,7 @@ async def crash(terminal: Terminal, *, signed: bool = True) -> tuple[set[int], P
     asyncio.ensure_future(terminal.run(["sleep", mark])).add_done_callback(_looked_at)
     guest = await guest_pid(terminal)
     keeper = parent(guest)
-    await until(lambda: _is_busy(guest))
+    await until(lambda: _is_busy(guest, mark))
     folder = Path(str(link(terminal).guest["folder"]))
     if not signed:
         (folder / "home").unlink()
@@ -49,11 +49,13 @@ async def crash(terminal: Terminal, *, signed: bool = True) -> tuple[set[int], P
     return left, folder
 
 
-async def _is_busy(guest: int) -> bool:
+async def _is_busy(guest: int, mark: str) -> bool:
+    """Whether both commands run, and the two that were left in the background."""
     try:
-        return len(tree(guest)) >= 7
+        words = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in tree(guest)]
     except FileNotFoundError:  # one has just ended
         return False
+    return words.count(b"sleep\0%s\0" % mark.encode()) == 4
 
 
 def _looked_at(task: asyncio.Future[Result]) -> None:

@@ -305,7 +305,8 @@ def test_lost_place_ends_the_wait(live: Live) -> None:
 
 
 async def output_of(link: Link, argv: list[bytes]) -> bytes:
-    from hermes_exec.collect import Collector, Spools
+    from hermes_exec.collect import Collector
+    from hermes_exec.spools import Spools
 
     collector = Collector(1 << 20, Spools())
     await link.request("exec", {"argv": argv}, collector)

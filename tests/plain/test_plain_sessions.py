@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.collect import Collector, Spools
+from hermes_exec.collect import Collector
 from hermes_exec.errors import Closed, PlaceUnavailable, Unsupported
 from hermes_exec.plain import PlainCarrier
+from hermes_exec.spools import Spools
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
