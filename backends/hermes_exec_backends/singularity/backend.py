@@ -116,7 +116,7 @@ class SingularityBackend(Wrapper):
         argv = ["/bin/sh", "-c", scripts.HOLD, "sh", name, self._program, f"{self.lease_s:.0f}"]
         argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
         try:
-            self._holder = await Holder.start(self.outer, argv, patience_s=_START_S)
+            self._holder = await Holder.start(self.outer, argv, patience_s=_START_S, farewell=b"end")
         except BaseException as error:
             await finished(self._remove(name))
             if isinstance(error, PlaceUnavailable):
