@@ -196,3 +196,25 @@ def test_a_first_call_that_is_cancelled_leaves_the_folder_known(tmp_path: Path) 
             assert cut > 1
 
     run(main())
+
+
+def test_what_was_being_started_in_the_background_is_gone_though_it_is_cancelled_twice(tmp_path: Path) -> None:
+    """At one moment after another; whoever cancelled was never told its id."""
+
+    async def main() -> None:
+        async with agent_in("local") as agent:
+            await agent("terminal", command="true")
+            for moment in range(80):
+                mark = f"600.{os.getpid()}{moment:02}"
+                start = asyncio.create_task(agent("terminal", command=f"sleep {mark}", background=True))
+                await asyncio.wait([start], timeout=0.0003 * (moment % 16))
+                for _ in range(moment // 16):
+                    start.cancel()
+                    await asyncio.sleep(0)
+                start.cancel()
+                await asyncio.wait([start])
+                assert not start.cancelled() or not runs(mark)
+            for id in agent.context.workspace.jobs:
+                await (await agent.context.terminal.job(id)).kill()
+
+    run(main())

@@ -129,18 +129,22 @@ class Talk:
         Raises:
             HermesError: the place or the model failed; it is recorded.
         """
+        asked = stopped = False
 
         def stop() -> None:
+            nonlocal stopped
+            stopped = True
             if (conversation := self.current) is not None and asked:
                 conversation.interrupt()
             elif self._opening is not None:
                 self._opening.cancel()
 
-        asked = False
         self.display.begin(scripted=self.models.main.scripted)
         try:
             with interrupts(stop) if interruptible else _nothing():
                 conversation = await self.conversation()
+                if stopped:  # at the very moment at which the place was open
+                    return None
                 asked = True
                 return await conversation.ask(request, self.display.update)
         except asyncio.CancelledError:
