@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.events import Conflict, EventLog, new_id
+from hermes_exec_agent.events import Conflict, EventLog, new_id, storage
 from hermes_exec_agent.events.storage import conversations_file, shared
 
 MOUNT = "36 35 0:30 / {} rw,relatime shared:1 - {} some-host:/export rw\n"
@@ -45,6 +45,22 @@ def test_each_conversation_counts_its_own_events(log: EventLog) -> None:
     assert [(event.number, event.data["content"]) for event in log.events("a")] == [(1, "one"), (2, "two"), (3, "four")]
     assert (log.last("a"), log.last("b"), log.last("c")) == (3, 1, 0)
     assert [event.number for event in log.events("a", since=2)] == [3]
+
+
+def test_what_could_not_be_recorded_does_not_stand_in_the_way_of_what_follows(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without WAL a reader holds a writer off at its very last step."""
+    monkeypatch.setattr(storage, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(storage, "shared", lambda _: True)
+    said(log, "a", "one")
+    with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT seq FROM events").fetchall()
+        with pytest.raises(HermesError, match="locked"):
+            said(log, "a", "two")
+    said(log, "a", "three")
+    assert [event.data["content"] for event in log.events("a")] == ["one", "three"]
 
 
 def test_reading_makes_no_file(log: EventLog) -> None:

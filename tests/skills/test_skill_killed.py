@@ -28,7 +28,9 @@ pytestmark = pytest.mark.timeout(900)
 _SKILL = {
     **FILES,
     "SKILL.md": "---\nname: add-numbers\ndescription: Adds two numbers.\n---\nCall `run(a, b)` for their sum.\n",
-    "tests/test_main.py": "from add_numbers.scripts.main import run\n\n\ndef test_adds():\n    assert run(1, 2) == 3\n",
+    "tests/test_main.py": "import pathlib\nimport sys\n\n"
+    "sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'scripts'))\n"
+    "import main\n\n\ndef test_adds():\n    assert main.run(1, 2) == 3\n",
 }
 _POLITE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
