@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import stat
@@ -21,7 +22,7 @@ from hypothesis import strategies as st
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import ConfigError, HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.events import Conflict, EventLog, new_id, storage
+from hermes_exec_agent.events import Conflict, EventLog, new_id
 from hermes_exec_agent.events.storage import conversations_file, shared
 
 MOUNT = "36 35 0:30 / {} rw,relatime shared:1 - {} some-host:/export rw\n"
@@ -47,18 +48,16 @@ def test_each_conversation_counts_its_own_events(log: EventLog) -> None:
     assert [event.number for event in log.events("a", since=2)] == [3]
 
 
-def test_what_could_not_be_recorded_does_not_stand_in_the_way_of_what_follows(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without WAL a reader holds a writer off at its very last step."""
-    monkeypatch.setattr(storage, "_PATIENCE_S", 0.2)
-    monkeypatch.setattr(storage, "shared", lambda _: True)
+def test_a_disk_that_is_full_is_told_of_and_what_follows_is_recorded(log: EventLog) -> None:
+    """SQLite itself ends a transaction that it cannot write."""
     said(log, "a", "one")
-    with closing(sqlite3.connect(log.path, isolation_level=None)) as reader:
-        reader.execute("BEGIN")
-        reader.execute("SELECT seq FROM events").fetchall()
-        with pytest.raises(HermesError, match="locked"):
-            said(log, "a", "two")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(HermesError, match="disk"):
+            said(log, "a", "two " * (2 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     said(log, "a", "three")
     assert [event.data["content"] for event in log.events("a")] == ["one", "three"]
 
