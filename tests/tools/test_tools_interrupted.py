@@ -83,7 +83,7 @@ async def interrupted(conversation: Conversation, work: Work) -> None:
     """At a moment that the seed chooses: some steps of the loop, or some time, after the turn began."""
     asking = asyncio.create_task(conversation.ask("work"))
     if work.random.random() < 0.4:
-        for _ in range(work.random.randrange(150)):
+        for _ in range(work.random.randrange(1, 150)):
             await asyncio.sleep(0)
     else:
         await asyncio.sleep(work.random.random() * 1.5)

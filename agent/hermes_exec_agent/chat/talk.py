@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Person
 
 INTERRUPTED = 130
+_CURSOR = b"\x1b[?25h"
+"""Shows it again, which what moves on the screen has hidden."""
 
 
 class Talk:
@@ -214,6 +216,8 @@ def interrupts(stop: Callable[[], object]) -> Generator[None]:
             print("\nstill ending what runs; Ctrl-C once more leaves at once", file=sys.stderr)
         else:
             Keyboard.let_go()
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), _CURSOR)
             os._exit(INTERRUPTED)
 
     before = signal.signal(signal.SIGINT, handle)
