@@ -63,7 +63,9 @@ class Terminal(BaseTool[Command]):
 
 
 async def _killed(starting: Awaitable[Job]) -> None:
-    await (await starting).kill(max_output=0)
+    job = await starting
+    await job.kill(max_output=0)
+    await job.prune()  # an ended one that is remembered would keep the place
 
 
 class Processes(Asked):
