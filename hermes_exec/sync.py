@@ -240,7 +240,7 @@ class Terminal(Face):
         """End everything but jobs, and let go of the place. Safe to call twice.
 
         ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
-        in which jobs go on stays for as long as they do.
+        in which jobs go on stays for as long as they do. Who is cancelled meanwhile learns it when that is done.
         """
         self._portal.leftovers.drop(self._core)
         self._end(self._core.close(keep=keep))

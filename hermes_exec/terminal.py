@@ -11,6 +11,7 @@ from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.encoding import encode, encode_env, encode_words
 from hermes_exec.errors import Unsupported
 from hermes_exec.execute import DEFAULT_JOB_LEASE_S, Context, Options
+from hermes_exec.finishing import finished
 from hermes_exec.session import Session
 from hermes_exec.spools import Spools
 from hermes_exec.stream import Stream
@@ -206,11 +207,13 @@ class Terminal(Access):
         """End everything but jobs, and let go of the place. Safe to call twice.
 
         ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
-        in which jobs go on stays for as long as they do.
+        in which jobs go on stays for as long as they do. Who is cancelled meanwhile learns it when that is done.
         """
-        if self._context.closed:
-            return
-        self._context.closed = True
+        if not self._context.closed:
+            self._context.closed = True
+            await finished(self._let_go(keep=keep))
+
+    async def _let_go(self, *, keep: bool) -> None:
         try:
             await self._carrier.close()
         finally:

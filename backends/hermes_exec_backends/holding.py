@@ -8,9 +8,11 @@ What a lease means from then on is for each such program to know; nothing depend
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.finishing import finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend, Channel, Exit
 
 _MARK = b"hx "
+_UNDO_S = 10.0
 _MOST = 64 << 10
 
 
@@ -31,6 +34,7 @@ class Holder:
         self._channel: Channel | None = None
         self._stdout = b""
         self._stderr = b""
+        self._over = asyncio.Event()
 
     @classmethod
     async def start(
@@ -40,8 +44,11 @@ class Holder:
         *,
         patience_s: float,
         on_end: Callable[[str], None] | None = None,
+        farewell: bytes = b"",
     ) -> Holder:
         """Start ``argv`` and wait for its line; ``on_end`` is then told how it ended, unless it was let go.
+
+        Where the wait is cancelled, ``farewell`` is what makes it undo what it has begun; it has some seconds for that.
 
         Raises:
             PlaceUnavailable: it ended without one, or gave none in time; it is not running any more.
@@ -55,6 +62,8 @@ class Holder:
             channel.kill()
             raise PlaceUnavailable(f"no answer within {patience_s:g} s") from None
         except BaseException:
+            if farewell:
+                await finished(holder._say(farewell))
             channel.kill()
             raise
         return holder
@@ -63,6 +72,14 @@ class Holder:
     def words(self) -> list[str]:
         """The words of its line."""
         return self.line.result()
+
+    async def _say(self, farewell: bytes) -> None:
+        if self._channel is not None:
+            self._channel.write(farewell)
+            self._channel.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_UNDO_S):
+                await self._over.wait()
 
     def let_go(self) -> None:
         """Let it learn that nobody is there."""
@@ -90,6 +107,7 @@ class Holder:
         said = self._stderr.decode("utf-8", "replace").strip()
         how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")
         self.ended = said or how
+        self._over.set()
         if not self.line.done():
             self.line.set_exception(PlaceUnavailable(self.ended))
             self.line.exception()

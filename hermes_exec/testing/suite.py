@@ -11,6 +11,7 @@ from hermes_exec.testing.jobs import Jobs
 from hermes_exec.testing.killing import Killing
 from hermes_exec.testing.limiting import Limiting
 from hermes_exec.testing.machinery import Machinery
+from hermes_exec.testing.opening import Opening
 from hermes_exec.testing.output import Output
 from hermes_exec.testing.ports import Ports
 from hermes_exec.testing.running import Running
@@ -19,7 +20,7 @@ from hermes_exec.testing.state import State
 from hermes_exec.testing.streams import Streams
 
 
-class Commands(Running, Output, Input, Streams, Killing, Isolation):
+class Commands(Running, Output, Input, Streams, Killing, Isolation, Opening):
     """What holds on every place."""
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import pty
+import select
+import signal
+import subprocess
 import sys
 import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.chat.keyboard import Keyboard
+from hermes_exec_agent.chat.talk import INTERRUPTED
 from hermes_exec_agent.models import say as say_so
 from tests.chat.conftest import do, say
 from tests.rigs.breadth import thorough
@@ -24,6 +28,20 @@ if TYPE_CHECKING:
 Chat = Callable[..., "Screen"]
 Script = Callable[..., str]
 PROMPT = "you> "
+_STUCK = """
+import asyncio
+from hermes_exec_agent.chat.screen import Screen
+from hermes_exec_agent.chat.talk import interrupts
+
+async def main():
+    screen = Screen()
+    with interrupts(lambda: print("told", flush=True)):
+        screen.begin(scripted=False)
+        print("begun", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
 
 
 def test_ctrl_c_clears_what_was_typed_and_leaves_when_there_is_nothing(cli: Cli, chat: Chat, script: Script) -> None:
@@ -62,6 +80,23 @@ def test_a_terminal_is_given_back_by_who_leaves_at_once(monkeypatch: pytest.Monk
             Keyboard.let_go()
             assert termios.tcgetattr(theirs) == before
         assert termios.tcgetattr(theirs) == before
+
+
+def test_the_cursor_is_given_back_by_who_leaves_at_once() -> None:
+    """While a turn waits, it is hidden; and this turn does not end."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as screen, os.fdopen(theirs, "wb") as terminal:
+        run = subprocess.Popen([sys.executable, "-c", _STUCK], stdin=terminal, stdout=terminal, stderr=terminal)
+        seen = b""
+        for awaited in (b"begun", b"told", b"once more leaves"):
+            while awaited not in seen:
+                seen += screen.read(4096)
+            run.send_signal(signal.SIGINT)
+        assert run.wait(30) == INTERRUPTED
+        while not seen.endswith(b"\x1b[?25h") and select.select([screen], [], [], 5)[0]:
+            seen += screen.read(4096)
+        assert b"\x1b[?25l" in seen
+        assert seen.endswith(b"\x1b[?25h")
 
 
 @thorough

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import stat
@@ -45,6 +46,20 @@ def test_each_conversation_counts_its_own_events(log: EventLog) -> None:
     assert [(event.number, event.data["content"]) for event in log.events("a")] == [(1, "one"), (2, "two"), (3, "four")]
     assert (log.last("a"), log.last("b"), log.last("c")) == (3, 1, 0)
     assert [event.number for event in log.events("a", since=2)] == [3]
+
+
+def test_a_disk_that_is_full_is_told_of_and_what_follows_is_recorded(log: EventLog) -> None:
+    """SQLite itself ends a transaction that it cannot write."""
+    said(log, "a", "one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(HermesError, match="disk"):
+            said(log, "a", "two " * (2 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    said(log, "a", "three")
+    assert [event.data["content"] for event in log.events("a")] == ["one", "three"]
 
 
 def test_reading_makes_no_file(log: EventLog) -> None:

@@ -78,6 +78,24 @@ def test_a_cancelled_caller_leaves_nothing_running(talk: Talk, tmp_path: Path, l
     asyncio.run(whole())
 
 
+def test_to_be_cancelled_again_and_again_ends_it_no_less(talk: Talk, tmp_path: Path, log: EventLog) -> None:
+    async def whole() -> None:
+        async with talk([ask(endless(tmp_path / "pid"))] * 10) as conversation:
+            for times in range(1, 10):
+                asking = asyncio.create_task(conversation.ask("wait"))
+                pid = await began(tmp_path / "pid")
+                (tmp_path / "pid").unlink()
+                for _ in range(times):
+                    conversation.interrupt()
+                    asking.cancel()
+                    await asyncio.sleep(0)
+                await asyncio.wait([asking])
+                assert gone(pid)
+                assert log.events(conversation.id)[-1].kind == "interrupted"
+
+    asyncio.run(whole())
+
+
 def test_leaving_the_iterator_is_an_interrupt(talk: Talk, tmp_path: Path, log: EventLog) -> None:
     async def whole() -> None:
         async with talk([ask(endless(tmp_path / "pid"))]) as conversation:

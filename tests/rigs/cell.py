@@ -198,7 +198,7 @@ class Cell:
             # The first process, of which the kernel knows that all the others go with it before it is collected.
             if self._bwrap.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(self._init, 9)
+                    os.kill(self._init or self._bwrap.pid, 9)  # it dies with bwrap, while its number is not known
             await asyncio.to_thread(self._bwrap.wait)
             self._end()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,6 @@ from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from hermes_exec_agent.skills.home import Home
     from tests.conftest import Require
@@ -46,6 +46,11 @@ def warm(require: Require, home: Home, tmp_path: Path) -> Callable[[Callable[[Wa
             return await work(runner)
 
     return lambda work: asyncio.run(main(work))
+
+
+def children() -> set[int]:
+    """Processes of ours that run."""
+    return {int(each) for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()}
 
 
 def namespaces(runner: WarmRunner) -> list[str]:
@@ -117,6 +122,44 @@ def test_a_sandbox_that_ended_meanwhile_is_not_used(warm: Any) -> None:
         kept.run.kill()
         await readable(kept.run.first)
         assert (await runner.run("add-numbers", {"a": 1, "b": 2})).result[:2] == [3, []]
+
+    warm(work)
+
+
+def test_nothing_is_left_of_a_skill_whose_place_another_took_while_it_was_made_ready(
+    require: Require, home: Home, tmp_path: Path
+) -> None:
+    require("bwrap", "makes the sandbox")
+    names = ["add-numbers", "add-others", "add-more"]
+    for name in names:
+        registered(home, tmp_path / name, name=name, files={MAIN: WHERE})
+
+    async def work(pause_s: float) -> None:
+        before = children()
+        async with WarmRunner(Registry(home), ready=1, skills=2) as runner:
+            await runner.prepare(names[0])
+            await runner.prepare(names[1])
+            other = asyncio.create_task(runner.prepare(names[2]))
+            await asyncio.sleep(pause_s)
+            await runner.run(names[0], {"a": 1, "b": 2})
+            await other
+            await runner.filled()
+        assert children() == before
+
+    for moment in range(8):
+        asyncio.run(work(0.02 * moment))
+
+
+def test_nothing_is_made_ready_once_it_is_closed(warm: Any) -> None:
+    async def work(runner: WarmRunner) -> None:
+        before = children() - {each.run.facts.pid for each in runner.sandboxes()}
+        running = asyncio.create_task(runner.run("add-numbers", {"a": 1, "b": 2}))
+        await asyncio.sleep(0)
+        await runner.close()
+        await running
+        await runner.filled()
+        assert not runner.sandboxes()
+        assert len(children()) < max(len(before), 1)
 
     warm(work)
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Person
 
 INTERRUPTED = 130
+_CURSOR = b"\x1b[?25h"
+"""Shows it again, which what moves on the screen has hidden."""
 
 
 class Talk:
@@ -129,18 +131,22 @@ class Talk:
         Raises:
             HermesError: the place or the model failed; it is recorded.
         """
+        asked = stopped = False
 
         def stop() -> None:
+            nonlocal stopped
+            stopped = True
             if (conversation := self.current) is not None and asked:
                 conversation.interrupt()
             elif self._opening is not None:
                 self._opening.cancel()
 
-        asked = False
         self.display.begin(scripted=self.models.main.scripted)
         try:
             with interrupts(stop) if interruptible else _nothing():
                 conversation = await self.conversation()
+                if stopped:  # at the very moment at which the place was open
+                    return None
                 asked = True
                 return await conversation.ask(request, self.display.update)
         except asyncio.CancelledError:
@@ -210,6 +216,8 @@ def interrupts(stop: Callable[[], object]) -> Generator[None]:
             print("\nstill ending what runs; Ctrl-C once more leaves at once", file=sys.stderr)
         else:
             Keyboard.let_go()
+            if sys.stdout.isatty():
+                os.write(sys.stdout.fileno(), _CURSOR)
             os._exit(INTERRUPTED)
 
     before = signal.signal(signal.SIGINT, handle)

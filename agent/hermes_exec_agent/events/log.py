@@ -121,10 +121,11 @@ class EventLog:
                     _insert(base, conversation, last + number, at, kind, text)
                     for number, (kind, text) in enumerate(texts, 1)
                 ]
+                base.execute("COMMIT")
             except BaseException:
-                base.execute("ROLLBACK")
+                if base.in_transaction:  # SQLite ends some by itself, as where the disk is full
+                    base.execute("ROLLBACK")
                 raise
-            base.execute("COMMIT")
         return kept
 
     def events(self, conversation: str, since: int = 0) -> list[Event]:

@@ -160,7 +160,7 @@ class Conversation:
                 self.interrupt("the time limit")
             answer = await self._result(self._task, turn)
         except asyncio.CancelledError:
-            self._task.cancel()
+            _cancel(self._task)
             await _settled(self._task)
             await self._interrupted(turn, "cancelled")
             raise
@@ -214,7 +214,7 @@ class Conversation:
         """End the running turn, if there is one: what runs is stopped, and `ask` gives what was said so far."""
         if self._task is not None and not self._task.done():
             self._reason = by
-            self._task.cancel()
+            _cancel(self._task)
 
     async def turn(self, request: str) -> AsyncGenerator[Update]:
         """The same as `ask`, as an iterator whose last item is `Ended`. To cancel or close it is to interrupt."""
@@ -226,7 +226,7 @@ class Conversation:
                 yield update
             await asking
         finally:
-            asking.cancel()
+            _cancel(asking)
             cancelled = await _settled(asking)
             if not asking.cancelled():
                 asking.exception()  # it is raised above, or nobody is there any more to hear of it
@@ -243,6 +243,12 @@ class Conversation:
         return self._models.redactor.text(text)
 
 
+def _cancel(task: asyncio.Task[Answer]) -> None:
+    """Tell it to end, once: to be told again would cut short what ends the processes."""
+    if not task.cancelling():
+        task.cancel()
+
+
 async def _settled(task: asyncio.Task[Answer]) -> bool:
     """Wait until it has ended, for until then something may run; gives whether we were cancelled meanwhile."""
     cancelled = False
@@ -251,7 +257,6 @@ async def _settled(task: asyncio.Task[Answer]) -> bool:
             await asyncio.wait([task])
         except asyncio.CancelledError:
             cancelled = True
-            task.cancel()
     return cancelled
 
 

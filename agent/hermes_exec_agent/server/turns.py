@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from hermes_exec.errors import HermesError
+from hermes_exec_agent.ending import to_its_end
 from hermes_exec_agent.loop.updates import CallEnded, Replied, Retried, Text
 from hermes_exec_agent.server import wire
 
@@ -102,8 +103,13 @@ async def streamed(
         _log.info("a client stopped reading", extra={"conversation": conversation.id})
     finally:
         turn.cancel()  # a client that went away has no use for what would still be done
-        await asyncio.wait([turn])
+        await to_its_end(_ended(turn))  # and the conversation is another's then
     return response
+
+
+async def _ended(turn: asyncio.Task[Answer]) -> None:
+    """Wait for it; what it failed with was told, or nobody is there any more to hear of it."""
+    await asyncio.gather(turn, return_exceptions=True)
 
 
 async def _ask(conversation: Conversation, asked: wire.Completion, words: Words, metrics: Metrics) -> Answer:

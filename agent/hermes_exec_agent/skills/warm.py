@@ -56,6 +56,7 @@ class WarmRunner:
         self._kept: dict[tuple[str, int], list[_Kept]] = {}
         self._filling: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def run(
         self,
@@ -118,7 +119,8 @@ class WarmRunner:
         await asyncio.gather(*self._filling.values())
 
     async def close(self) -> None:
-        """End every sandbox. Safe to call twice."""
+        """End every sandbox; no other is made then. Safe to call twice."""
+        self._closed = True
         for task in self._filling.values():
             task.cancel()
         await asyncio.gather(*self._filling.values(), return_exceptions=True)
@@ -162,7 +164,7 @@ class WarmRunner:
     def _fill(self, version: Version, policy: Policy) -> None:
         """Make up for what was used, after others had their turn."""
         key = (version.name, version.number)
-        if key not in self._filling:
+        if key not in self._filling and not self._closed:
             self._filling[key] = task = asyncio.get_running_loop().create_task(self._filled(version, policy))
             task.add_done_callback(lambda _: self._filling.pop(key, None))
 
@@ -177,10 +179,15 @@ class WarmRunner:
         from hermes_exec_policies.starting import LOCAL
 
         await prove(policy, watched=sandboxes.watched(policy, LOCAL))
-        group = self._kept.setdefault((version.name, version.number), [])
+        if self._closed:
+            return
+        key = (version.name, version.number)
+        group = self._kept.setdefault(key, [])
         while len(group) < self._ready:
             async with AsyncExitStack() as stack:
                 sandbox = await sandboxes.ready(self.registry, version, policy, LOCAL, None, stack)
+                if self._kept.get(key) is not group:
+                    return  # others took its place meanwhile, or all is closed
                 group.append(_Kept(sandbox, stack.pop_all(), time.monotonic()))
         while len(self._kept) > self._skills:
             for kept in self._kept.pop(next(iter(self._kept))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from typing import TYPE_CHECKING, Any
@@ -31,13 +32,21 @@ async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> En
     except ValueError as error:
         said = f"{call.name}: its arguments are no JSON object: {error}. Nothing was done; call it again"
         return failed("agent", Failure("arguments", said))
+    envelope = await _done(tool, arguments, context)
+    if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError  # it failed as it was ended, and nobody goes on with that
+    return envelope
+
+
+async def _done(tool: Tool, arguments: dict[str, Any], context: Context) -> Envelope:
     try:
         return await tool.call(arguments, context)
     except HermesError as error:
         return failed(context.place, failure_of(error))
     except Exception as error:  # noqa: BLE001  a mistake of ours must not end somebody's conversation
-        _log.exception("%s failed", call.name)
-        said = f"{call.name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
+        name = tool.spec.name
+        _log.exception("%s failed", name)
+        said = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
         return failed(context.place, Failure("internal", said))
 
 

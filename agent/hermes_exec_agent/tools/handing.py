@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
+
+from hermes_exec_agent.ending import to_its_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,5 +46,5 @@ class HandOn:
             await other.begin()
             answer = await other.ask(request)
         finally:
-            await asyncio.shield(own.close())
+            await to_its_end(own.close())
         return answer.outcome == "answered", answer.text

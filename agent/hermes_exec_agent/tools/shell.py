@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.ending import to_its_end
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.workspace import KEPT
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from hermes_exec.job import Job
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec_agent.tools.tool import Context
@@ -51,12 +54,18 @@ class Terminal(BaseTool[Command]):
         try:
             job = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await (await starting).kill()  # whoever cancelled would not know its id
+            await to_its_end(_killed(starting))  # whoever cancelled would not know its id
             raise
         workspace.jobs.append(job.id)
         return Envelope(
             ok=True, place=context.place, cwd=folder, session_id=job.id, output="started", note="see the tool process"
         )
+
+
+async def _killed(starting: Awaitable[Job]) -> None:
+    job = await starting
+    await job.kill(max_output=0)
+    await job.prune()  # an ended one that is remembered would keep the place
 
 
 class Processes(Asked):

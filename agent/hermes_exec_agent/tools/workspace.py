@@ -37,6 +37,8 @@ class Workspace:
         """What was started in the background."""
         self._session: Session | None = None
         self._cwd = ""
+        self._moved = True
+        """Whether the shell may be in another folder than we know: a command in it was not seen to its end."""
         self._home = ""
         self._kept = ""
         self._turn = asyncio.Lock()
@@ -45,17 +47,19 @@ class Workspace:
         """The shell."""
         async with self._turn:
             if self._session is None:
-                session = await self.terminal.session(env=self.env)
-                home = await session.run('printf %s "$HOME"', timeout=_ASKED_S)
+                self._session = await self.terminal.session(env=self.env)
+            if not self._home:
+                home = await self._session.run('printf %s "$HOME"', timeout=_ASKED_S)
                 self._home = home.stdout_text or "/"
-                self._session = session
-                await self._ask_folder(session)
+            if self._moved:
+                await self._ask_folder(self._session)
             return self._session
 
     async def run(self, command: str, *, timeout: float, workdir: str = "") -> Envelope:
         """Run a command in the shell; with ``workdir`` in a subshell there."""
         session = await self.session()
         folder = await self.path(workdir) if workdir else None
+        self._moved = self._moved or folder is None
         result = await session.run(command, timeout=timeout, cwd=folder, merge_stderr=True, max_output=KEPT)
         if folder is None:
             await self._ask_folder(session)
@@ -136,3 +140,4 @@ class Workspace:
         told = await session.run("command pwd", timeout=_ASKED_S)
         if told.ok and told.stdout:
             self._cwd = told.stdout_text.removesuffix("\n")
+        self._moved = False

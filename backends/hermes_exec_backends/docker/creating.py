@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
+from hermes_exec.finishing import finished, made
 from hermes_exec_backends.docker import images, labels, lease, options
 from hermes_exec_backends.docker.container import Container
 from hermes_exec_backends.docker.failures import Refused
@@ -40,25 +41,25 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
     paths: dict[str, Any] = {"MaskedPaths": [], "ReadonlyPaths": []} if options.SYSTEM_PATHS in security else {}
     for command in lease.commands(lease_s, profile.job_lease_s):
         begun = {"entrypoint": command[:1], "command": command[1:]}
-        made = Container(engine, await _made(engine, {**fields, **begun}, host, paths))
-        if await _started(engine, made, name, gpus="device_requests" in host):
-            return made
+        new = await made(_made(engine, {**fields, **begun}, host, paths), Container.remove)
+        if await _started(engine, new, name, gpus="device_requests" in host):
+            return new
     raise PlaceUnavailable(
         f"docker: the image {profile.image} has neither a sh nor a python3 to start",
         remedy="use an image that has one of them",
     )
 
 
-async def _started(engine: Engine, made: Container, name: str, *, gpus: bool) -> bool:
+async def _started(engine: Engine, new: Container, name: str, *, gpus: bool) -> bool:
     """Start a new container; False, and it is removed again, when its image lacks the program."""
     try:
         if gpus:
-            await _check_requested(made)
-        await engine.call(f"docker: container {name} could not be started", lambda client: client.start(made.id))
+            await _check_requested(new)
+        await engine.call(f"docker: container {name} could not be started", lambda client: client.start(new.id))
     except BaseException as error:
-        lacking = isinstance(error, Refused) and (error.status == _BAD_REQUEST or await _no_program(made))
+        lacking = isinstance(error, Refused) and (error.status == _BAD_REQUEST or await _no_program(new))
         with contextlib.suppress(HermesError):
-            await made.remove()
+            await finished(new.remove())
         if isinstance(error, Refused) and _NO_DRIVER in error.said:
             raise PlaceUnavailable(
                 f"docker: gpus: this engine has no driver for them: {error.said}",
@@ -70,30 +71,30 @@ async def _started(engine: Engine, made: Container, name: str, *, gpus: bool) ->
     return True
 
 
-async def _check_requested(made: Container) -> None:
+async def _check_requested(new: Container) -> None:
     """Refuse an engine that has not kept the request for GPUs: it would start the container without them."""
-    if not (await made.inspect())["HostConfig"].get("DeviceRequests"):
+    if not (await new.inspect())["HostConfig"].get("DeviceRequests"):
         raise Unsupported(
             "docker: gpus: this engine takes the request and ignores it, as Podman's does",
             remedy="use Docker's own engine, or leave gpus out",
         )
 
 
-async def _no_program(made: Container) -> bool:
+async def _no_program(new: Container) -> bool:
     """Whether a container that did not start is there still, and had nothing to start."""
     try:
-        return (await made.inspect())["State"].get("ExitCode") in _NO_PROGRAM
+        return (await new.inspect())["State"].get("ExitCode") in _NO_PROGRAM
     except HermesError:
         return False
 
 
-async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any], paths: dict[str, Any]) -> str:
+async def _made(engine: Engine, fields: dict[str, Any], host: dict[str, Any], paths: dict[str, Any]) -> Container:
     def make(client: Any) -> str:
         made = client.create_container(**fields, host_config={**client.create_host_config(**host), **paths})
         return str(made["Id"])
 
     try:
-        return await engine.call(f"docker: container {fields['name']} could not be created", make)
+        return Container(engine, await engine.call(f"docker: container {fields['name']} could not be created", make))
     except Refused as error:
         if error.status != _CONFLICT:
             raise

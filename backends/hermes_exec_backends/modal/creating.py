@@ -6,11 +6,13 @@ SDK's own repetition of it is refused because the name is taken, and the sandbox
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
+from hermes_exec.finishing import finished
 from hermes_exec_backends.cloud import guard, tags
 from hermes_exec_backends.modal import lease, options
 from hermes_exec_backends.modal.account import BUILD_S, sdk
@@ -85,8 +87,8 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
         if found is None:
             raise
         return found
-    except Doubtful:
-        await _end_doubtful(account, profile, name)
+    except (Doubtful, asyncio.CancelledError):
+        await finished(_end_doubtful(account, profile, name))
         raise
 
 

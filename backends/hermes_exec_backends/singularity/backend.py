@@ -10,12 +10,14 @@ be silent; what it says of a failed start is read from a file.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import shutil
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.errors import PlaceGone, PlaceUnavailable
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.finishing import finished
 from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends.holding import Holder
@@ -114,12 +116,20 @@ class SingularityBackend(Wrapper):
         argv = ["/bin/sh", "-c", scripts.HOLD, "sh", name, self._program, f"{self.lease_s:.0f}"]
         argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
         try:
-            self._holder = await Holder.start(self.outer, argv, patience_s=_START_S)
-        except PlaceUnavailable as error:
-            raise self._refused(error.what) from error
+            self._holder = await Holder.start(self.outer, argv, patience_s=_START_S, farewell=b"end")
+        except BaseException as error:
+            await finished(self._remove(name))
+            if isinstance(error, PlaceUnavailable):
+                raise self._refused(error.what) from error
+            raise
         self._name = name
         _, uid, work, home, *flags = self._holder.words
         self._exec = [*flags, f"{INSTANCE}{name}"] if warm else [*flags, *self._folders(uid, work, home), image]
+
+    async def _remove(self, name: str) -> None:
+        """Remove what there is of a container whose start was not told."""
+        with contextlib.suppress(HermesError):
+            await ask(self.outer, ["/bin/sh", "-c", scripts.END, "sh", name, self._program])
 
     async def _image(self) -> str:
         if not (self._profile.definition or self._profile.requirements):

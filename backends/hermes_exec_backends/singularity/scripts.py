@@ -76,7 +76,7 @@ if ! start "$@" </dev/null >"$work/said" 2>&1; then
     fi
 fi || { cat "$work/said" >&2; finish; exit 1; }
 echo "hx ready $(id -u) $work $HOME $flags"
-cat >/dev/null
+[ "$(cat)" = end ] && lease=0
 gone=$(date +%s)
 while [ -d "$work" ]; do
     guests || [ $(($(date +%s) - gone)) -lt "$lease" ] || break
@@ -87,7 +87,8 @@ finish
 """
 )
 """Parameters: name, program, lease in seconds, yes or no to an instance, auto or yes or no to a user namespace,
-private or shared or empty for the home folder, the image, and the options to start it with."""
+private or shared or empty for the home folder, the image, and the options to start it with. With ``end`` as its
+input it ends what it has started at once."""
 
 KEEP_GPUS = r"""
 for name in CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES; do

@@ -15,6 +15,7 @@ import shlex
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
+from hermes_exec.finishing import finished, made
 from hermes_exec.plain.place import ask
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends.holding import Holder
@@ -105,14 +106,16 @@ class SlurmBackend(Wrapper):
             PlaceUnavailable: Slurm refuses it, or it ended before it began; nothing is left in the queue.
             PlaceGone: the job that was to be entered has ended.
         """
-        self._job = self._profile.job or await self._submit()
+        self._job = self._profile.job or ""
+        if not self._job:
+            self._job = await made(self._submit(), self._cancel)
         try:
             now = await self._begun()
             self._nodes = now.nodes
             self._presence = await self._be_present()
         except BaseException:
             if not self._profile.job:
-                await asyncio.shield(self._cancel())
+                await finished(self._cancel(self._job))
             raise
         if now.left_s is not None:
             delay = max(0.0, now.left_s - _WARN_S)
@@ -146,7 +149,7 @@ class SlurmBackend(Wrapper):
             return
         try:
             if self._ours and not keep:
-                await self._cancel()
+                await self._cancel(self._job)
         finally:
             presence.let_go()
 
@@ -214,8 +217,8 @@ class SlurmBackend(Wrapper):
             left_s,
         )
 
-    async def _cancel(self) -> None:
-        await ask(self.outer, ["scancel", "--quiet", self._job])
+    async def _cancel(self, job: str) -> None:
+        await ask(self.outer, ["scancel", "--quiet", job])
 
     def _step(self) -> list[str]:
         where = ["--relative=0", "--nodes=1", "--ntasks=1"]

@@ -6,7 +6,6 @@ again when anything changed that it rests on.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import secrets
 import time
@@ -28,6 +27,7 @@ from hermes_exec_policies.explain import explain
 from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
+from hermes_exec_policies.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -124,7 +124,7 @@ async def attempts(
         if policy.network.access == "hosts":
             specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
         twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
-        proofs = await asyncio.gather(*twins)
+        proofs = await together(twins)
     return functools.reduce(Proof.joined, proofs)
 
 

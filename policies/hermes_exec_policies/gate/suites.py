@@ -21,6 +21,7 @@ from hermes_exec_policies.gate.imported import imported
 from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_tests, read_result
 from hermes_exec_policies.gate.mutants import Mutant, mutants
 from hermes_exec_policies.gate.verdict import Finding, advice, functional
+from hermes_exec_policies.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,7 +130,7 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     await _black_box(candidate, seen, cases)
     if _refused(seen):
         return seen
-    await asyncio.gather(_contract(candidate, seen, cases), _mutation(candidate, seen, work))
+    await together([_contract(candidate, seen, cases), _mutation(candidate, seen, work)])
     return seen
 
 
@@ -157,7 +158,7 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
 async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
     """Held-out cases, and what its own tests say in plain values, called from outside."""
     own = own_cases(candidate.tests, candidate.manifest.signature.function)
-    answers = await asyncio.gather(*(candidate.call(case.arguments) for case in (*cases, *own)))
+    answers = await together(candidate.call(case.arguments) for case in (*cases, *own))
     for case, (called, run) in zip((*cases, *own), answers, strict=True):
         seen.findings += run.hygiene
         if called.ok and case.held_by(called.result):
@@ -215,9 +216,7 @@ async def _contract(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> 
 async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> None:
     entry = candidate.manifest.entry
     made = mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
-    runs = await asyncio.gather(
-        *(_tested(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
-    )
+    runs = await together(_tested(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
     # A run that was ended from outside has not said that all is well.
     noticed = [run.ended.exit.code not in {0, None} or bool(run.limit) for run in runs]
     broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]

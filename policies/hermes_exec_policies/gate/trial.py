@@ -78,8 +78,10 @@ async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_
     """
     wall = min(launch.limits.wall_s or wall_s, wall_s)
     limits = dataclasses.replace(launch.limits, wall_s=wall, output=min(launch.limits.output or _OUTPUT, _OUTPUT))
-    starting = start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits, watch=WATCH)
-    async with turns, await starting as held:
+    async with (
+        turns,
+        await start(launch.confinement, launch.argv, stdin=launch.stdin, limits=limits, watch=WATCH) as held,
+    ):
         held.go()
         ended = await held.wait()
         with tempfile.TemporaryDirectory(prefix="hermes-gate-") as folder:
