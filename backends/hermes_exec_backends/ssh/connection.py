@@ -115,12 +115,17 @@ class Connection:
         return channel
 
     async def _opened(self, channel: SshChannel, work: Callable[[], None]) -> None:
-        """Open it in a thread, which nobody can stop: where nobody waits any more it is closed as soon as it is open."""
+        """Open it in a thread, which nobody can stop: where nobody waits any more it is closed as soon as it is."""
+
+        def close(done: asyncio.Future[None]) -> None:
+            if done.exception() is None:
+                channel.abandon()
+
         opening = asyncio.get_running_loop().run_in_executor(None, work)
         try:
             await asyncio.shield(opening)
         except asyncio.CancelledError:
-            opening.add_done_callback(lambda done: done.exception() or channel.abandon())
+            opening.add_done_callback(close)
             raise
         self.channels.add(channel)
 
