@@ -9,6 +9,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec_backends.ssh import SshBackend
+from tests.faults.rig import tree
 from tests.rigs import cancelled
 from tests.rigs.bounded import until
 from tests.rigs.sshd import Sshd
@@ -43,3 +44,25 @@ async def test_another_who_opens_the_host_at_that_time_gets_it(own: Sshd, transp
     if not first.cancelled():
         await first.result().close()
     await until(lambda: not own.talking(), 10)
+
+
+async def test_on_a_connection_that_stays_no_channel_is_left(own: Sshd) -> None:
+    """A host allows ten of them."""
+    profile = own.profile()
+
+    def below() -> int:
+        try:
+            return sum(len(tree(pid)) for pid in own.talking())
+        except FileNotFoundError:  # one has just ended
+            return -1
+
+    async with hermes_exec.open(SshBackend(profile), audit=False) as terminal:
+        await terminal.run("echo in")
+        before = below()
+        for tenths_of_ms in range(40):
+            opening = asyncio.ensure_future(hermes_exec.open(SshBackend(profile), audit=False))
+            await asyncio.wait([opening], timeout=tenths_of_ms / 10_000)
+            opening.cancel()
+            await asyncio.wait([opening])
+        await until(lambda: below() == before, 20)
+        assert (await terminal.run("echo on")).stdout == b"on\n"

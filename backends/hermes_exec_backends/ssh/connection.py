@@ -16,7 +16,7 @@ from hermes_exec_backends.ssh.wire import Wire
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
     from hermes_exec_backends.ssh.early import Early
@@ -97,8 +97,7 @@ class Connection:
         start = launch.Start(receiver, nonce, lambda: channel.abandon())  # noqa: PLW0108  it comes later
         channel = SshChannel(start, self._wire, self._ended)
         early, self._early = self._early, None
-        await asyncio.get_running_loop().run_in_executor(None, self._open_session, channel, early)
-        self.channels.add(channel)
+        await self._opened(channel, partial(self._open_session, channel, early))
         channel.write(line)
         return channel
 
@@ -110,11 +109,25 @@ class Connection:
         """
         channel = SshChannel(receiver, self._wire, self._ended)
         try:
-            await asyncio.get_running_loop().run_in_executor(None, self._open_tunnel, channel, (address, port))
+            await self._opened(channel, partial(self._open_tunnel, channel, (address, port)))
         except Full as error:
             raise PlaceUnavailable(f"{self.host} does not connect to {address} port {port}: {error}") from None
-        self.channels.add(channel)
         return channel
+
+    async def _opened(self, channel: SshChannel, work: Callable[[], None]) -> None:
+        """Open it in a thread, which nobody can stop: where nobody waits any more it is closed as soon as it is."""
+
+        def close(done: asyncio.Future[None]) -> None:
+            if done.exception() is None:
+                channel.abandon()
+
+        opening = asyncio.get_running_loop().run_in_executor(None, work)
+        try:
+            await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(close)
+            raise
+        self.channels.add(channel)
 
     def _open_session(self, channel: SshChannel, early: Early | None) -> None:
         from hermes_exec_backends.ssh.requests import execute
