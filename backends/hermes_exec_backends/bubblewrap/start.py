@@ -18,7 +18,7 @@ from hermes_exec.guest import tree
 from hermes_exec_backends.confined import restrictions
 from hermes_exec_backends.confined.bounds import Bounds
 from hermes_exec_backends.confined.control import Control, empty_file, given, launcher, memory_file
-from hermes_exec_backends.confined.held import Piped, gone, streams
+from hermes_exec_backends.confined.held import Piped, gone, kill, streams
 from hermes_exec_backends.confined.observe import Watch, observing
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Confinement, Limits
@@ -99,7 +99,7 @@ async def start(
                 run.observe(listener, confinement.seccomp, watch)
             return run
     except BaseException as error:
-        process.kill()  # with it, all that is inside
+        kill(process)  # with it, all that is inside
         await asyncio.shield(asyncio.gather(gone(process), bounding))
         bounds.remove()
         for stream in streams(process):

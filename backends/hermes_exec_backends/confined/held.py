@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from typing import IO, TYPE_CHECKING, Protocol
 
 from hermes_exec_backends.confined.control import fill, readable
@@ -130,6 +131,15 @@ class Piped:
 def streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
     """Our ends of its outputs."""
     return [stream for stream in (process.stdout, process.stderr) if stream is not None]
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill bwrap or another runtime, which leads a group, with what it has just started.
+
+    A child of bwrap's that waits for its first word would not notice, and wait for ever.
+    """
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def gone(process: subprocess.Popen[bytes]) -> None:

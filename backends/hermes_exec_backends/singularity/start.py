@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest import tree
 from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
-from hermes_exec_backends.confined.held import Piped, gone, streams
+from hermes_exec_backends.confined.held import Piped, gone, kill, streams
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Limits
 from hermes_exec_backends.singularity.options import mount
@@ -95,7 +95,7 @@ async def start(
             async with asyncio.timeout(_START_S):
                 return await _ready(process, control, confinement, limits, image)
         except BaseException as error:
-            process.kill()  # with it, all that is inside
+            kill(process)  # with it, all that is inside
             await asyncio.shield(gone(process))
             for stream in streams(process):
                 stream.close()
