@@ -183,7 +183,8 @@ def test_without_a_group_the_users_processes_are_bounded(
     async def scenario(terminal: Terminal) -> None:
         assert (await enforcement(link(terminal))).processes is Enforcer.RLIMIT
         result = await run(way, terminal, COUNT_FORKS, Limits(processes=processes))
-        assert abs(int(result.stdout) - processes) <= 1  # others of this user may come and go
+        # The guest's own come and go meanwhile: what sweeps, and what a shell starts with. There are few of them.
+        assert processes - 1 <= int(result.stdout) <= processes + 4
 
     in_place("nobody", scenario)
 
