@@ -124,7 +124,7 @@ def _set_journal(base: sqlite3.Connection, mode: str) -> None:
         except sqlite3.OperationalError:
             if time.monotonic() > give_up:
                 raise
-            time.sleep(0.02)
+            time.sleep(0.02)  # no event tells when they are done
         else:
             return
 

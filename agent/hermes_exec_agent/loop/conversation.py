@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.ending import settled
 from hermes_exec_agent.events.log import new_id
 from hermes_exec_agent.loop.acting import Acting
 from hermes_exec_agent.loop.compaction import Compactor
@@ -161,7 +162,7 @@ class Conversation:
             answer = await self._result(self._task, turn)
         except asyncio.CancelledError:
             _cancel(self._task)
-            await _settled(self._task)
+            await settled(self._task)  # until then something may run
             await self._interrupted(turn, "cancelled")
             raise
         finally:
@@ -198,7 +199,7 @@ class Conversation:
         )
 
     async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
-        if await _settled(task):
+        if await settled(task):
             raise asyncio.CancelledError
         if not task.cancelled():
             return task.result()
@@ -227,7 +228,7 @@ class Conversation:
             await asking
         finally:
             _cancel(asking)
-            cancelled = await _settled(asking)
+            cancelled = await settled(asking)
             if not asking.cancelled():
                 asking.exception()  # it is raised above, or nobody is there any more to hear of it
         if cancelled:
@@ -247,17 +248,6 @@ def _cancel(task: asyncio.Task[Answer]) -> None:
     """Tell it to end, once: to be told again would cut short what ends the processes."""
     if not task.cancelling():
         task.cancel()
-
-
-async def _settled(task: asyncio.Task[Answer]) -> bool:
-    """Wait until it has ended, for until then something may run; gives whether we were cancelled meanwhile."""
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            cancelled = True
-    return cancelled
 
 
 def _usage(event: Event) -> Usage:

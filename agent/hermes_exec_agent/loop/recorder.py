@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec_agent.ending import settled
 from hermes_exec_agent.loop.history import History
 
 if TYPE_CHECKING:
@@ -56,12 +57,7 @@ class Recorder:
     async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:
         loop = asyncio.get_running_loop()
         writing = loop.run_in_executor(self._log.executor, self._append, events, self._last)
-        cancelled = False
-        while not writing.done():
-            try:
-                await asyncio.wait([writing])
-            except asyncio.CancelledError:
-                cancelled = True
+        cancelled = await settled(writing)
         kept = writing.result()
         for event in kept:
             self.history.add(event)
