@@ -17,6 +17,7 @@ import hermes_exec
 import hermes_exec.sync
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from tests.rigs.processes import every, read
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -214,14 +215,6 @@ def test_a_sandbox_outlives_the_thread_that_opened_it(require: Require) -> None:
         assert terminal.run("echo alive").stdout == b"alive\n"
 
 
-def _held(folder: str) -> list[str]:
+def _held(folder: str) -> list[int]:
     """The processes that have a folder of ours among their mounts."""
-    found: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            mounts = (process / "mountinfo").read_text()
-        except OSError:
-            continue
-        if f"{folder} /data " in mounts:
-            found.append(process.name)
-    return found
+    return [pid for pid in every() if f"{folder} /data ".encode() in read(pid, "mountinfo")]

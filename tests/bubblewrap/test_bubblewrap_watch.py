@@ -16,6 +16,7 @@ from hermes_exec.guest import cgroups
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Limits, Tmpfs
 from hermes_exec_backends.confined.collect import collect
+from tests.rigs.processes import with_mark
 from tests.rigs.sandboxes import PYTHON, run_text, specification
 
 if TYPE_CHECKING:
@@ -136,17 +137,6 @@ def test_processors_that_nothing_bounds_are_no_limit_that_is_said_to_hold(
     assert seen["enforcers"] == {"memory": "watchdog"}
 
 
-def _alive(mark: str) -> list[str]:
-    found: list[str] = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (process / "cmdline").read_bytes():
-                found.append(process.name)
-        except OSError:
-            continue
-    return found
-
-
 LEAVES = """
 import os, sys, time
 for _ in range(3):
@@ -167,11 +157,11 @@ def test_nothing_that_it_started_is_left(held: Callable[..., Any], then: str) ->
     async def until_gone(run: Run) -> None:
         run.go()
         if then:
-            while not _alive(mark):
+            while not with_mark(mark):
                 await asyncio.sleep(0.01)
             run.kill()
         await run.wait()
-        assert _alive(mark) == []
+        assert with_mark(mark) == []
 
     held(LEAVES.format(mark=mark, then=then), until_gone)
 
@@ -190,11 +180,11 @@ def test_closing_ends_what_still_runs(held: Callable[..., Any]) -> None:
 
     async def begin(run: Run) -> None:
         run.go()
-        while not _alive(mark):
+        while not with_mark(mark):
             await asyncio.sleep(0.01)
 
     held(f"import os; os.execv('/bin/sleep', ['sleep', '{mark}'])", begin)
-    assert _alive(mark) == []
+    assert with_mark(mark) == []
 
 
 def test_no_descriptor_and_no_control_group_is_left(held: Callable[..., Any]) -> None:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import pytest
 
 from tests.rigs.bounded import wait_until
+from tests.rigs.processes import with_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -108,22 +109,10 @@ def cli(tmp_path: Path) -> Generator[Cli]:
         command("jobs", "--prune")
 
 
-def processes_with(mark: str) -> list[int]:
-    """The processes whose argv holds ``mark``."""
-    found: list[int] = []
-    for folder in Path("/proc").iterdir():
-        try:
-            if folder.name.isdigit() and mark.encode() in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue  # gone meanwhile
-    return found
-
-
 @pytest.fixture
 def running() -> Callable[[str], list[int]]:
     """``running(nap)`` gives pids."""
-    return lambda mark: processes_with(mark.replace(" ", "\0"))
+    return lambda mark: with_mark(mark.replace(" ", "\0"))
 
 
 @pytest.fixture

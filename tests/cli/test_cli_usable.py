@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -20,6 +19,7 @@ from hermes_exec.cli.reaping import reap
 from hermes_exec.registry import BUILT_INS
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
+from tests.rigs.processes import argv, children, read, started_as
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
@@ -123,18 +123,13 @@ def crashed_guest(in_shell: str, of_program: str) -> str:
 
 def wait_for_programs(wanted: dict[str, int]) -> None:
     """Return once so many of each run."""
-    wait_until(lambda: all(programs(words) >= count for words, count in wanted.items()), within_s=40)
+    wait_until(lambda: all(len(started_as(*words.split())) >= count for words, count in wanted.items()), within_s=40)
 
 
 def guest_processes(orchestrator: int) -> tuple[int, int]:
     (keeper,) = children(orchestrator)
-    argv = Path(f"/proc/{keeper}/cmdline").read_bytes()
-    guest = next(pid for pid in children(keeper) if Path(f"/proc/{pid}/cmdline").read_bytes() == argv)
+    guest = next(pid for pid in children(keeper) if argv(pid) == argv(keeper))
     return keeper, guest
-
-
-def children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def folders(name: str) -> list[Path]:
@@ -181,8 +176,7 @@ def test_reap_leaves_living_guests_alone(cli: Cli) -> None:
     child = cli.start("run", "echo ready; sleep 60")
     assert child.out.readline() == b"ready\n"
     (keeper,) = children(child.pid)
-    argv = (Path("/proc") / str(keeper) / "cmdline").read_bytes()
-    assert b"<hx " in argv
+    assert b"<hx " in read(keeper, "cmdline")
     names = {path.name.removeprefix("hx-") for path in Path("/dev/shm").glob("hx-*")}
     before = {name: folders(name) for name in names}
     reap(frozenset[str]())
@@ -255,16 +249,7 @@ def sweep() -> None:
 
 def napping() -> int:
     """How many of the crashed guest's programs run."""
-    return programs("sleep 9911") + programs("sleep 9922")
-
-
-def programs(words: str) -> int:
-    """How many processes were started by these words."""
-    found = 0
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it has ended
-            found += path.read_bytes() == "\0".join([*words.split(), ""]).encode()
-    return found
+    return len(started_as("sleep", "9911") + started_as("sleep", "9922"))
 
 
 if __name__ == "__main__" and sys.argv[1:] == ["sweep"]:

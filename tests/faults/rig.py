@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.backend import Channel, Exit, Receiver
 from hermes_exec.testing.place import link, until
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.processes import alive, parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
 Limits = tuple[int | None, int | None]
 """After how many bytes a channel breaks, to the place and from it; None for never."""
-
-
-def parent(pid: int) -> int:
-    """The parent of a process."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
 
 
 async def guest_pid(terminal: Terminal) -> int:
@@ -48,24 +44,6 @@ async def written(terminal: Terminal, text: bytes) -> None:
         return any(text in path.read_bytes() for path in states)
 
     await until(is_there, 30)
-
-
-def tree(pid: int) -> set[int]:
-    """A process and everything below it."""
-    found = {pid}
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            found |= tree(int(child))
-    return found
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there and not merely waiting to be reaped."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in "ZX"
 
 
 async def gone(pids: set[int], within_s: float = 45.0) -> None:

@@ -14,7 +14,8 @@ import pytest
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError, PlaceUnavailable
 from hermes_exec.result import ShellState
 from hermes_exec.testing.place import link, living, marker, until
-from tests.faults.rig import folders_of, gone, guest_pid, kill, parent, reaped, tree, written
+from tests.faults.rig import folders_of, gone, guest_pid, kill, reaped, written
+from tests.rigs.processes import parent, tree
 
 if TYPE_CHECKING:
     from hermes_exec import Terminal

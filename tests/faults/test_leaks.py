@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.testing.place import link
-from tests.faults.rig import alive, guest_pid, parent, tree
+from tests.faults.rig import guest_pid
 from tests.faults.test_memory import MIB, resident
 from tests.rigs.breadth import thorough
+from tests.rigs.processes import alive, parent, tree
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal

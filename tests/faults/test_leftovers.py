@@ -16,7 +16,8 @@ import hermes_exec
 from hermes_exec.guest import leftovers
 from hermes_exec.testing.place import link, marker, until
 from hermes_exec_backends.local import LocalBackend
-from tests.faults.rig import alive, folders_of, gone, guest_pid, kill, parent, tree
+from tests.faults.rig import folders_of, gone, guest_pid, kill
+from tests.rigs.processes import alive, argv, parent, tree
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -51,11 +52,7 @@ async def crash(terminal: Terminal, *, signed: bool = True) -> tuple[set[int], P
 
 async def _is_busy(guest: int, mark: str) -> bool:
     """Whether both commands run, and the two that were left in the background."""
-    try:
-        words = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in tree(guest)]
-    except FileNotFoundError:  # one has just ended
-        return False
-    return words.count(b"sleep\0%s\0" % mark.encode()) == 4
+    return [argv(pid) for pid in tree(guest)].count([b"sleep", mark.encode()]) == 4
 
 
 def _looked_at(task: asyncio.Future[Result]) -> None:

@@ -16,6 +16,7 @@ import pytest
 from hermes_exec.errors import OutcomeUnknown, TransferError
 from hermes_exec.files import Files
 from hermes_exec.files.upload import RESUMABLE
+from tests.rigs.processes import children
 
 if TYPE_CHECKING:
     import subprocess
@@ -33,10 +34,6 @@ def plant(root: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(os.urandom(64) * number)
     (root / "big").write_bytes(os.urandom(10 * MIB))
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
 
 
 def guest(rig: Rig) -> int:

@@ -90,19 +90,6 @@ def live(backend: LocalBackend) -> Live:
     return run
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-@pytest.fixture
-def is_alive() -> Callable[[int], bool]:
-    return alive
-
-
 @pytest.fixture
 def soon() -> Callable[[Callable[[], object]], Awaitable[None]]:
     return until

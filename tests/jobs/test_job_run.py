@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import signal
@@ -17,9 +18,9 @@ from hermes_exec.job import Job, JobOptions, list_jobs, start_job
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
 from tests.rigs.breadth import thorough
+from tests.rigs.processes import alive, name, parent
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
-IsAlive = Callable[[int], bool]
 Soon = Callable[[Callable[[], object]], Awaitable[None]]
 
 ESCAPES = """
@@ -35,16 +36,9 @@ wait
 
 def names_in(folder: str | Path) -> list[str] | None:
     """The names in a folder; None when it is not there."""
-    path = Path(folder)
-    return sorted(entry.name for entry in path.iterdir()) if path.exists() else None
-
-
-def comm(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(entry.name for entry in Path(folder).iterdir())
+    return None
 
 
 def test_output_and_exit_code_are_kept(live: Live) -> None:
@@ -170,7 +164,7 @@ def test_status_tells_a_life_from_start_to_end(live: Live) -> None:
         job = await start_job(link, "local", ["cat", "-", "/dev/null"], name="the cat", stdin=True)
         status = await job.status()
         assert (status.state, status.name, status.command) == (JobState.RUNNING, "the cat", "cat - /dev/null")
-        assert comm(status.pid) == "cat"
+        assert name(status.pid) == "cat"
         assert status.result is None
         assert status.ended is None
         await job.write(b"12345")
@@ -239,19 +233,19 @@ def test_a_start_is_never_repeated_by_a_broken_connection(live: Live, tmp_path: 
     live(scenario)
 
 
-def test_what_the_program_leaves_running_is_ended_with_it(live: Live, tmp_path: Path, is_alive: IsAlive) -> None:
+def test_what_the_program_leaves_running_is_ended_with_it(live: Live, tmp_path: Path) -> None:
     async def scenario(link: Link) -> None:
         pid = tmp_path / "pid"
         command = f"(setsid sh -c 'echo $$ >{pid}; exec sleep 1000' &); until [ -s {pid} ]; do :; done; exit 4"
         result = await (await start_job(link, "local", command)).wait()
         assert result.exit_code == 4
         assert not result.cancelled
-        assert not is_alive(int(pid.read_text()))
+        assert not alive(int(pid.read_text()))
 
     live(scenario)
 
 
-def test_kill_leaves_nothing_of_the_tree(live: Live, tmp_path: Path, is_alive: IsAlive, soon: Soon) -> None:
+def test_kill_leaves_nothing_of_the_tree(live: Live, tmp_path: Path, soon: Soon) -> None:
     async def scenario(link: Link) -> None:
         pids = tmp_path / "pids"
         pids.touch()
@@ -259,7 +253,7 @@ def test_kill_leaves_nothing_of_the_tree(live: Live, tmp_path: Path, is_alive: I
         await soon(lambda: len(pids.read_text().split()) == 6)
         result = await job.kill(0.3)
         assert result.cancelled
-        assert [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)] == []
+        assert [pid for pid in map(int, pids.read_text().split()) if alive(pid)] == []
 
     live(scenario)
 
@@ -297,19 +291,19 @@ def test_a_wait_that_times_out_leaves_the_job_alone(live: Live) -> None:
     live(scenario)
 
 
-def test_its_cap_ends_a_job_and_its_tree(live: Live, tmp_path: Path, is_alive: IsAlive) -> None:
+def test_its_cap_ends_a_job_and_its_tree(live: Live, tmp_path: Path) -> None:
     async def scenario(link: Link) -> None:
         pid = tmp_path / "pid"
         command = f"setsid sh -c 'echo $$ >{pid}; exec sleep 1000' & wait"
         result = await (await start_job(link, "local", command, cap_s=2)).wait()
         assert result.timed_out
         assert 1.9 < result.duration_s < 30
-        assert not is_alive(int(pid.read_text()))
+        assert not alive(int(pid.read_text()))
 
     live(scenario)
 
 
-def test_a_killed_runner_does_not_set_its_program_free(live: Live, is_alive: IsAlive, soon: Soon) -> None:
+def test_a_killed_runner_does_not_set_its_program_free(live: Live, soon: Soon) -> None:
     async def scenario(link: Link) -> None:
         job = await start_job(link, "local", ["sleep", "1000"])
         pid = (await job.status()).pid
@@ -321,7 +315,7 @@ def test_a_killed_runner_does_not_set_its_program_free(live: Live, is_alive: IsA
         os.kill(guest, signal.SIGCONT)
         result = await job.wait()
         assert result.signal == signal.SIGKILL
-        assert not is_alive(pid)
+        assert not alive(pid)
 
     live(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import marshal
 import os
@@ -22,8 +23,8 @@ from hermes_exec.link import bootstrap
 from hermes_exec.link.link import Link
 from hermes_exec.records import forget_guest, read_records
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.processes import alive, parent
 
-IsAlive = Callable[[int], bool]
 Bounded = Callable[[Awaitable[None]], None]
 Soon = Callable[[Callable[[], object]], Awaitable[None]]
 
@@ -52,12 +53,9 @@ async def new_link(backend: LocalBackend, **options: Any) -> Link:
 
 def names_in(folder: str | Path) -> list[str] | None:
     """The names in a folder; None when it is not there."""
-    path = Path(folder)
-    return sorted(entry.name for entry in path.iterdir()) if path.exists() else None
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(entry.name for entry in Path(folder).iterdir())
+    return None
 
 
 def only_file(folder: Path) -> str:
@@ -118,7 +116,7 @@ def test_two_clients_see_one_job(backend: LocalBackend, bounded: Bounded) -> Non
     bounded(scenario())
 
 
-def test_a_new_process_finds_the_job_of_a_killed_one(is_alive: IsAlive, soon: Soon, bounded: Bounded) -> None:
+def test_a_new_process_finds_the_job_of_a_killed_one(soon: Soon, bounded: Bounded) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ORCHESTRATOR, "echo begun; read x; echo $x"],
         stdout=subprocess.PIPE,
@@ -230,9 +228,7 @@ def test_pruning_removes_the_log_and_spares_running_jobs(backend: LocalBackend, 
     bounded(scenario())
 
 
-def test_the_end_of_the_guest_ends_its_jobs(
-    backend: LocalBackend, is_alive: IsAlive, soon: Soon, bounded: Bounded
-) -> None:
+def test_the_end_of_the_guest_ends_its_jobs(backend: LocalBackend, soon: Soon, bounded: Bounded) -> None:
     async def scenario() -> None:
         link = await new_link(backend)
         job = await start_job(link, "local", "trap '' TERM; setsid sleep 1000 & wait; sleep 1000")
@@ -242,7 +238,7 @@ def test_the_end_of_the_guest_ends_its_jobs(
         link.detach()
         os.kill(guest, signal.SIGKILL)
         await soon(lambda: not folder.exists())
-        assert not is_alive(pid)
+        assert not alive(pid)
         assert names_in(spool) is None
 
     bounded(scenario())

@@ -17,6 +17,7 @@ from hermes_exec.link.link import Link
 from hermes_exec.result import Result
 from hermes_exec.terminal import Terminal
 from tests.rigs.breadth import thorough
+from tests.rigs.processes import with_mark
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 InPlace = Callable[[str, Scenario], None]
@@ -49,17 +50,6 @@ async def grouped(link: Link, limit: str) -> None:
     enforcer = getattr(await enforcement(link), limit)
     if enforcer not in GROUPS:
         pytest.skip(f"no control group for {limit} can be used here ({enforcer})")
-
-
-def tasks(pattern: str) -> int:
-    """How many processes have a word in their command line."""
-    count = 0
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            count += pattern.encode() in path.read_bytes()
-        except OSError:
-            continue
-    return count
 
 
 def test_a_memory_hog_is_ended_and_the_limit_named(in_place: InPlace, way: str, run: Run, link: LinkOf) -> None:
@@ -159,7 +149,7 @@ def test_a_fork_bomb_is_held(in_place: InPlace, way: str, run: Run, link: LinkOf
     async def scenario(terminal: Terminal) -> None:
         await grouped(link(terminal), "processes")
         await run(way, terminal, BOMB + " # burn-mark", Limits(processes=20), timeout=2)
-        assert tasks("burn-mark") <= 25
+        assert len(with_mark("burn-mark")) <= 25
         assert (await terminal.run("echo alive", timeout=20)).stdout == b"alive\n"
 
     in_place("as it is", scenario)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from hermes_exec_agent.loop import CallStarted, Ended, Text
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
 from hermes_exec_agent.models.endpoint import Endpoint
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed, ill_formed
+from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
     from hermes_exec_agent.events import EventLog
@@ -32,14 +32,6 @@ async def began(pid_file: Path) -> int:
     return int(pid_file.read_text())
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
 def script(conversation: Conversation) -> ScriptedModel:
     model = conversation.model
     assert isinstance(model, ScriptedModel)
@@ -53,7 +45,7 @@ def test_an_interrupted_command_is_gone_when_the_turn_has_ended(talk: Talk, tmp_
             pid = await began(tmp_path / "pid")
             conversation.interrupt()
             answer = await asking
-            assert gone(pid)
+            assert not alive(pid)
             assert answer.outcome == "interrupted"
             assert log.events(conversation.id)[-1].kind == "interrupted"
             assert (await conversation.ask("go on")).text == "what next?"
@@ -72,7 +64,7 @@ def test_a_cancelled_caller_leaves_nothing_running(talk: Talk, tmp_path: Path, l
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            assert gone(pid)
+            assert not alive(pid)
             assert log.events(conversation.id)[-1].data["by"] == "cancelled"
 
     asyncio.run(whole())
@@ -90,7 +82,7 @@ def test_to_be_cancelled_again_and_again_ends_it_no_less(talk: Talk, tmp_path: P
                     asking.cancel()
                     await asyncio.sleep(0)
                 await asyncio.wait([asking])
-                assert gone(pid)
+                assert not alive(pid)
                 assert log.events(conversation.id)[-1].kind == "interrupted"
 
     asyncio.run(whole())
@@ -104,7 +96,7 @@ def test_leaving_the_iterator_is_an_interrupt(talk: Talk, tmp_path: Path, log: E
                     if isinstance(update, CallStarted):
                         await began(tmp_path / "pid")
                         break
-            assert gone(await began(tmp_path / "pid"))
+            assert not alive(await began(tmp_path / "pid"))
             assert log.events(conversation.id)[-1].kind == "interrupted"
 
     asyncio.run(whole())
@@ -115,7 +107,7 @@ def test_the_time_limit_of_a_turn_stops_what_runs(talk: Talk, tmp_path: Path) ->
         async with talk([ask(endless(tmp_path / "pid"))], time_limit_s=3.0) as conversation:
             answer = await conversation.ask("wait")
             assert answer.outcome == "stopped"
-            assert not (tmp_path / "pid").exists() or gone(int((tmp_path / "pid").read_text()))
+            assert not (tmp_path / "pid").exists() or not alive(int((tmp_path / "pid").read_text()))
 
     asyncio.run(whole())
 

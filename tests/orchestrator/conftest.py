@@ -18,8 +18,8 @@ import pytest
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.local import LocalBackend
-from tests.faults.rig import alive
 from tests.rigs.bounded import until
+from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Receiver

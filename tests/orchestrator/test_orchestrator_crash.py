@@ -18,8 +18,9 @@ from hermes_exec.orchestrator.recovery import Fate
 from hermes_exec.records import read_records
 from hermes_exec.testing.place import link, living, marker
 from hermes_exec_backends.local import LocalBackend
-from tests.faults.rig import alive, guest_pid
+from tests.faults.rig import guest_pid
 from tests.rigs.breadth import leave_out
+from tests.rigs.processes import alive
 
 leave_out("takes long")
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from tests.faults.rig import alive
 from tests.rigs.breadth import thorough
+from tests.rigs.processes import alive
 
 Killed = Callable[..., AbstractContextManager[list[int]]]
 

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec import Orchestrator, Pool
 from hermes_exec.orchestrator.recovery import Fate
-from tests.faults.rig import alive
+from tests.rigs.processes import alive
 from tests.rigs.sshd import Sshd
 
 Bounded = Callable[..., None]

@@ -18,9 +18,9 @@ from hermes_exec.link.link import Link
 from hermes_exec.orchestrator.member import Health
 from hermes_exec.testing.place import link, marker
 from hermes_exec_backends.local import LocalBackend
-from tests.faults.rig import alive, guest_pid
+from tests.faults.rig import guest_pid
 from tests.rigs.bounded import until
-from tests.rigs.processes import runs
+from tests.rigs.processes import alive, runs
 
 Bounded = Callable[..., None]
 Ready = Callable[..., Awaitable[None]]

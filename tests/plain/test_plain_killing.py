@@ -15,6 +15,7 @@ import pytest
 
 from hermes_exec.plain.place import Place
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
 
 Plain = Callable[..., None]
-
-
-def lives(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 async def pids(stream: Stream, count: int) -> list[int]:
@@ -58,10 +50,10 @@ def test_a_cancel_ends(plain: Plain, text: str) -> None:
     async def scenario(terminal: Terminal) -> None:
         stream = terminal.stream(text, grace_s=0.3)
         started = await pids(stream, text.count("echo $"))
-        assert all(map(lives, started))
+        assert all(map(alive, started))
         result = await stream.cancel()
         assert result.cancelled
-        assert not any(map(lives, started))
+        assert not any(map(alive, started))
         assert result.note == ""
 
     plain(scenario)
@@ -72,7 +64,7 @@ def test_where_no_exit_is_told_a_cancel_ends_children_that_outlive_the_command(p
         stream = terminal.stream("sleep 60 & echo $!; sleep 61 & echo $!", grace_s=0.3)
         started = await pids(stream, 2)
         assert (await stream.cancel()).cancelled
-        assert not any(map(lives, started))
+        assert not any(map(alive, started))
 
     plain(scenario, silent)
 
@@ -130,8 +122,8 @@ def test_a_cancelled_task_returns_when_its_command_has_ended(plain: Plain) -> No
         child, shell = await pids(stream, 2)
         waiting = asyncio.ensure_future(terminal.run(["sh", "-c", "echo >&2; exec sleep 62"]))
         await stream.cancel()
-        assert not lives(child)
-        assert not lives(shell)
+        assert not alive(child)
+        assert not alive(shell)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -145,7 +137,7 @@ def test_a_stream_that_is_left_ends_its_command(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
         async with terminal.stream(["sh", "-c", "echo $$; while :; do echo y; done"]) as stream:
             (pid,) = await pids(stream, 1)
-        assert not lives(pid)
+        assert not alive(pid)
 
     plain(scenario)
 
@@ -174,7 +166,7 @@ def test_closing_the_terminal_ends_what_runs(plain: Plain) -> None:
 
     plain(scenario)
     assert len(started) == 2
-    assert not any(map(lives, started))
+    assert not any(map(alive, started))
 
 
 def test_where_no_exit_is_told_what_left_the_tree_and_holds_the_output_is_told(
@@ -187,7 +179,7 @@ def test_where_no_exit_is_told_what_left_the_tree_and_holds_the_output_is_told(
         try:
             assert (result.timed_out, result.stdout) == (True, b"out\n")
             assert "may go on" in result.note
-            assert lives(pid)
+            assert alive(pid)
         finally:
             os.kill(pid, signal.SIGKILL)
 
@@ -201,9 +193,9 @@ def test_a_hostile_process_name_hides_nothing(plain: Plain, tmp_path: Path) -> N
     async def scenario(terminal: Terminal) -> None:
         stream = terminal.stream(["sh", "-c", '"$0" 60 & echo $!; wait', str(name)], timeout=2)
         (pid,) = await pids(stream, 1)
-        assert lives(pid)
+        assert alive(pid)
         await stream.result()
-        assert not lives(pid)
+        assert not alive(pid)
 
     plain(scenario)
 
@@ -226,7 +218,7 @@ def test_a_process_that_took_over_a_number_is_left_alone(tools: dict[str, str]) 
         other.kill()
 
 
-def test_a_look_signals_nothing_and_tells_who_lives(tools: dict[str, str]) -> None:
+def test_a_look_signals_nothing_and_tells_who_alive(tools: dict[str, str]) -> None:
     command = ["sh", "-c", "sleep 60 & echo $!; wait"]
     with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -252,6 +244,6 @@ def test_commands_lead_a_session_also_where_the_place_gives_them_none(
         stream = terminal.stream("sh -c 'sleep 60 & echo $!'; exec sleep 61", timeout=2)
         (orphan,) = await pids(stream, 1)
         assert (await stream.result()).note == ""
-        assert not lives(orphan)
+        assert not alive(orphan)
 
     plain(scenario, behind('"$@"; exit $?'))

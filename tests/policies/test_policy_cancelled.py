@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,18 +12,10 @@ from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.load import load
 from hermes_exec_policies.together import together
 from tests.rigs.bounded import until
+from tests.rigs.processes import children
 
 if TYPE_CHECKING:
     from tests.conftest import Require
-
-
-def children() -> set[str]:
-    """Processes of ours that run."""
-    found: set[str] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
-            found.update((task / "children").read_text().split())
-    return found
 
 
 def test_where_one_of_several_fails_the_others_have_ended() -> None:
@@ -55,13 +46,13 @@ def test_a_proof_that_is_cancelled_leaves_no_sandbox(require: Require, pause_s: 
     require("bwrap", "makes the sandboxes")
 
     async def main() -> None:
-        before = children()
+        before = set(children(os.getpid()))
         proof = asyncio.create_task(prove(load("skill-run"), again=True))
-        await until(lambda: children() > before)
+        await until(lambda: set(children(os.getpid())) > before)
         await asyncio.sleep(pause_s)
         proof.cancel()
         await asyncio.wait([proof])
         assert proof.cancelled()
-        assert children() == before
+        assert set(children(os.getpid())) == before
 
     asyncio.run(main())

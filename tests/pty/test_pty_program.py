@@ -15,6 +15,7 @@ import pytest
 from hermes_exec.errors import Closed, PlaceError, UsageError
 from hermes_exec.link.link import Link
 from hermes_exec.pty import Pty, link_pty
+from tests.rigs.processes import alive
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
@@ -29,13 +30,6 @@ class Require(Protocol):
 
 async def all_of(pty: Pty) -> bytes:
     return b"".join([piece async for piece in pty])
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except OSError:
-        return False
 
 
 def in_foreground(terminal: str, program: str) -> bool:

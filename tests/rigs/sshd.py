@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec_backends.profiles.ssh import SshProfile
 from tests.conftest import require_engines, require_part
+from tests.rigs import processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -213,14 +214,9 @@ class Sshd:
 
     def talking(self) -> list[int]:
         """The sshd processes that serve connections."""
-        listener = (self.folder / "pid").read_text().strip()
-        children = Path(f"/proc/{listener}/task/{listener}/children").read_text().split()
-        found: list[int] = []
-        for pid in children:
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-                found += [int(each) for each in (pid, *below) if _name(each) == "sshd"]
-        return found
+        listener = int((self.folder / "pid").read_text())
+        below = [each for pid in processes.children(listener) for each in (pid, *processes.children(pid))]
+        return [each for each in below if processes.name(each) == "sshd"]
 
     def log(self) -> str:
         """What it has to say."""
@@ -249,7 +245,3 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
-
-
-def _name(pid: str) -> str:
-    return Path(f"/proc/{pid}/comm").read_text().strip()

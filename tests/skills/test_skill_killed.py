@@ -17,6 +17,7 @@ import pytest
 from hermes_exec_agent.skills.private import sweep
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
+from tests.rigs.processes import alive, every, stat
 from tests.rigs.skill_makers import FILES
 
 if TYPE_CHECKING:
@@ -74,10 +75,9 @@ class Registrar:
 def below(pid: int) -> set[tuple[int, str]]:
     """Every process that it started, and those started: the number, and when."""
     parents: dict[int, tuple[int, str]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            words = path.read_text().rpartition(")")[2].split()
-            parents[int(path.parent.name)] = (int(words[1]), words[19])
+    for each in every():
+        if words := stat(each):
+            parents[each] = (int(words[1]), words[19])
 
     def found(of: int) -> Iterator[tuple[int, str]]:
         for each, (parent, since) in parents.items():
@@ -88,11 +88,8 @@ def below(pid: int) -> set[tuple[int, str]]:
     return set(found(pid))
 
 
-def alive(process: tuple[int, str]) -> bool:
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{process[0]}/stat").read_text().rpartition(")")[2].split()
-        return words[19] == process[1] and words[0] != "Z"
-    return False
+def is_there(process: tuple[int, str]) -> bool:
+    return alive(process[0]) and stat(process[0])[19:20] == [process[1]]
 
 
 def folders(pid: int) -> set[Path]:
@@ -114,7 +111,7 @@ def ended(registrar: Registrar, chance: random.Random, last_s: float, number: in
     processes, kept = below(run.pid), folders(run.pid)
     run.send_signal(how)
     _, said = run.communicate(timeout=60)
-    wait_until(lambda: not any(map(alive, processes)), within_s=20)
+    wait_until(lambda: not any(map(is_there, processes)), within_s=20)
     if run.returncode == 0:
         return True
     assert run.returncode in {-how, 128 + how}, said

@@ -14,6 +14,7 @@ from hermes_exec_agent.skills.content import Changed
 from hermes_exec_agent.skills.registry import Registry
 from hermes_exec_agent.skills.warm import WarmRunner
 from hermes_exec_backends.confined.control import readable
+from tests.rigs.processes import children
 from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
@@ -46,11 +47,6 @@ def warm(require: Require, home: Home, tmp_path: Path) -> Callable[[Callable[[Wa
             return await work(runner)
 
     return lambda work: asyncio.run(main(work))
-
-
-def children() -> set[int]:
-    """Processes of ours that run."""
-    return {int(each) for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()}
 
 
 def namespaces(runner: WarmRunner) -> list[str]:
@@ -135,7 +131,7 @@ def test_nothing_is_left_of_a_skill_whose_place_another_took_while_it_was_made_r
         registered(home, tmp_path / name, name=name, files={MAIN: WHERE})
 
     async def work(pause_s: float) -> None:
-        before = children()
+        before = set(children(os.getpid()))
         async with WarmRunner(Registry(home), ready=1, skills=2) as runner:
             await runner.prepare(names[0])
             await runner.prepare(names[1])
@@ -144,7 +140,7 @@ def test_nothing_is_left_of_a_skill_whose_place_another_took_while_it_was_made_r
             await runner.run(names[0], {"a": 1, "b": 2})
             await other
             await runner.filled()
-        assert children() == before
+        assert set(children(os.getpid())) == before
 
     for moment in range(8):
         asyncio.run(work(0.02 * moment))
@@ -152,14 +148,14 @@ def test_nothing_is_left_of_a_skill_whose_place_another_took_while_it_was_made_r
 
 def test_nothing_is_made_ready_once_it_is_closed(warm: Any) -> None:
     async def work(runner: WarmRunner) -> None:
-        before = children() - {each.run.facts.pid for each in runner.sandboxes()}
+        before = set(children(os.getpid())) - {each.run.facts.pid for each in runner.sandboxes()}
         running = asyncio.create_task(runner.run("add-numbers", {"a": 1, "b": 2}))
         await asyncio.sleep(0)
         await runner.close()
         await running
         await runner.filled()
         assert not runner.sandboxes()
-        assert len(children()) < max(len(before), 1)
+        assert len(set(children(os.getpid()))) < max(len(before), 1)
 
     warm(work)
 

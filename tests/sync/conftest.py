@@ -56,16 +56,3 @@ def fifo(tmp_path: Path) -> Path:
     path = tmp_path / "fifo"
     os.mkfifo(path)
     return path
-
-
-@pytest.fixture
-def is_alive() -> Callable[[str], bool]:
-    """Tells whether a process is there, and not only waits to be reaped."""
-
-    def alive(pid: str) -> bool:
-        try:
-            return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        except FileNotFoundError:
-            return False
-
-    return alive

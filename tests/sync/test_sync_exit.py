@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.rigs.processes import alive
+
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
     from pathlib import Path
 
     Script = Callable[..., subprocess.Popen[str]]
-    IsAlive = Callable[[str], bool]
 
 
 def outcome(process: subprocess.Popen[str]) -> list[str]:
@@ -74,7 +75,7 @@ def test_a_child_that_exits_in_the_ordinary_way_harms_nothing_of_its_parents(scr
     assert outcome(process) == ["7", "unharmed"]
 
 
-def test_what_was_left_open_is_closed_at_the_exit(script: Script, is_alive: IsAlive) -> None:
+def test_what_was_left_open_is_closed_at_the_exit(script: Script) -> None:
     process = script(
         """
         terminals = [hx.open("local", audit=False) for _ in range(3)]
@@ -84,12 +85,10 @@ def test_what_was_left_open_is_closed_at_the_exit(script: Script, is_alive: IsAl
     )
     pids = outcome(process)
     assert len(pids) == 3
-    assert not list(filter(is_alive, pids))
+    assert not list(filter(alive, map(int, pids)))
 
 
-def test_a_daemon_thread_in_the_midst_of_a_command_does_not_hold_up_the_exit(
-    script: Script, fifo: Path, is_alive: IsAlive
-) -> None:
+def test_a_daemon_thread_in_the_midst_of_a_command_does_not_hold_up_the_exit(script: Script, fifo: Path) -> None:
     process = script(
         """
         import contextlib, pathlib, threading
@@ -103,7 +102,7 @@ def test_a_daemon_thread_in_the_midst_of_a_command_does_not_hold_up_the_exit(
         fifo=fifo,
     )
     (pid,) = outcome(process)
-    assert not is_alive(pid)
+    assert not alive(int(pid))
 
 
 def test_an_ordinary_thread_goes_on_after_the_main_one_ended(script: Script, fifo: Path) -> None:
@@ -121,7 +120,7 @@ def test_an_ordinary_thread_goes_on_after_the_main_one_ended(script: Script, fif
     assert outcome(process) == ["late too"]
 
 
-def test_a_closed_terminal_leaves_nothing_to_do_at_the_exit(script: Script, is_alive: IsAlive) -> None:
+def test_a_closed_terminal_leaves_nothing_to_do_at_the_exit(script: Script) -> None:
     process = script(
         """
         with hx.open("local", audit=False) as terminal:
@@ -129,7 +128,7 @@ def test_a_closed_terminal_leaves_nothing_to_do_at_the_exit(script: Script, is_a
         """
     )
     (guest,) = outcome(process)
-    assert not is_alive(guest)
+    assert not alive(int(guest))
 
 
 def test_use_after_the_exit_hook_is_refused_instead_of_hanging(script: Script) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hermes_exec.face import Iteration
 from hermes_exec.portal import portal
+from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
     import subprocess
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     Script = Callable[..., subprocess.Popen[str]]
-    IsAlive = Callable[[str], bool]
 
 
 def outcome(process: subprocess.Popen[str]) -> list[str]:
@@ -26,9 +26,7 @@ def outcome(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-def test_ctrl_c_ends_all_that_the_command_started_and_the_terminal_goes_on(
-    script: Script, fifo: Path, is_alive: IsAlive
-) -> None:
+def test_ctrl_c_ends_all_that_the_command_started_and_the_terminal_goes_on(script: Script, fifo: Path) -> None:
     process = script(
         """
         with hx.open("local", audit=False) as terminal:
@@ -42,10 +40,10 @@ def test_ctrl_c_ends_all_that_the_command_started_and_the_terminal_goes_on(
         fifo=fifo,
     )
     pid = fifo.read_text()
-    assert is_alive(pid)
+    assert alive(int(pid))
     process.send_signal(signal.SIGINT)
     assert outcome(process)[:1] == ["interrupted"]
-    assert not is_alive(pid)
+    assert not alive(int(pid))
 
 
 def test_a_second_ctrl_c_gives_up_waiting_for_the_end(script: Script, fifo: Path) -> None:

@@ -145,12 +145,3 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         case _:
             tree = apptainer.tree(tmp_path_factory.mktemp("tree"))
             return lambda: SingularityBackend(SingularityProfile(image=str(tree)))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process of this machine runs; a dead one that nobody has looked at does not."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

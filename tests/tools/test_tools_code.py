@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.tools import code
-from tests.tools.conftest import Agent, Somebody, agent_in, alive
+from tests.rigs.processes import alive
+from tests.tools.conftest import Agent, Somebody, agent_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

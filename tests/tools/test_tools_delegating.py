@@ -19,7 +19,8 @@ from hermes_exec_agent.models.scripted import ScriptedModel, ask, say
 from hermes_exec_agent.tools.approvals import Approvals
 from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import core_tools
-from tests.tools.conftest import Nobody, alive
+from tests.rigs.processes import alive
+from tests.tools.conftest import Nobody
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
