@@ -179,6 +179,8 @@ class Loop:
                 report()
 
     def _wait_time(self) -> float:
+        if self._soon:
+            return 0  # a call failed before their turn
         timers = self._timers
         while timers and timers[0].call is None:
             heappop(timers)
