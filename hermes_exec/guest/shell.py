@@ -140,8 +140,7 @@ class Shell:
         number = "0"
         try:
             if not self._dialect.bash:
-                with open("/proc/{}/syscall".format(self.pid)) as file:
-                    number = str(int(file.read().split()[1], 16))
+                number = str(int(tree.read("/proc/{}/syscall".format(self.pid)).split()[1], 16))
             name = os.readlink("/proc/{}/fd/{}".format(self.pid, number))
         except (OSError, IndexError, ValueError):
             return False
