@@ -58,13 +58,33 @@ def _whole(folder: str) -> bytes:
     return b'>|"%b/s/whole"\n' % folder.encode()
 
 
-def prepare_folder(
-    folder: str, dialect: shelltext.Dialect, client: "Client", arguments: "dict[str, Any]"
-) -> "dict[bytes, bytes]":
-    """Make a session's folder with its first state; gives the environment for the shell itself.
+class Recipe:
+    """What each shell of a session is made from: its program, its environment, and a folder with its state.
 
     Raises OSError when the session's working directory does not exist.
     """
+
+    def __init__(self, client: "Client", arguments: "dict[str, Any]") -> None:
+        self.folder = "{}/{}".format(client.server.folder, os.urandom(4).hex())
+        self.program: bytes = arguments.get("shell") or default_shell()
+        self.login = bool(arguments.get("login"))
+        self._name = os.path.basename(self.program)
+        self.dialect = shelltext.Dialect(self.folder, self._name.startswith(b"bash"))
+        self.env = _prepare_folder(self.folder, self.dialect, client, arguments)
+
+    def argv(self) -> "list[bytes]":
+        """What its program is started as."""
+        argv = [b"-" + self._name if self.login else self._name]
+        if not self.dialect.bash:
+            return [*argv, self.folder.encode() + b"/in"]
+        argv += [b"--login"] if self.login else [b"--norc", b"--noprofile"]
+        return [*argv, b"-c", self.dialect.loop(self.login), self._name]
+
+
+def _prepare_folder(
+    folder: str, dialect: shelltext.Dialect, client: "Client", arguments: "dict[str, Any]"
+) -> "dict[bytes, bytes]":
+    """Make a session's folder with its first state; gives the environment for the shell itself."""
     cwd: bytes = os.path.join(client.cwd, arguments.get("cwd") or b"")
     os.stat(os.path.join(cwd, b"."))
     for path in (os.path.dirname(folder), folder, folder + "/s"):

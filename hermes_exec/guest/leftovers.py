@@ -166,23 +166,12 @@ def _ours() -> "Iterator[tuple[int, bytes]]":
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in above:
             argv = _argv(int(name))
-            if argv and _owner("/proc/" + name) == os.getuid():
+            if argv and _is_own_folder("/proc/" + name):
                 yield int(name), argv
 
 
 def _argv(pid: int) -> bytes:
-    try:
-        with open("/proc/{}/cmdline".format(pid), "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _owner(path: str) -> int:
-    try:
-        return os.stat(path).st_uid
-    except OSError:
-        return -1
+    return tree.read("/proc/{}/cmdline".format(pid))
 
 
 def _shells_of(name: str) -> "list[int]":

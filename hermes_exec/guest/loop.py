@@ -30,11 +30,9 @@ def _clock() -> "Callable[[], float]":
 now = _clock()
 
 
-def report() -> None:
+def report(error: BaseException) -> None:
     """Say on standard error, which the link keeps, what was just caught."""
-    kind, error, trace = sys.exc_info()
-    if kind is not None and error is not None:
-        sys.excepthook(kind, error, trace)
+    sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _nothing(_: int, __: object) -> None:
@@ -71,7 +69,7 @@ class Loop:
         self._prune_at = 64  # cancelled timers stay in the heap: clear them out when they are many
         self._children: "dict[int, Callable[[int], None]]" = {}
         self._soon: "Deque[Callable[[], None]]" = deque()
-        self._running = False
+        self._running = True
         self._catch_children()
 
     def _catch_children(self) -> None:
@@ -156,13 +154,12 @@ class Loop:
 
     def run(self) -> None:
         """Wait and call back until ``stop``."""
-        self._running = True
         poll = self._poll.poll
         readers = self._readers
         writers = self._writers
         while self._running:
             try:
-                for fd, mask in poll(self._wait_time()):
+                for fd, mask in poll(0 if self._soon else self._wait_time()):  # 0: a call failed before their turn
                     if mask & (READ | _ENDED):
                         reader = readers.get(fd)
                         if reader is not None:
@@ -175,8 +172,8 @@ class Loop:
                     self._fire()
                 while self._soon:
                     self._soon.popleft()()
-            except Exception:  # noqa: BLE001  a fault in one call must not end what the others have running
-                report()
+            except Exception as error:  # noqa: BLE001  a fault in one call must not end what the others have running
+                report(error)
 
     def _wait_time(self) -> float:
         timers = self._timers

@@ -183,7 +183,7 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
         if os.getppid() != keeper:  # somebody has killed it
             clean_up(folders)
         os._exit(0)
-    except BaseException:  # noqa: BLE001  said on standard error, which the link keeps
-        report()
+    except BaseException as error:  # noqa: BLE001  said on standard error, which the link keeps
+        report(error)
     finally:
         os._exit(1)

@@ -136,30 +136,37 @@ class Outputs:
         tap.unwatch()
         self._background.adopt(tap.fd, tap.channel)
 
-    def renew(self, shell: "Shell") -> None:
-        """Something is left in the background: give the next command pipes of its own.
+    def renew(self, shell: "Shell") -> str:
+        """Something is left in the background: give the next command pipes of its own; else a note says why not.
 
         Not where the user has sent the shell's output elsewhere by ``exec``.
         """
         if self._text:
-            return
-        redirects = b""
+            return ""
+        try:
+            self._renew(shell)
+        except OSError as error:
+            return "what runs in the background may write into this output: {}".format(error.strerror)
+        return ""
+
+    def _renew(self, shell: "Shell") -> None:
         for index, tap in enumerate(self.taps):
             if shell.writes_to(tap.channel, tap.fd):
-                self._retire(tap)
                 fd, redirect = shell.new_pipe(tap.channel)
+                self._retire(tap)
                 self.taps[index] = self._tap(fd, tap.channel)
-                redirects += redirect
-        if redirects:
-            self._text = b"\\exec" + redirects + b";"
+                self._text += b"\\exec" + redirect + b";"
 
     def away(self, shell: "Shell") -> str:
         """A note when the shell's own output goes, or is closed, where nobody here sees it; else empty."""
         gone = [name for name, tap in zip(("output", "error"), self.taps) if not shell.writes_to(tap.channel, tap.fd)]
         return "the shell's standard {} now goes elsewhere".format(" and ".join(gone)) if gone else ""
 
+    @property
     def switch(self) -> bytes:
-        """The text with which the shell takes the new pipes, once."""
-        text = self._text
+        """The text with which the shell takes the new pipes; empty when it has them."""
+        return self._text
+
+    def switched(self) -> None:
+        """The shell was given that text."""
         self._text = b""
-        return text

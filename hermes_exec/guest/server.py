@@ -72,8 +72,8 @@ class Server:
             return
         try:
             self.load_part(blob).install(self)
-        except Exception:  # noqa: BLE001  its operations are not there then, and that is what a request is told
-            report()
+        except Exception as error:  # noqa: BLE001  its operations are not there then, and that is what a request is told
+            report(error)
         else:
             self.parts.add(name.decode())
 

@@ -4,16 +4,15 @@ The state of the shell is written down when it is idle, before a command that ma
 by its own EXIT trap. After a shell that is gone comes a new one with the last state; the answer says so.
 """
 
-import os
 from _collections import deque
 
-from . import shelltext, tree
-from .folders import default_shell, first_state, prepare_folder
+from . import tree
+from .folders import Recipe, describe, first_state
 from .lookout import EXEC, Lookout
 from .orphans import Orphans
 from .outputs import Outputs
 from .plumbing import remove_folder
-from .shell import Shell, complete_state
+from .shell import Shell, complete_state, fate
 from .shelltext import BROKEN, MOVED, REPLACED, UNREADABLE
 
 TYPE_CHECKING = False
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
     from .client import Request
     from .polled import Polled
-    from .shell import Watches
     from .shellcommand import ShellCommand
+    from .watches import Watches
 
 _GRACE_S = 0.5
 KEPT, RESTORED, ROLLED_BACK = range(3)
@@ -33,13 +32,9 @@ class Session:
     """One live shell and its successors."""
 
     def __init__(self, watches: "Watches | Polled", request: "Request", arguments: "dict[str, Any]") -> None:
-        client = request.client
-        self._loop = client.server.loop
-        self.folder = "{}/{}".format(client.server.folder, os.urandom(4).hex())
-        self._program: bytes = arguments.get("shell") or default_shell()
-        self._login = b"login" if arguments.get("login") else b""
-        self._dialect = shelltext.Dialect(self.folder, os.path.basename(self._program).startswith(b"bash"))
-        self._env = prepare_folder(self.folder, self._dialect, client, arguments)
+        self._loop = request.client.server.loop
+        self._recipe = Recipe(request.client, arguments)
+        self.folder = self._recipe.folder
         self._watches = watches
         self._request = request
         self._outputs = Outputs(request)
@@ -47,9 +42,7 @@ class Session:
         self._current: "ShellCommand | None" = None
         self._internal: "Callable[[int, bool], None] | None" = None
         self._shell: "Shell | None" = None
-        self._ready = False
-        self._settling = False
-        self._replacing = False
+        self._settling = self._replacing = False
         self._closed: "Callable[[], None] | None" = None
         self._orphans = Orphans(self._loop)
         self._state = KEPT
@@ -62,15 +55,13 @@ class Session:
         self._start_shell()
 
     def _start_shell(self) -> None:
-        writers = self._outputs.open()
         self._ready = self._whole = False
-        self._numbers = self._watches.add(self.folder, self._opened)
         try:
-            program = [self._program, b"login" if self._login else b""]
-            self._shell = Shell(self._loop, self.folder, self._dialect, program, self._env, writers, self._exited)
-        finally:
-            for fd in writers:
-                os.close(fd)
+            outputs = self._outputs.open()
+            self._shell = Shell(self._loop, self._watches, self._recipe, outputs, self._opened, self._exited)
+        except OSError:
+            self._outputs.retire()
+            raise
 
     def submit(self, command: "ShellCommand") -> None:
         """Run a command after those that were submitted before."""
@@ -81,24 +72,32 @@ class Session:
         if self._current or self._internal or self._settling or self._replacing or self._closed or not self._queue:
             return
         shell = self._shell
-        if shell is None:
-            self._start_shell()
-        elif self._ready:
-            if self._lookout.due_before(self._queue[0].text):
-                self._checkpoint()
-            else:
+        try:
+            if shell is None:
+                self._start_shell()
+            elif self._ready:
+                if self._lookout.due_before(self._queue[0].text) and self._checkpoint():
+                    return
                 self._current = self._queue.popleft()
                 self._run(shell, self._current)
+        except OSError as error:
+            command = self._queue.popleft() if self._current is None else self._current
+            self._current = None
+            self._refuse(command, error)
+
+    def _refuse(self, command: "ShellCommand", error: OSError) -> None:
+        """Nothing of it ran, for want of something of ours here, such as room or the folder; the next has its turn."""
+        command.disconnect(self._shell)
+        command.refuse(describe(error), error.errno or 0)
+        self._settling = True
+        self._loop.call_soon(self._settle)
 
     def _run(self, shell: Shell, command: "ShellCommand") -> None:
-        command.connect(self._outputs.taps)
-        if command.arguments.get("stdin"):
-            if command.stdin_keeper < 0:
-                command.open_stdin(self.folder)
-            self._watches.see_stdin(self.folder, True)
+        command.connect(self._outputs.taps, shell)
         command.begin()
-        text = self._dialect.status(self._code, command.text) + command.text
-        shell.run(text, command.wrap(self._dialect), self._outputs.switch())
+        text = self._recipe.dialect.status(self._code, command.text) + command.text
+        shell.run(text, command.wrap(self._recipe.dialect), self._outputs.switch)
+        self._outputs.switched()
         self._lookout.command_began()
 
     def _opened(self, name: bytes) -> None:
@@ -106,12 +105,9 @@ class Session:
         command = self._current
         if self._replacing:
             return
-        if name == b"stdin":
+        if name in (b"stdin", b"cwd"):
             if command is not None:
-                command.stdin_opened()
-        elif name == b"cwd":
-            if command is not None:
-                command.bad_folder = True
+                command.opened(name)
         elif name == b"whole":
             self._whole = True
         elif not self._ready:
@@ -124,33 +120,32 @@ class Session:
             self._status(int(name))
 
     def _status(self, code: int) -> None:
-        begun = self._watches.begun(self._numbers)
+        begun = self._shell is not None and self._shell.begun()
         command = self._current
-        if self._internal is not None:
-            internal = self._internal
-            self._internal = None
+        internal, self._internal = self._internal, None
+        if internal is not None:
             internal(code, begun)
         elif command is None:
             self._replace()
         elif command.bad_folder:
-            message = "{}: no such folder".format(os.fsdecode(command.arguments["cwd"]))
-            command.answer.update(error="cwd", errno=2, message=message)
+            command.no_folder()
             self._done(command, code)
         elif begun:
             self._done(command, code)
-        elif code and self._shell is not None:  # a syntax error, or machinery that is shadowed: an empty one tells
-            self._internal = lambda _, works: self._done(command, code) if works else self._replace()
-            self._shell.run(b"")
-        else:
-            self._replace()
+        elif not code or not self._ask(b"", lambda _, works: self._done(command, code) if works else self._replace()):
+            self._replace()  # else a syntax error, or machinery that is shadowed: an empty command tells
 
     def _replace(self) -> None:
         """What the loop needs is shadowed, so nothing of the current command ran: run it in a new shell."""
         self._note = REPLACED
-        if self._current is not None and not self._current.stopping:
-            self._current.unread()
-            self._queue.appendleft(self._current)
+        command = self._current
+        if command is not None and not command.stopping:
             self._current = None
+            try:
+                command.unread()
+                self._queue.appendleft(command)
+            except OSError as error:
+                self._refuse(command, error)
         if self._shell is not None:
             self._replacing = True
             self._shell.kill()
@@ -168,9 +163,7 @@ class Session:
             command.drain(lambda: self._finish(command))
 
     def _finish(self, command: "ShellCommand") -> None:
-        command.disconnect(self.folder)
-        if command.arguments.get("stdin") and self._shell is not None:
-            self._watches.see_stdin(self.folder, False)
+        command.disconnect(self._shell)
         if self._state != KEPT:
             command.answer["shell"] = self._state
             self._state = KEPT
@@ -191,14 +184,22 @@ class Session:
             self._outputs.retire()
         elif shell.has_children():
             shell.kept = tree.living(shell.descendants())
-            self._outputs.renew(shell)
+            self._note = self._note or self._outputs.renew(shell)
         self._next()
 
-    def _checkpoint(self) -> None:
-        if self._shell is not None:
-            self._lookout.dirty = False
-            self._internal = self._checkpointed
-            self._shell.run("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode())
+    def _ask(self, text: bytes, told: "Callable[[int, bool], None]") -> bool:
+        """Have the shell run something of ours; False where it cannot be given that, for want of room for instance."""
+        try:
+            if self._shell is not None:
+                self._shell.run(text)
+        except OSError:
+            return False
+        self._internal = told
+        return True
+
+    def _checkpoint(self) -> bool:
+        self._lookout.dirty = False
+        return self._ask("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode(), self._checkpointed)
 
     def _checkpointed(self, _: int, begun: bool) -> None:
         if not begun:
@@ -227,24 +228,20 @@ class Session:
 
     def stop(self, command: "ShellCommand") -> None:
         """End a command: a waiting one never runs, the running one is killed with all that it started."""
-        if command is self._current:
-            if self._shell is not None:
-                self._shell.kill_command(command.grace_s, command.survivors)
+        if command is self._current and self._shell is not None:
+            self._shell.kill_command(command.grace_s, command.survivors)
         elif command in self._queue:
             self._queue.remove(command)
-            command.answer["note"] = "it was still waiting for its turn, so nothing ran"
-            command.finish()
+            command.withdraw()
 
     def _exited(self, status: int) -> None:
         """The shell is gone: by itself, by a command, or by us."""
         shell = self._shell
         stillborn = not self._ready and not self._replacing
         self._shell = None
-        self._replacing = False
-        self._ready = False
+        self._ready = self._replacing = False
         self._internal = None
         self._code = 0
-        self._watches.remove(self._numbers)
         new: "set[tree.Process]" = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
         self._state = RESTORED if complete_state(self.folder) else ROLLED_BACK
         self._lookout.dirty = False
@@ -265,13 +262,18 @@ class Session:
 
     def _begin_anew(self, status: int) -> None:
         """A shell ended before it took a command: try without the state, then say that none works."""
+        why = "its shell ends as soon as it starts ({})".format(fate(status))
         if self._stillborn == 1:
-            first_state(self.folder)
-            self._note = UNREADABLE
-            return
+            try:
+                first_state(self.folder)
+            except OSError as error:
+                why = describe(error)
+            else:
+                self._note = UNREADABLE
+                return
         self._stillborn = 0
         while self._queue:
-            self._queue.popleft().refuse(status)
+            self._queue.popleft().refuse(why)
 
     def close(self, done: "Callable[[], None]") -> None:
         """End the shell and everything that its commands left; ``done`` is called when it is gone."""

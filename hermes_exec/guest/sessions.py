@@ -7,8 +7,8 @@ from . import native, runner
 from .folders import describe, last_state
 from .polled import Polled
 from .session import Session
-from .shell import Watches
 from .shellcommand import ShellCommand
+from .watches import Watches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,132 +1,80 @@
-"""One live shell process: its FIFO, its pipes and its state on disk. ``session`` decides what it runs."""
+"""One live shell process: its FIFO, its pipes, its watches and its state on disk. ``session`` decides what it runs."""
 
 import _signal
 import fcntl
 import os
 from _collections import deque
 
-from . import inotify, runner, shelltext, tree
+from . import runner, shelltext, tree
 from .outlet import waiting_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Deque
 
+    from .folders import Recipe
     from .loop import Loop, Timer
+    from .polled import Polled
+    from .watches import Watches
 
 _ATOMIC = 4096  # PIPE_BUF on Linux; also, a shell reads a FIFO byte by byte, so longer text goes by file
 _HIGH = 10  # above the numbers that descriptors get in what is started
 _END_S = 0.3  # a shell that was told to end has this long to write its state
 
 
-class Watches:
-    """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
-
-    note = ""
-
-    def __init__(self, loop: "Loop") -> None:
-        self._statuses = inotify.Touched()
-        try:
-            self._begun = inotify.Touched()
-        except OSError:
-            self._statuses.close()
-            raise
-        self._seen: "dict[int, bool]" = {}
-        self._calls: "dict[int, Callable[[bytes], None]]" = {}
-        loop.on_read(self._statuses.fd, self.catch_up)
-
-    def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
-        """Watch a session's folder; ``call`` gets the names of what is written in its ``s``."""
-        number = self._statuses.watch(folder + "/s", False)
-        begun = self._begun.watch(folder + "/b", False)
-        self._calls[number] = call
-        self._seen[begun] = False
-        return number, begun
-
-    def see_stdin(self, folder: str, on: bool) -> None:
-        """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
-        self._statuses.watch(folder + "/s", on)
-
-    def remove(self, numbers: "tuple[int, int]") -> None:
-        """Stop watching."""
-        self._statuses.unwatch(numbers[0])
-        self._begun.unwatch(numbers[1])
-        del self._calls[numbers[0]]
-        del self._seen[numbers[1]]
-
-    def expect(self, numbers: "tuple[int, int]") -> None:
-        """A session's shell was given something to do, which the kernel will tell the outcome of."""
-
-    def begun(self, numbers: "tuple[int, int]") -> bool:
-        """Whether a command of that session has begun since this was last asked."""
-        number = numbers[1]
-        for seen, _, _ in self._begun.read():
-            if seen in self._seen:
-                self._seen[seen] = True
-        answer = self._seen[number]
-        self._seen[number] = False
-        return answer
-
-    def catch_up(self) -> None:
-        """Call for all that was opened so far."""
-        for number, name, written in self._statuses.read():
-            call = self._calls.get(number)
-            if call is not None and written != (name == b"stdin"):  # that one we close ourselves
-                call(name)
-
-
-def _nothing() -> None:
-    """Nobody wants to know yet."""
-
-
 class Shell:
-    """A shell process. ``on_opened`` gets the names it opens, ``on_exit`` its wait status."""
+    """A shell process.
+
+    ``outputs`` are the ends that it writes to, closed here whatever happens. ``on_opened`` gets the names of what it
+    opens in its ``s``, ``on_exit`` its wait status.
+    """
 
     def __init__(
         self,
         loop: "Loop",
-        folder: str,
-        dialect: shelltext.Dialect,
-        program: "list[bytes]",
-        env: "dict[bytes, bytes]",
+        watches: "Watches | Polled",
+        recipe: "Recipe",
         outputs: "list[int]",
+        on_opened: "Callable[[bytes], None]",
         on_exit: "Callable[[int], None]",
     ) -> None:
-        self.folder = folder
+        self.folder = recipe.folder
         self._loop = loop
-        self._dialect = dialect
+        self._watches = watches
+        self._dialect = recipe.dialect
         self._queue: "Deque[bytes]" = deque()
-        self.on_write: "Callable[[], None]" = _nothing
         self._on_exit = on_exit
         self._kill_timer: "Timer | None" = None
         self.kept: "set[tree.Process]" = set()
-        self._fifo = self._make_fifo()
-        self._children = -1
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-        login = bool(program[1])
-        # A login shell gets them as 3 and 4; see shelltext.
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in outputs] if login else []
+        self._fifo = self._children = -1
         try:
-            fds = [null, null, null, *high] if login else [null, *outputs]
-            self.pid = runner.fork_exec(program[0], self._argv(*program), env, fds)
-        except OSError as error:
-            os.close(self._fifo)
-            raise OSError(error.errno, "{}: {}".format(os.fsdecode(program[0]), error.strerror)) from error
+            self._numbers = watches.add(recipe.folder, on_opened)
+            try:
+                self._fifo = self._make_fifo()
+                self._start(recipe, outputs)
+            except OSError:
+                self._let_go()
+                raise
         finally:
-            for fd in (null, *high):
+            for fd in outputs:
                 os.close(fd)
-        if not dialect.bash:
-            self.write(dialect.loop(login))
+        if not recipe.dialect.bash:
+            self.write(recipe.dialect.loop(recipe.login))
         self._children = tree.children_file(self.pid)
         loop.on_exit(self.pid, self._exited)
 
-    def _argv(self, program: bytes, login: bytes) -> "list[bytes]":
-        name = os.path.basename(program)
-        argv = [b"-" + name if login else name]
-        if not self._dialect.bash:
-            return [*argv, self.folder.encode() + b"/in"]
-        argv += [b"--login"] if login else [b"--norc", b"--noprofile"]
-        return [*argv, b"-c", self._dialect.loop(bool(login)), name]
+    def _start(self, recipe: "Recipe", outputs: "list[int]") -> None:
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        # A login shell gets them as 3 and 4; see shelltext.
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _HIGH) for fd in outputs] if recipe.login else []
+        try:
+            fds = [null, null, null, *high] if recipe.login else [null, *outputs]
+            self.pid = runner.fork_exec(recipe.program, recipe.argv(), recipe.env, fds)
+        except OSError as error:
+            raise OSError(error.errno, "{}: {}".format(os.fsdecode(recipe.program), error.strerror)) from error
+        finally:
+            for fd in (null, *high):
+                os.close(fd)
 
     def _make_fifo(self) -> int:
         path = self.folder + "/in"
@@ -139,7 +87,7 @@ class Shell:
 
     def write(self, text: bytes) -> None:
         """Give text to the loop."""
-        self.on_write()
+        self._watches.expect(self._numbers)
         try:
             done = os.write(self._fifo, text)
         except BlockingIOError:
@@ -172,16 +120,31 @@ class Shell:
             os.close(fd)
         self.write(first + self._dialect.from_file(wrap))
 
+    def see_stdin(self, on: bool) -> None:
+        """Tell, or no longer tell, when it opens ``stdin`` in its ``s``."""
+        self._watches.see_stdin(self.folder, on)
+
+    def begun(self) -> bool:
+        """Whether a command has begun since this was last asked."""
+        return self._watches.begun(self._numbers)
+
     @property
     def waits(self) -> bool:
-        """True when it waits for a command: it sleeps, and its standard input is the FIFO then, and only then."""
+        """True when it waits for a command: it sleeps, and reads the FIFO."""
         if tree.stat(self.pid)[0] != b"S":
             return False  # it may have read a command, and wait for the processor
+        return self._reads_fifo() and not self._queue and not waiting_bytes(self._fifo)
+
+    def _reads_fifo(self) -> bool:
+        """A bash has it as its standard input then, and only then; of others the kernel tells what they read."""
+        number = "0"
         try:
-            at_fifo = os.readlink("/proc/{}/fd/0".format(self.pid)) == self.folder + "/in"
-        except OSError:
+            if not self._dialect.bash:
+                number = str(int(tree.read("/proc/{}/syscall".format(self.pid)).split()[1], 16))
+            name = os.readlink("/proc/{}/fd/{}".format(self.pid, number))
+        except (OSError, IndexError, ValueError):
             return False
-        return at_fifo and not self._queue and not waiting_bytes(self._fifo)
+        return name in (self.folder + "/in", self.folder + "/in (deleted)")
 
     def writes_to(self, number: int, fd: int) -> bool:
         """Whether its descriptor ``number`` is the pipe whose read end is ``fd``, and not a place of the user's."""
@@ -244,10 +207,19 @@ class Shell:
         if self._kill_timer is not None:
             self._kill_timer.cancel()
         self._loop.ignore_write(self._fifo)
-        os.close(self._fifo)
-        if self._children >= 0:
-            os.close(self._children)
+        self._let_go()
         self._on_exit(status)
+
+    def _let_go(self) -> None:
+        for fd in (self._fifo, self._children):
+            if fd >= 0:
+                os.close(fd)
+        self._watches.remove(self._numbers)
+
+
+def fate(status: int) -> str:
+    """A wait status in words."""
+    return "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
 
 
 def complete_state(folder: str) -> bool:
@@ -264,5 +236,8 @@ def complete_state(folder: str) -> bool:
         os.close(fd)
     if last != shelltext.COMPLETE:
         return False
-    os.replace(path, folder + "/state")
+    try:
+        os.replace(path, folder + "/state")
+    except OSError:
+        return False
     return True

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .outlet import Outlet
     from .outputs import Tap
     from .session import Session
+    from .shell import Shell
 
 
 class ShellCommand(Command):
@@ -22,7 +23,7 @@ class ShellCommand(Command):
         super().__init__(request, arguments)
         self._session = session
         self.text: bytes = arguments["command"]
-        self.stdin_keeper = -1
+        self._stdin_keeper = -1
         self.bad_folder = False
         self.over = False
         self._taps: "list[Tap]" = []
@@ -55,36 +56,55 @@ class ShellCommand(Command):
         for tap in self._taps:
             tap.disconnect()
         if self.arguments.get("stdin"):
-            self.stdin_opened()
-            self.stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._stdin_opened()
+            self._stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def open_stdin(self, folder: str) -> None:
+    def _open_stdin(self, folder: str) -> None:
         """A FIFO that the shell opens by name; ours stays open until then, or it would wait for a writer."""
         path = folder + "/fifo"
         os.mkfifo(path, 0o600)
-        self.stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
         if self.request.inlet is not None:
             self.request.inlet.write_to(writer)
+        os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
 
-    def stdin_opened(self) -> None:
-        """The shell has opened its standard input."""
-        if self.stdin_keeper >= 0:
-            os.close(self.stdin_keeper)
-            self.stdin_keeper = -1
+    def opened(self, name: bytes) -> None:
+        """The shell has opened its standard input, or what tells that its folder is not there."""
+        if name == b"cwd":
+            self.bad_folder = True
+        else:
+            self._stdin_opened()
 
-    def refuse(self, status: int) -> None:
-        """Nothing ran, because each shell ended as soon as it started, the last one with this wait status."""
-        how = "signal {}".format(status & 127) if status & 127 else "exit code {}".format(status >> 8)
-        self.answer.update(error="os", message="its shell ends as soon as it starts ({})".format(how))
+    def _stdin_opened(self) -> None:
+        if self._stdin_keeper >= 0:
+            os.close(self._stdin_keeper)
+            self._stdin_keeper = -1
+
+    def withdraw(self) -> None:
+        """It is stopped before its turn has come."""
+        self.answer["note"] = "it was still waiting for its turn, so nothing ran"
         self.finish()
 
-    def connect(self, taps: "list[Tap]") -> None:
-        """Send what comes out of these pipes as the output of this command."""
+    def no_folder(self) -> None:
+        """Nothing of it ran, because its folder is not there."""
+        message = "{}: no such folder".format(os.fsdecode(self.arguments["cwd"]))
+        self.answer.update(error="cwd", errno=2, message=message)
+
+    def refuse(self, why: str, errno: int = 0) -> None:
+        """Nothing of it ran."""
+        self.answer.update(error="os", errno=errno, message=why)
+        self.finish()
+
+    def connect(self, taps: "list[Tap]", shell: "Shell") -> None:
+        """Send what comes out of these pipes as the output of this command, and what is sent to it into its input."""
         self._taps = taps[:1] if self.arguments.get("merge") else taps[:]
         for tap in self._taps:
             tap.connect(self)
+        if self.arguments.get("stdin"):
+            if self._stdin_keeper < 0:
+                self._open_stdin(self._session.folder)
+            shell.see_stdin(True)
 
     def open_stream(self, channel: int) -> "Outlet":
         """A stream of what it says."""
@@ -98,14 +118,16 @@ class ShellCommand(Command):
             tap.look()
         drain_all([tap.outlet for tap in self._taps if tap.outlet is not None], done)
 
-    def disconnect(self, folder: str) -> None:
+    def disconnect(self, shell: "Shell | None") -> None:
         """The command has ended: let go of the pipes and of its input."""
         for tap in self._taps:
             tap.disconnect()
-        self.stdin_opened()
+        self._stdin_opened()
         if self.request.inlet is not None:
             self.request.inlet.close()
             try:
-                os.unlink(folder + "/s/stdin")
+                os.unlink(self._session.folder + "/s/stdin")
             except FileNotFoundError:
                 pass
+        if shell is not None and self.arguments.get("stdin"):
+            shell.see_stdin(False)

@@ -47,7 +47,8 @@ trap 'exit 143' TERM
 """
 _SH_DUMP = r"""{ {
 printf 'umask '; umask
-alias | while IFS= read -r line; do printf 'alias %s\n' "${line#alias }"; done
+(IFS='
+'; set -f; for line in $(alias); do printf 'alias %s\n' "${line#alias }"; done)
 trap
 set +o
 export -p

@@ -26,7 +26,8 @@ GIVE_UP_S = 10.0
 _HAS_CHILDREN_FILES = os.path.exists("/proc/self/task/{}/children".format(os.getpid()))
 
 
-def _read(path: str) -> bytes:
+def read(path: str) -> bytes:
+    """A file of the kernel's, up to 1 MiB; empty when what it tells of is gone."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -41,7 +42,7 @@ def _read(path: str) -> bytes:
 
 def stat(pid: int) -> "tuple[bytes, int, int]":
     """State letter, parent and start time (clock ticks since boot); state ``b""`` when it is gone."""
-    fields = _read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
+    fields = read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
     if len(fields) < 20:
         return b"", 0, 0
     return fields[0], int(fields[1]), int(fields[19])
@@ -49,7 +50,7 @@ def stat(pid: int) -> "tuple[bytes, int, int]":
 
 def session(pid: int) -> int:
     """The pid of the process that led its session when it was started; 0 when it is gone."""
-    fields = _read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
+    fields = read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
     return int(fields[3]) if len(fields) > 3 else 0
 
 
@@ -66,14 +67,14 @@ def children(pid: int) -> "list[int]":
     if not _HAS_CHILDREN_FILES:
         return _scan().get(pid, [])
     main = "/proc/{}/task/{}/children".format(pid, pid)
-    found = _read(main).split()
+    found = read(main).split()
     try:
         threads = _names("/proc/{}/task".format(pid))
     except OSError:
         return []
     for thread in threads:
         if thread != str(pid):
-            found += _read("/proc/{}/task/{}/children".format(pid, thread)).split()
+            found += read("/proc/{}/task/{}/children".format(pid, thread)).split()
     return [int(child) for child in found]
 
 

@@ -44,6 +44,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "folders",
         "orphans",
         "shell",
+        "watches",
         "polled",
         "shellcommand",
         "outputs",

@@ -8,7 +8,7 @@ import pytest
 
 from hermes_exec.result import ShellState
 from hermes_exec.testing.behaviours import Behaviours
-from hermes_exec.testing.state import needs_bash
+from hermes_exec.testing.state import is_bash
 
 if TYPE_CHECKING:
     from hermes_exec.session import Session
@@ -148,8 +148,9 @@ class Machinery(Behaviours):
 
     @pytest.mark.parametrize("what", BREAKING)
     async def test_all_goes_on_after_a_command_that(self, place: Place, session: Session, what: str) -> None:
-        await needs_bash(session)
         text, code = BREAKING[what]
+        if not await is_bash(session):
+            code = ANY  # what does its work there may be an error elsewhere
         async with await place.session() as bystander:
             await bystander.run("kept=1")
             await session.run("mark=set")

@@ -61,9 +61,14 @@ BASH_SETTINGS = {
 ALL_SETTINGS = SETTINGS | BASH_SETTINGS
 
 
+async def is_bash(session: Session) -> bool:
+    """Whether the session's shell is bash."""
+    return (await session.run("echo ${BASH_VERSION-}")).stdout != b"\n"
+
+
 async def needs_bash(session: Session) -> None:
     """Skip the test where the session's shell is another one."""
-    if (await session.run("echo ${BASH_VERSION-}")).stdout == b"\n":
+    if not await is_bash(session):
         pytest.skip("the shell of this session is not bash")
 
 

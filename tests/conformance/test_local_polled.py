@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.backend import Backend, Channel, Receiver
+    from hermes_exec.session import Session
 
 FEW = ("unshare", "-U", "-r", "sh", "-c", 'echo "$0" >/proc/sys/user/max_inotify_instances && exec "$@"')
 
@@ -59,6 +62,23 @@ def test_a_session_without_inotify_works_and_says_so_once(left: int) -> None:
             assert (second.stdout, second.exit_code, second.note) == (b"/tmp 5\n", 3, "")
 
     asyncio.run(scenario())
+
+
+def test_the_end_of_each_command_is_looked_for_at_once() -> None:
+    """And not only when idle sessions are looked at, four times a second."""
+
+    async def scenario() -> float:
+        async with hermes_exec.open(Few(0), audit=False) as terminal, await terminal.session() as session:
+            await session.run("true")
+            return statistics.median([await pause(session) for _ in range(15)])
+
+    async def pause(session: Session) -> float:
+        await asyncio.sleep(0.02)  # so that it is idle
+        began = time.monotonic()
+        await session.run("true")
+        return time.monotonic() - began
+
+    assert asyncio.run(scenario()) < 0.1
 
 
 def test_two_instances_are_enough_for_all_sessions_of_a_guest() -> None:

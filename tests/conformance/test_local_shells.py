@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec.testing.machinery import Machinery
 from hermes_exec.testing.sessions import Sessions
 from hermes_exec.testing.state import State
 from hermes_exec_backends.local import LocalBackend
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 leave_out("a column of its own")
 
 
-class Shells(Sessions, State):
+class Shells(Sessions, State, Machinery):
     @pytest.fixture
     def backend(self) -> Backend:
         return LocalBackend()

@@ -28,3 +28,25 @@ def test_a_time_that_is_no_number_stops_no_other_timer(delay: float, called: str
     program = PROGRAM.format(root=str(ROOT), delay=str(delay))
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, timeout=20, check=True)
     assert done.stdout.strip() == called
+
+
+FAULT = """
+import sys
+sys.path.insert(0, {root!r})
+from hermes_exec.guest.loop import Loop
+loop = Loop()
+
+def fail():
+    loop.call_soon(lambda: print("called") or loop.stop())
+    raise ValueError("a fault")
+
+loop.call_later(0, fail)
+loop.call_later(600, loop.stop)
+loop.run()
+"""
+
+
+def test_what_is_to_be_called_soon_does_not_wait_for_the_next_event_after_a_fault() -> None:
+    argv = [sys.executable, "-I", "-c", FAULT.format(root=str(ROOT))]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True)
+    assert (done.stdout, "a fault" in done.stderr) == ("called\n", True)
