@@ -141,6 +141,9 @@ class Access:
     ) -> Job:
         """Start a job: a command that goes on when this terminal, this process or the connection ends.
 
+        One whose start is interrupted is ended and forgotten, which takes ten seconds at most; it may be there still
+        only if the place was out of reach meanwhile.
+
         Args:
             command: shell text for a shell of its own, or a program and its arguments.
             name: a label for people.

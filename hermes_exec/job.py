@@ -12,6 +12,7 @@ from hermes_exec.account import shown
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.encoding import checked_seconds, encode, encode_env, encode_words
 from hermes_exec.errors import PlaceError, ProtocolError, UsageError
+from hermes_exec.finishing import made
 from hermes_exec.jobstatus import JobState, JobStatus, raise_error
 from hermes_exec.link.call import Lapsed
 
@@ -184,6 +185,8 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
     Raises:
         UsageError: there is no such program or folder, or an option makes no sense; nothing ran.
         OutcomeUnknown: the place was lost; the job runs once at most.
+        asyncio.CancelledError: the task was cancelled; the job was ended and forgotten, within ten seconds more, and
+            is there still only if the place was out of reach meanwhile.
     """
     limits = options.get("limits")
     fields = {**_words(command), **_options(options), "job": options.get("id") or records.new_id()}
@@ -192,15 +195,25 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         fields["limits"] = limits.as_fields()
     link.need(_PART)
     guest = await records.record_guest(link, target)
-    answer = await link.call("start", fields).result()
-    if "error" in answer:
-        await list_jobs(link)
-        raise_error(answer, shown(command)[:80])
-    if records.read_record(guest.id) is None:  # another process has just pruned its last job
-        await asyncio.to_thread(records.write_record, guest)
-    _log.info("job %s started", fields["job"], extra={"target": target, "lease_s": fields["cap_s"]})
-    _log.debug("job %s was asked for", fields["job"], extra={"command": shown(command)})
-    return Job(link, fields["job"])
+
+    async def start() -> Job:
+        answer = await link.call("start", fields).result()
+        if "error" in answer:
+            await list_jobs(link)
+            raise_error(answer, shown(command)[:80])
+        if records.read_record(guest.id) is None:  # another process has just pruned its last job
+            await asyncio.to_thread(records.write_record, guest)
+        return Job(link, fields["job"])
+
+    job = await made(start(), _unwanted)
+    _log.info("job %s started", job.id, extra={"target": target, "lease_s": fields["cap_s"]})
+    _log.debug("job %s was asked for", job.id, extra={"command": shown(command)})
+    return job
+
+
+async def _unwanted(job: Job) -> None:
+    await job.kill(0.1, max_output=0)
+    await job.prune()
 
 
 def _words(command: Words | Sequence[Words]) -> dict[str, Any]:

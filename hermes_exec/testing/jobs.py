@@ -49,6 +49,21 @@ class Jobs(Behaviours):
             await terminal.start(["no-such-program-anywhere"])
 
     @needs("jobs")
+    async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_job(self, terminal: Terminal) -> None:
+        mark = marker()
+        for moment in range(0, 60, 4):
+            starting = asyncio.ensure_future(terminal.start(["sleep", mark]))
+            for _ in range(moment):
+                await asyncio.sleep(0.0001)
+            starting.cancel()
+            await asyncio.wait([starting])
+            if not starting.cancelled():
+                await starting.result().kill(0.1)
+                await starting.result().prune()
+            assert await terminal.jobs() == []
+        assert await living(terminal, mark) == 0
+
+    @needs("jobs")
     async def test_the_log_of_a_job_can_be_read_while_it_runs_from_any_offset(self, terminal: Terminal) -> None:
         mark = marker()
         async with job(terminal, f"printf 0123456789; sleep {mark}") as started:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import hashlib
 import os
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec_backends import daytona as package
 from hermes_exec_backends.daytona import DaytonaBackend, frames
+from hermes_exec_backends.daytona.connection import Connection
 from tests.rigs.daytona_rig import only
 
 if TYPE_CHECKING:
@@ -41,6 +43,21 @@ def test_frames_arrive_in_whatever_pieces_they_come() -> None:
         parser = frames.Parser()
         got = [found for at in range(0, len(stream), size) for found in parser.feed(stream[at : at + size])]
         assert got == sent
+
+
+def test_what_a_shell_says_after_it_was_refused_changes_nothing() -> None:
+    async def nobody_knows() -> str:
+        return ""
+
+    async def work() -> None:
+        connection = Connection(["python3"], nobody_knows)
+        inside, received = vars(connection), vars(Connection)["_received"]
+        received(connection, inside["_none"].encode())
+        received(connection, inside["_mark"])
+        with pytest.raises(PlaceUnavailable, match="no Python 3.6 or later is there"):
+            await inside["_ready"]
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("harm", ["lost", "changed", "repeated"])

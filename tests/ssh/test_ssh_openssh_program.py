@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec.testing.place import until
-from hermes_exec_backends.ssh import SshBackend
+from hermes_exec_backends.ssh import SshBackend, openssh
 from tests.rigs.sshd import Sshd, program
 from tests.ssh.conftest import said
 
@@ -109,6 +110,16 @@ def test_what_ssh_complains_about_is_told(own: Sshd, options: dict[str, Any], hi
     with pytest.raises(PlaceUnavailable, match=hint) as caught:
         said(own.profile(transport="openssh", **options))
     assert caught.value.remedy
+
+
+def test_a_host_that_says_nothing_is_told_of_when_the_time_for_logging_in_is_over(
+    own: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openssh, "_LOGIN_S", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        profile = own.profile(transport="openssh", port=silent.getsockname()[1])
+        with pytest.raises(PlaceUnavailable, match="no answer within 1 s"):
+            asyncio.run(SshBackend(profile).open())
 
 
 def test_a_password_is_refused_beforehand(own: Sshd) -> None:

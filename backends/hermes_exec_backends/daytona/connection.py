@@ -201,6 +201,8 @@ class Connection:
 
     def _received(self, data: bytes) -> None:
         if self._before is not None:
+            if self._ready.done():
+                return  # it was refused or lost before
             if self._socket is not None:
                 self._begin()  # the shell has said something, so the terminal is there
             self._before += data

@@ -146,10 +146,12 @@ class Master(Shared):
             try:
                 async with asyncio.timeout(_LOGIN_S):
                     out, _ = await process.communicate()
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
+                if isinstance(error, TimeoutError):
+                    raise self._failed(f"no answer within {_LOGIN_S:g} s") from None
                 raise
             if process.returncode == 0:
                 return (out or b"").decode("utf-8", "replace")
