@@ -70,9 +70,14 @@ class Storm:
         assert len(await self._terminal.read(path)) == len(data)
 
     async def folder(self) -> None:
-        there = self._folder / f"there{self._chance.randrange(3)}"
-        way = self._chance.choice([self._terminal.upload, self._terminal.sync, self._terminal.download])
-        await way(self._folder / "tree", there)
+        tree, there = self._folder / "tree", self._folder / f"there{self._chance.randrange(3)}"
+        match self._chance.randrange(3):
+            case 0:
+                await self._terminal.upload(tree, there)
+            case 1:
+                await self._terminal.download(tree, there)
+            case _:
+                await self._terminal.sync(tree, there)
 
     async def round(self) -> None:
         """Ask for some of these at once, disturb them, and wait until all have ended."""
@@ -93,7 +98,7 @@ class Storm:
             if error is not None and not isinstance(error, HermesError):
                 raise error
 
-    def _disturb(self, left: list[asyncio.Future[None]]) -> None:
+    def _disturb(self, left: list[asyncio.Task[None]]) -> None:
         what = self._chance.choice(["cut", "cut for a while", "there again", "cancel", "cancel"])
         if what == "there again":
             self._backend.gate.set()
