@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import subprocess
 import warnings
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 Scenario = Callable[[Terminal], Awaitable[None]]
 
 NO_CGROUPS = ("unshare", "-m", "sh", "-c", 'umount -R /sys/fs/cgroup && exec "$@"', "sh")
-_NOBODY = str(100_000 + os.getpid())  # of this process alone: a limit counts all that its user runs anywhere
-AS_NOBODY = ("setpriv", "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--")
+_NOBODIES = itertools.count(1_000_000 + 1000 * os.getpid())
+"""A user for each test: a limit counts all that its user runs anywhere, also what the test before has just ended."""
 
 
 class Prefixed(LocalBackend):
@@ -69,9 +70,11 @@ def place(name: str) -> LocalBackend:
         return Prefixed(NO_CGROUPS)
     if name == "nobody":
         python = "/usr/bin/python3"
-        if not works(*AS_NOBODY, python, "-c", ""):
+        number = str(next(_NOBODIES))
+        become = ("setpriv", "--reuid", number, "--regid", number, "--clear-groups", "--")
+        if not works(*become, python, "-c", ""):
             pytest.skip("needs the right to become nobody, and /usr/bin/python3. Try: run the tests as root")
-        return Prefixed((*NO_CGROUPS, *AS_NOBODY), python)
+        return Prefixed((*NO_CGROUPS, *become), python)
     return LocalBackend()
 
 
