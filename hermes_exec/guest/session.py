@@ -192,10 +192,10 @@ class Session:
         try:
             if self._shell is not None:
                 self._shell.run(text)
+                self._internal = told
         except OSError:
-            return False
-        self._internal = told
-        return True
+            pass
+        return self._internal is told
 
     def _checkpoint(self) -> bool:
         self._lookout.dirty = False
