@@ -223,6 +223,7 @@ class Session:
             self._watches.catch_up()  # or its status is on its way to us
             if (self._current, self._internal) == owed and not command.over:
                 command.answer["note"] = BROKEN
+                self._replacing = True  # files that close when it dies may tell a status yet
                 shell.kill_command(_GRACE_S, lambda _: None)
         return True
 
@@ -236,9 +237,8 @@ class Session:
 
     def _exited(self, status: int) -> None:
         """The shell is gone: by itself, by a command, or by us."""
-        shell = self._shell
+        shell, self._shell = self._shell, None
         stillborn = not self._ready and not self._replacing
-        self._shell = None
         self._ready = self._replacing = False
         self._internal = None
         self._code = 0

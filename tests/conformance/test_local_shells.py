@@ -16,6 +16,7 @@ from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
+    from hermes_exec.testing import Place
 
 leave_out("a column of its own")
 
@@ -30,6 +31,13 @@ class TestDash(Shells):
     @pytest.fixture
     def shell(self) -> str:
         return shutil.which("dash") or pytest.skip("needs dash")
+
+    async def test_one_that_tells_its_status_only_as_it_dies_takes_no_later_command_with_it(self, place: Place) -> None:
+        """It cannot move its descriptors out of the way then, so the file that tells is closed with all others."""
+        for _ in range(12):
+            async with await place.session() as session:
+                assert "broke the shell" in (await session.run("ulimit -n 5")).note
+                assert (await session.run("echo on")).stdout == b"on\n"
 
 
 class TestBusybox(Shells):
