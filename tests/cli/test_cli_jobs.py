@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,11 +47,15 @@ def test_attach_sends_input(cli: Cli) -> None:
     assert cli("attach", job, stdin=b"one\ntwo\n").stdout == b"got one\ntwo\n"
 
 
-def test_attach_says_that_a_job_takes_no_input(cli: Cli) -> None:
-    job = started(cli, "sleep 0.5; echo late")
-    done = cli("attach", job, stdin=b"lost\n")
-    assert (done.stdout, done.returncode) == (b"late\n", 0)
-    assert b"it gets no more input" in done.stderr
+def test_attach_says_that_a_job_takes_no_input(cli: Cli, tmp_path: Path) -> None:
+    job = started(cli, f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; echo late")
+    child = cli.start("attach", job, stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    child.stdin.write(b"lost\n")
+    child.stdin.close()
+    assert b"it gets no more input" in child.err.readline()
+    (tmp_path / "go").touch()
+    assert (child.out.read(), child.wait(20)) == (b"late\n", 0)
 
 
 def test_ctrl_c_leaves_an_attached_job_to_itself(cli: Cli) -> None:
