@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import warnings
 from collections.abc import Awaitable, Callable
@@ -88,6 +89,13 @@ def live(backend: LocalBackend) -> Live:
         run_bounded(whole())
 
     return run
+
+
+def names_in(folder: str | Path) -> list[str] | None:
+    """The names in a folder; None when it is not there."""
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(entry.name for entry in Path(folder).iterdir())
+    return None
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import os
 import signal
@@ -17,6 +16,7 @@ from hermes_exec.errors import Closed, UsageError
 from hermes_exec.job import Job, JobOptions, list_jobs, start_job
 from hermes_exec.jobstatus import JobState
 from hermes_exec.link.link import Link
+from tests.jobs.conftest import names_in
 from tests.rigs.breadth import thorough
 from tests.rigs.processes import alive, name, parent
 
@@ -32,13 +32,6 @@ nohup sh -c 'echo $$ >>{0}; exec sleep 1000' >/dev/null 2>&1 &
 env -i /bin/sh -c 'echo $$ >>{0}; exec /bin/sleep 1000' &
 wait
 """
-
-
-def names_in(folder: str | Path) -> list[str] | None:
-    """The names in a folder; None when it is not there."""
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(entry.name for entry in Path(folder).iterdir())
-    return None
 
 
 def test_output_and_exit_code_are_kept(live: Live) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import marshal
 import os
@@ -23,6 +22,7 @@ from hermes_exec.link import bootstrap
 from hermes_exec.link.link import Link
 from hermes_exec.records import forget_guest, read_records
 from hermes_exec_backends.local import LocalBackend
+from tests.jobs.conftest import names_in
 from tests.rigs.processes import alive, parent
 
 Bounded = Callable[[Awaitable[None]], None]
@@ -49,13 +49,6 @@ async def new_link(backend: LocalBackend, **options: Any) -> Link:
     link = Link(backend, env={}, cwd=None, **options)
     await link.open()
     return link
-
-
-def names_in(folder: str | Path) -> list[str] | None:
-    """The names in a folder; None when it is not there."""
-    with contextlib.suppress(FileNotFoundError):
-        return sorted(entry.name for entry in Path(folder).iterdir())
-    return None
 
 
 def only_file(folder: Path) -> str:
