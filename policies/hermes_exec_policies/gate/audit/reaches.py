@@ -33,7 +33,9 @@ _READERS = ("xml.sax.parse", "pandas.read_", "numpy.loadtxt", "numpy.genfromtxt"
 _ADDRESS = re.compile(r"(https?|ftps?|s3)://")
 _RUNNERS = frozenset({"run", "runctx", "loadTestsFromName", "loadTestsFromNames"})
 _WRITTEN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)")
-_WHO = re.compile(r"os\.get(pid|ppid|uid|euid|gid|egid)")
+_WHO = re.compile(
+    r"os\.get(pid|ppid|uid|euid|gid|egid)|resource\.getrlimit|threading\.(active_count|enumerate)|locale\.getlocale"
+)
 
 
 class Reaches:
@@ -90,6 +92,10 @@ class Reaches:
                 case ast.AugAssign(target=target, value=value) if self._origins.of(target) == "sys.path":
                     yield from self._searched(value)
                 case ast.Assign(targets=[ast.Attribute() as target], value=value) if (
+                    self._origins.of(target) == "sys.path"
+                ):
+                    yield from self._searched(value)
+                case ast.Assign(targets=[ast.Subscript(value=target)], value=value) if (
                     self._origins.of(target) == "sys.path"
                 ):
                     yield from self._searched(value)
@@ -186,8 +192,9 @@ class Reaches:
             if isinstance(each, ast.Constant) and isinstance(each.value, str) and _WRITTEN.match(each.value):
                 yield self._hit("imports", f"it imports what it wrote itself, from {each.value}", value)
         for each in ast.walk(value):
-            if isinstance(each, ast.Constant) and isinstance(each.value, str) and _NO_CODE.search(each.value):
-                yield self._hit("imports", f"it imports what nobody looked at, from {each.value}", value)
+            text = each.value if isinstance(each, ast.Constant) and isinstance(each.value, str) else ""
+            if _NO_CODE.search(text) or _WRITTEN.match(text):
+                yield self._hit("imports", f"it imports what nobody looked at, from {text}", value)
 
     def _compared(self, node: ast.Compare) -> Iterator[Finding]:
         sides = [node.left, *node.comparators]
@@ -220,8 +227,16 @@ class Reaches:
                     pass
                 case _:
                     continue
-            if isinstance(kind, ast.Constant) and isinstance(kind.value, str) and "(" in kind.value:
+            if isinstance(kind, ast.Constant) and isinstance(kind.value, str) and _calls(kind.value):
                 yield self._hit("dynamic-code", "a type is a text that calls something", kind)
+
+
+def _calls(text: str) -> bool:
+    """Whether a type that is a text calls something; one that cannot be read may."""
+    try:
+        return any(isinstance(each, ast.Call) for each in ast.walk(ast.parse(text, mode="eval")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "(" in text
 
 
 def _is_address(node: ast.expr) -> bool:

@@ -33,8 +33,7 @@ def findings(path: str, text: str) -> list[Finding]:
     code = "\n".join(
         "" if line.lstrip().startswith("#") and index else line for index, line in enumerate(joined.split("\n"))
     )
-    found = commands(path, code)
-    return found + network(path, code)
+    return [*commands(path, code), *network(path, code), *_matched("scripts", path, code)]
 
 
 def network(path: str, text: str) -> list[Finding]:
@@ -54,10 +53,13 @@ def pythons(text: str) -> list[str]:
 
 def commands(path: str, text: str) -> list[Finding]:
     """What the rules find in text that holds commands."""
-    text = _plain(_joined(text))
+    return _matched("commands", path, _plain(_joined(text)))
+
+
+def _matched(table: str, path: str, text: str) -> list[Finding]:
     return [
         security(f"audit.{name}", f"a command that no skill needs: {hit.group().strip()}", path, _line(text, hit))
-        for name, rule in patterns("commands").items()
+        for name, rule in patterns(table).items()
         if (hit := rule.search(text))
     ]
 
