@@ -144,6 +144,9 @@ def _packed(path: str, data: bytes) -> list[Finding]:
             names = members.namelist()[:_MOST_MEMBERS]
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         return []
-    if not any(name.lower().endswith((".py", *_COMPILED)) for name in names):
+    if not any(
+        name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")
+        for name in names
+    ):
         return []
     return [security("manifest.compiled", "code in an archive cannot be looked at", path)]
