@@ -60,6 +60,7 @@ class Tube:
         else:
             return answer
         finally:
+            call.discard()
             call.cancel()
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)

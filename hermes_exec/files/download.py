@@ -157,8 +157,7 @@ class Download:
         goal = into_folder(self._local, self._source)
         options = self._options
         verify = options.verify or self._mover is not None
-        target = await self._hand.do(Target, goal, parents=options.parents, verify=verify)
-        self._hand.finally_do(target.close)
+        target = await self._hand.hold(Target.close, Target, goal, parents=options.parents, verify=verify)
         arrival = Arriving(self._hand, target, meter)
         if kind == b"n":
             await self._borrow(target, size)
@@ -180,8 +179,7 @@ class Download:
         self._stream.call.write_eof()
 
     async def _tree(self, meter: Meter) -> TransferReport:
-        receiver = await self._hand.do(self._open)
-        self._hand.finally_do(receiver.close)
+        receiver = await self._hand.hold(Receiver.close, self._open)
 
         async def take(pieces: list[bytes]) -> None:
             await self._hand.do(_feed, receiver, pieces)

@@ -32,16 +32,29 @@ class Hand:
         """Start a step and wait for it."""
         return await self.begin(step, *args, **kwargs)
 
+    async def hold(self, close: Callable[[R], object], make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make something that the last step has to ``close``, also where nobody waits for it any more."""
+
+        def made() -> R:
+            it = make(*args, **kwargs)
+            self._last = lambda: close(it)
+            return it
+
+        return await self.begin(made)
+
     def finally_do(self, step: Callable[[], object]) -> None:
         """A last step, which comes whatever happens."""
         self._last = step
 
     async def close(self) -> None:
         """Wait for the step under way, do the last one, end the thread; also in a task that was cancelled."""
-        last = self._last or (lambda: None)
-        done = self._loop.run_in_executor(self._thread, last)
+        done = self._loop.run_in_executor(self._thread, self._end)  # behind a step that may leave something to do
         self._thread.shutdown(wait=False)
         await asyncio.shield(done)
+
+    def _end(self) -> None:
+        if self._last is not None:
+            self._last()
 
 
 @contextlib.asynccontextmanager

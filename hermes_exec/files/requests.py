@@ -156,6 +156,7 @@ class Requests:
         try:
             yield stream
         except BaseException:
+            stream.call.discard()
             await stream.call.end()
             raise
 

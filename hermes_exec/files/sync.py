@@ -148,13 +148,14 @@ class Sync:
         finally:
             os.close(folder)
 
+    def _sender(self) -> filetree.Sender:
+        return filetree.Sender(os.open(self._local, FOLDER), self._wish.options.verify)
+
     async def _copy(self, plan: Plan) -> TransferReport:
         steps = plan.steps()
         options = self._wish.options
         if self._wish.direction == "up":
-            folder = await self._hand.do(os.open, self._local, FOLDER)
-            sender = filetree.Sender(folder, options.verify)
-            self._hand.finally_do(sender.close)
+            sender = await self._hand.hold(filetree.Sender.close, self._sender)
             meter = Meter(options.progress, plan.size, len(plan.copy) - plan.folders)
             blocks = sender.planned(steps)
             request = TreeRequest(self._requests, self._remote, options, meter)

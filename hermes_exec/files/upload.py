@@ -93,10 +93,9 @@ async def upload(requests: Requests, local: Path, remote: Path, options: Options
     path, destination = encode(local), encode(remote)
     async with a_hand() as hand:
         try:
-            source = await hand.do(Source, path)
+            source = await hand.hold(Source.close, Source, path)
         except OSError as error:
             raise failures.local_failure("cannot read", os.fsdecode(path), error) from None
-        hand.finally_do(source.close)
         if source.is_folder:
             totals = (0, 0)
             if options.progress is not None:

@@ -117,6 +117,12 @@ class Call:
         if self._borrowed and channel in self._borrowed:
             self._borrowed[channel].go_on()
 
+    def discard(self) -> None:
+        """Use up what came and what will: nobody takes it, and the place answers only behind the last of it."""
+        self.sink = Discard()
+        for channel, received in enumerate(self.received):
+            self.consumed(channel, received - self._consumed[channel])
+
     def room(self, channel: int) -> bool:
         """Whether more of this output may be read before some of it is used up."""
         return self.received[channel] - self._consumed[channel] < wire.WINDOW

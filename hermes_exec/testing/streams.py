@@ -157,6 +157,19 @@ class Streams(Behaviours):
         assert await living(terminal, mark) == 0
 
     @pytest.mark.parametrize("way", WAYS)
+    async def test_a_task_that_is_cancelled_at_any_moment_has_ended_its_command(
+        self, terminal: Terminal, way: str
+    ) -> None:
+        mark = marker()
+        for moment in range(12):
+            task = asyncio.ensure_future(terminal.run(as_command(way, f"exec sleep {mark}"), grace_s=0.1))
+            await asyncio.sleep(moment / 250)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert await living(terminal, mark) == 0
+
+    @pytest.mark.parametrize("way", WAYS)
     async def test_a_large_input_and_its_output_can_be_streamed(self, terminal: Terminal, way: str) -> None:
         data = bytes(range(256)) * 100_000
         seen = b"".join([event.data async for event in terminal.stream(as_command(way, "cat"), stdin=data)])

@@ -1,18 +1,23 @@
-"""A signal in the very moment in which something was made: it is removed, though nobody had heard of it yet."""
+"""Stopped in the very moment in which something was made: it is removed, though nobody had heard of it yet."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.guest.fileput import Replacement
 from hermes_exec.guest.filewrite import Landing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
+
+    from tests.files.conftest import Rig
 
 STEPS: dict[str, tuple[str, Callable[[Landing], None]]] = {
     "small file": ("open", lambda landing: landing.file(b"a", 0o644, 0, memoryview(b"x"))),
@@ -59,3 +64,27 @@ def test_what_was_made_when_a_signal_came_is_removed(
             work(landing)
     landing.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_that_is_cancelled_while_its_file_is_made_leaves_none(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rig.there / "a").write_bytes(b"content")
+    create, is_made, may_go_on = Replacement.create, threading.Event(), threading.Event()
+
+    def created(self: Replacement, mode: int) -> None:
+        create(self, mode)
+        is_made.set()
+        may_go_on.wait(20)
+
+    async def cancelled() -> None:
+        transfer = asyncio.ensure_future(rig.files.download("a", rig.here / "a"))
+        await asyncio.to_thread(is_made.wait, 20)
+        transfer.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await transfer
+
+    monkeypatch.setattr(Replacement, "create", created)
+    rig.run(cancelled())
+    assert list(rig.here.iterdir()) == []

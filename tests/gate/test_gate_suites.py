@@ -167,8 +167,9 @@ def test_what_would_change_an_interpreter_is_found_in_its_data(judge: Judge) -> 
     assert codes(judge(main)) == {"suites.start-up"}
 
 
-def test_a_write_outside_of_its_folder_names_the_folder_that_it_has(judge: Judge) -> None:
-    seen = judge(GOOD.replace("return", "open('/app/skills/x', 'w')\n    return"))
+@pytest.mark.parametrize("path", ["/app/skills/x", "notes.txt"])
+def test_a_write_outside_of_its_folder_names_the_folder_that_it_has(judge: Judge, path: str) -> None:
+    seen = judge(GOOD.replace("return", f"open({path!r}, 'w')\n    return"))
     assert "suites.denied-write" in codes(seen)
     assert [each for each in seen.findings if "/app/data" in each.model]
 
@@ -253,7 +254,7 @@ def test_results_are_compared_as_json() -> None:
 def test_numbers_are_near_by_their_own_size() -> None:
     assert same(0.1 + 0.2, 0.3)
     assert same(1e-17, 0)
-    for one, other in ((10**20 + 1, 10**20), (0, 6.6e-34), (5e-10, 6e-10), (10**400, 2.5)):
+    for one, other in ((10**20 + 1, 10**20), (0, 6.6e-34), (5e-10, 6e-10), (10**400, 2.5), (2**53 + 1, 2.0**53)):
         assert not same(one, other)
 
 

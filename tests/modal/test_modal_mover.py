@@ -87,6 +87,19 @@ def test_an_upload_whose_stream_breaks_arrives_whole(
     run(work())
 
 
+@pytest.mark.parametrize("by", ["write", "upload"])
+def test_little_is_sent_into_a_connection_that_broke(
+    run: Any, server: Apart, opened: Opened, source: Path, caplog: pytest.LogCaptureFixture, by: str
+) -> None:
+    async def work() -> None:
+        async with opened() as terminal:
+            server.call("fail", STREAM, how="rst")
+            await moved_up(terminal, by, source)
+
+    run(work())
+    assert caplog.text.count("socket.send() raised exception") < 32  # a part of 256 KiB is 16 frames
+
+
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 def test_without_an_exec_of_its_own_a_file_goes_by_the_link(
     run: Any, server: Apart, opened: Opened, source: Path, up: bool

@@ -11,7 +11,7 @@ import fnmatch
 import socket
 import struct
 import traceback
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from grpclib.exceptions import GRPCError
 
 from tests.rigs.modal_wheel import api, message_class
 
+T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 _CARDINALITIES = {
     (False, False): Cardinality.UNARY_UNARY,
@@ -30,6 +31,7 @@ _CARDINALITIES = {
 }
 _RESET = struct.pack("ii", 1, 0)
 """Linger for no time at all: closing then sends a reset."""
+_under_way: set[asyncio.Task[Any]] = set()
 
 
 def serves(*names: str, fields: str = "") -> Callable[[Method], Method]:
@@ -133,7 +135,7 @@ class Dispatch:
                 if method.server_streaming:
                     await self._stream(name, work(request), stream)
                     return
-                reply = await work(request)
+                reply = await to_its_end(work(request))
             await self._go_wrong(name, "after", stream)
             await stream.send_message(reply)
         except (GRPCError, asyncio.CancelledError):
@@ -182,6 +184,23 @@ class Dispatch:
         if fault.how == "lost":
             await stream.cancel()
             raise ConnectionError
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """What it gives. It is carried out also when nobody waits any more, because the connection broke meanwhile.
+
+    assumed: what a request has begun is not left half done (source: none).
+    """
+    task = asyncio.ensure_future(work)
+    _under_way.add(task)
+    task.add_done_callback(_ended)
+    return await asyncio.shield(task)
+
+
+def _ended(task: asyncio.Task[Any]) -> None:
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()  # told to whoever still waits
 
 
 def hang_up(transport: Any, *, reset: bool) -> None:

@@ -100,6 +100,7 @@ class Sandbox:
     worker: Worker
     created: float = field(default_factory=time.time)
     execs: dict[str, Exec] = field(default_factory=dict[str, Exec])
+    starting: dict[str, asyncio.Lock] = field(default_factory=dict[str, asyncio.Lock])
     result: Any = None
     active: float = field(default_factory=time.monotonic)
     ended: asyncio.Event = field(default_factory=asyncio.Event)

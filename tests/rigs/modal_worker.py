@@ -12,7 +12,7 @@ from grpclib.exceptions import GRPCError
 
 from tests.rigs.cell import CellError
 from tests.rigs.cell_process import write_all
-from tests.rigs.modal_dispatch import serves
+from tests.rigs.modal_dispatch import serves, to_its_end
 from tests.rigs.modal_state import Exec, Sandbox, Tape
 from tests.rigs.modal_wheel import router
 
@@ -53,8 +53,12 @@ class Worker:
     async def exec_start(self, request: Any) -> Any:
         """assumed: the exec's id makes a repeated start the same one (source: the SDK's comment on it)."""
         sandbox = self._state.by_task(request.task_id)
-        if request.exec_id in sandbox.execs:
-            return router.TaskExecStartResponse()
+        async with sandbox.starting.setdefault(request.exec_id, asyncio.Lock()):
+            if request.exec_id not in sandbox.execs:
+                await self._start(sandbox, request)
+        return router.TaskExecStartResponse()
+
+    async def _start(self, sandbox: Sandbox, request: Any) -> None:
         env = self._state.secret_values(request.secret_sources)
         pty = (24, 80) if request.HasField("pty_info") and request.pty_info.enabled else None
         cwd = request.workdir or sandbox.definition.workdir or "/root"
@@ -74,7 +78,6 @@ class Worker:
         sandbox.active = asyncio.get_running_loop().time()
         if request.timeout_secs:
             asyncio.get_running_loop().call_later(request.timeout_secs, lambda: asyncio.ensure_future(process.kill()))
-        return router.TaskExecStartResponse()
 
     @serves("TaskExecStdioRead", fields="task_id exec_id offset file_descriptor")
     async def stdio_read(self, request: Any) -> AsyncIterator[Any]:
@@ -120,14 +123,17 @@ class Worker:
                 at = request.start.offset
                 continue
             assert found is not None
-            async with found.lock:
-                if request.HasField("end"):
-                    found.closed = True
-                    found.process.close_one("stdin")
-                else:
-                    await self._write(found, at, request.data)
-                    at += len(request.data)
+            await to_its_end(self._take(found, at, request))
+            at += len(request.data)
         return router.TaskExecStdinWriteStreamResponse()
+
+    async def _take(self, found: Exec, at: int, request: Any) -> None:
+        async with found.lock:
+            if request.HasField("end"):
+                found.closed = True
+                found.process.close_one("stdin")
+            else:
+                await self._write(found, at, request.data)
 
     @serves("TaskExecStdinStatus", fields="task_id exec_id")
     async def stdin_status(self, request: Any) -> Any:

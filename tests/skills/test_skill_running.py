@@ -105,7 +105,9 @@ def test_a_failure_is_told_in_a_line(
     assert (told, outcome.kind, outcome.ok, outcome.counts.failures) == (error, kind, False, 1)
 
 
-@pytest.mark.parametrize("action", ["open('/app/skills/x', 'w')", "open(__file__, 'a')", "os.chroot('/')"])
+@pytest.mark.parametrize(
+    "action", ["open('/app/skills/x', 'w')", "open('notes.txt', 'w')", "open(__file__, 'a')", "os.chroot('/')"]
+)
 def test_all_denials_become_one_clear_line(
     sandboxes: None, home: Home, tmp_path: Path, action: str, caplog: pytest.LogCaptureFixture
 ) -> None:

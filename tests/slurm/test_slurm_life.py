@@ -113,6 +113,7 @@ def test_waiting_is_told_with_slurms_reason_and_can_be_given_up(
 
     async def run() -> None:
         async with hermes_exec.open(allocation(cluster, nodes=3, flags=["--exclusive"]), audit=False):
+            caplog.clear()  # it may have waited too, for nodes of the test before
             waiting = asyncio.ensure_future(allocation(cluster).open())
             async with asyncio.timeout(PATIENCE_S):
                 while "waits in the queue: Resources" not in caplog.text:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECURITY = "security"
 """The kind of a run that was refused what no skill has a reason to ask for."""
-_ERRNO = re.compile(r"\[Errno (\d+)\](?: [^:]*: '(/[^']*)')?")
+_ERRNO = re.compile(r"\[Errno (\d+)\](?: [^:]*: '([^']*)')?")
 _DENIALS = {13: "access was denied", 30: "it is read-only", 1: "it is not permitted"}
 """The three numbers of a denial: by a security module or an owner, by a mount, by a filter of system calls."""
 _DATA = "/app/data"

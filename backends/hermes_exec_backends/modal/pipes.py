@@ -225,6 +225,7 @@ class Pipes:
             whole = memoryview(self._queue.popleft())
             for start in range(0, len(whole), _PART):
                 yield bytes(whole[start : start + _PART])
+                await asyncio.sleep(0)  # who sends on and on does not hear that the connection broke
             self.sent += len(whole)
             self._ours.call_soon_threadsafe(taken)
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.finishing import made
 from hermes_exec_backends.modal import lease
 from hermes_exec_backends.modal.channel import ExecChannel
 from hermes_exec_backends.modal.failures import NotFound
@@ -53,12 +54,22 @@ class Sandbox:
         words = [os.fsdecode(word) for word in argv]
         if sum(map(len, words)) > _LONGEST_ARGV:
             raise ConfigError("modal: the command is too long for an argument list", remedy="send it as a file")
-        process = await self._call(
+        work = self._call(
             "modal: the command was not started", self.handle.exec.aio(*words, text=False, env=dict(env) or None)
         )
+        process = await made(work, self._unwanted)
+        return self._channel(process, receiver, bulk=bulk)
+
+    def _channel(self, process: Any, receiver: Receiver, *, bulk: bool = False) -> ExecChannel:
         channel = ExecChannel(process, receiver, self.death, bulk=bulk)
         self._channels = {each for each in self._channels if not each.over.is_set()} | {channel}
         return channel
+
+    async def _unwanted(self, process: Any) -> None:
+        """End the input of a program that nobody waits for any more."""
+        channel = self._channel(process, Collector())
+        channel.abandon()
+        await channel.over.wait()
 
     async def _call(self, what: str, work: Any) -> Any:
         try:

@@ -20,7 +20,8 @@ guests() {
 first() { "$program" -s instance list -j "$name" 2>/dev/null | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'; }
 finish() {
     pid=$(first) && [ -n "$pid" ] && kill -9 "$pid"
-    for _ in 1 2 3 4 5 6 7 8 9 10; do rm -rf "$work" && break; sleep 0.1; done
+    turns=100
+    until rm -rf "$work" && [ ! -e "/proc/${pid:-none}" ] || [ $((turns -= 1)) = 0 ]; do sleep 0.02; done
 }
 """
 

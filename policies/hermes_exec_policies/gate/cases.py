@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST = 5
 _CLOSE = 1e-9
+_EXACT = 2**53
+"""Up to here a floating-point number is every whole number; of larger ones it is some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):
-        if isinstance(one, int) and isinstance(other, int):
+        if (isinstance(one, int) and isinstance(other, int)) or _is_large(one) or _is_large(other):
             return one == other
         # What is not nearly nothing is compared by its own size: of 6e-34 most numbers are no more than 1e-9 away.
         try:
@@ -84,6 +86,11 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))  # pyright: ignore[reportUnknownArgumentType]  JSON
     return type(one) is type(other) and bool(one == other)  # pyright: ignore[reportUnknownArgumentType]  JSON
+
+
+def _is_large(value: float) -> bool:
+    """Whether it is a whole number that must not have been counted in floating-point ones."""
+    return isinstance(value, int) and abs(value) > _EXACT
 
 
 def own_cases(texts: Sequence[str], function: str) -> list[Case]:

@@ -121,12 +121,19 @@ def _written(path: str, data: bytes) -> list[Finding]:
     if "\r" in text.replace("\r\n", "\n"):
         return [security("manifest.hidden", "a carriage return alone ends a line for some readers only", path)]
     plain = text.replace("\r\n", "\n").replace("\f", "\n") if path.endswith(".py") else text.replace("\r\n", "\n")
-    if name := hidden(plain):
-        return [security("manifest.hidden", f"it holds a character that is not seen: {name}", path)]
-    if word := lookalike(plain):
-        return [security("manifest.look-alike", f"a word mixes alphabets that look alike: {word!a}", path)]
+    if found := unreadable(path, plain):
+        return found
     if path.startswith("scripts/") and any(len(line) > _MOST_LINE for line in plain.split("\n")):
         return [security("manifest.long-line", f"a line is longer than {_MOST_LINE} characters", path)]
+    return []
+
+
+def unreadable(path: str, text: str) -> list[Finding]:
+    """Characters in a text that nobody sees, or takes for others."""
+    if name := hidden(text):
+        return [security("manifest.hidden", f"it holds a character that is not seen: {name}", path)]
+    if word := lookalike(text):
+        return [security("manifest.look-alike", f"a word mixes alphabets that look alike: {word!a}", path)]
     return []
 
 
@@ -137,6 +144,9 @@ def _packed(path: str, data: bytes) -> list[Finding]:
             names = members.namelist()[:_MOST_MEMBERS]
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
         return []
-    if not any(name.lower().endswith((".py", *_COMPILED)) for name in names):
+    if not any(
+        name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")
+        for name in names
+    ):
         return []
     return [security("manifest.compiled", "code in an archive cannot be looked at", path)]

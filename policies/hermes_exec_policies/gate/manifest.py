@@ -15,7 +15,7 @@ from hermes_exec_policies.gate.signature import Signature, signature_of
 from hermes_exec_policies.gate.verdict import Finding, Refused, advice, functional, security
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from hermes_exec_policies.gate.tree import Tree
 
@@ -77,6 +77,7 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     name = str(fields["name"])
     metadata: dict[str, str] = fields.get("metadata") or {}
     found += _named(name, taken)
+    found += [wrong for text in _texts(fields) for wrong in layout.unreadable("SKILL.md", text)]
     found += _described(str(fields["description"]))
     needs, wrong = declared(metadata)
     found += wrong
@@ -108,6 +109,18 @@ async def _fields(text: str, folder: str) -> tuple[dict[str, Any], str]:
     if told["errors"]:
         raise Refused(*(functional("manifest.format", each, "SKILL.md") for each in told["errors"]))
     return told["fields"], told["body"]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in the first part as they are once YAML has read them, which writes any character in plain ones."""
+    if isinstance(value, dict):
+        for pair in value.items():  # pyright: ignore[reportUnknownVariableType]  YAML
+            yield from _texts(list(pair))  # pyright: ignore[reportUnknownArgumentType]  YAML
+    elif isinstance(value, list):
+        for each in value:  # pyright: ignore[reportUnknownVariableType]  YAML
+            yield from _texts(each)
+    else:
+        yield str(value)
 
 
 def _bound(text: str) -> None:

@@ -31,7 +31,7 @@ _FILES = 4096
 _STARTS = re.compile(
     r"(^|/)(sitecustomize\.py|usercustomize\.py|[^/]*\.pth|\.pythonrc(\.py)?|\.bashrc|\.bash_profile|\.profile)$"
 )
-_FORBIDDEN = re.compile(r"\[Errno (1|13|30)\] [^\n:]*: '(/[^'\n]*)'")
+_FORBIDDEN = re.compile(r"\[Errno (1|13|30)\] [^\n:]*: '([^'\n]+)'")
 _NETWORK = re.compile(r"\[Errno (?:101|-2|-3|97)\]|Network is unreachable|Name or service not known|name resolution")
 TURNS = 2
 """How many sandboxes of one skill there are at once, which leaves the machine to others too."""

@@ -31,6 +31,7 @@ _CONNECTS = frozenset(
      "SocketHandler", "DatagramHandler", "SysLogHandler", "HTTPConnection", "HTTPSConnection"}
 )  # fmt: skip
 _LOADS = frozenset({"read_pickle", "unsafe_load", "UnsafeLoader", "full_load_all"})
+_STREAMS = frozenset({"PIPE", "DEVNULL", "STDOUT", "Process"})
 _FORMAT = re.compile(r"\{[^{}]*\.__\w+__|\{[^{}]*\[__\w+__\]")
 _WRITTEN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)|\.$")
 _DECODES = re.compile(r"decode|decompress|fromhex|unhexlify|a2b_|chr$|bytes$")
@@ -54,6 +55,7 @@ def findings(
         if isinstance(node, ast.Import | ast.ImportFrom)
         for each in node.names
     }
+    streams = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in _STREAMS}
     for grown in folder.grown.values():
         yield from text(grown, 0)
         yield from shells.commands(path, grown)
@@ -65,7 +67,7 @@ def findings(
                 if isinstance(node, ast.Call):
                     yield from _called(node, folder, hit)
             case ast.Attribute(value=ast.Name(id=owner), attr=name, lineno=line) if (
-                owner in imported and name in _MODULES
+                owner in imported and name in _MODULES and not (owner == "asyncio" and id(node) in streams)
             ):
                 yield hit("pieces", f"it reaches a module through another one: {owner}.{name}", line)
             case ast.Attribute(value=ast.Name(id=owner), attr="__dict__", lineno=line) if owner in _MODULES:

@@ -50,6 +50,12 @@ class Ordinary:
                 self._functions.setdefault(node.name, []).append(node)
             elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 self._loads.setdefault(node.id, []).append(node)
+        self._is_itself = not any(
+            (isinstance(node, ast.Name) and node.id == "__name__" and not isinstance(node.ctx, ast.Load))
+            or (isinstance(node, ast.arg) and node.arg == "__name__")
+            for node in ast.walk(tree)
+        )
+        """Whether ``__name__`` is what the interpreter says."""
         uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)]
         self._starts = any(STARTS.fullmatch(origins.of(each)) for each in uses)
         self.imports = all(self._imports(each) for each in uses if origins.of(each).partition(".")[0] == "importlib")
@@ -138,6 +144,10 @@ class Ordinary:
             return isinstance(parent, ast.Attribute)
         if name in _IMPORT_BY_NAME:
             match parent:
+                case ast.Call(
+                    func=function, args=[ast.JoinedStr(values=[ast.Constant(value="."), *_]), ast.Name(id="__name__")]
+                ) if function is node:
+                    return self._is_itself  # below its own package, which is looked at
                 case ast.Call(func=function, args=[ast.Constant(value=str(word)), *_]) if function is node:
                     return self._is_others(word)
                 case ast.Call(func=function, args=[ast.JoinedStr(values=[ast.Constant(value=str(word)), *_]), *_]) if (

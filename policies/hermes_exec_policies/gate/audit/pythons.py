@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.audit import hiding, shapes, shells, variables
+from hermes_exec_policies.gate.audit import hiding, members, shapes, shells, variables
 from hermes_exec_policies.gate.audit.clock import Clock
 from hermes_exec_policies.gate.audit.folded import Folder
 from hermes_exec_policies.gate.audit.modules import IMPORTS, KERNEL, LOADS_FILES, NETWORK, OBJECTS, RESERVED, TESTED_BY
@@ -30,15 +30,19 @@ _FRAMES = frozenset(
      "__reduce__", "__reduce_ex__", "__import__", "settrace", "setprofile", "addaudithook", "meta_path", "path_hooks",
      "path_importer_cache", "displayhook", "excepthook", "_current_frames", "__getattribute__"}
 )  # fmt: skip
+_UNREACHED = _FRAMES | _RUNS_TEXT | {"system", "popen", "_exit"}
+"""What nobody reaches by a word."""
+_PUT_IN_PLACE = frozenset({"sys.stdout", "sys.stderr", "sys.argv"})
+_BY_TESTS = frozenset({"sys.stdin", "sys.path", "sys.dont_write_bytecode"})
 _HARNESS = re.compile(
     r"^(_pytest|pytest|unittest|pluggy|iniconfig|coverage|hypothesis)\b|PYTEST_(CURRENT|VERSION|XDIST|ADDOPTS|PLUGINS)|/proc/(self|1|\d+)/(cgroup|mountinfo|mem|environ|maps|cmdline|comm|stat\\b|status)|/\.dockerenv|HERMES_(GATE|SANDBOX)"
     r"|\b(Cap(Inh|Prm|Eff|Bnd|Amb)|NoNewPrivs|Seccomp)\b|/proc/(self|\d+)/attr/|^LD_(PRELOAD|AUDIT)\b"
 )
 _PLACES = re.compile(
-    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/skills\b|(/var)?/run/(docker|secrets|containerd)|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
+    r"(^|[\s'\"=:])(/root\b|/etc/(shadow|sudoers|cron|ssh|systemd|profile|ld\.so)|/app/(skills|net)\b|(/var)?/run/(docker|secrets|containerd)|/proc/sys\b|/dev/(mem|kmsg|sd|mqueue))"
     r"|^/proc/(\[0-9\]|\*|keys|key-users|sysvipc|kcore|kallsyms|self/fd|thread-self)|^/sys/(class/dmi|fs/cgroup|kernel)"
     r"|(?:^|/|~)\.(bashrc|bash_profile|zshrc|profile\b|ssh/|aws/|netrc|git-credentials|pypirc|npmrc|kube\b|gnupg\b|docker/config|docker$"
-    r"|config/(gcloud|gh|op|rclone)|gcloud$|mozilla\b|password-store|electrum|bitcoin|azure$)"
+    r"|config/(gcloud|gh|op|rclone|autostart|systemd)|git/hooks\b|gcloud$|mozilla\b|password-store|electrum|bitcoin|azure$)"
 )
 _SECRETS = re.compile(r"\b(SECRET|PASSW|TOKEN|CRED\w*)\|\w+")
 """What looks for secrets among variables."""
@@ -86,6 +90,7 @@ class _Look:
         self._harmless = False
         self._environment = False
         self._folder = Folder(ast.Module([], []))
+        self._origins = Origins(ast.Module([], []))
         self._ordinary = Ordinary(ast.Module([], []), Origins(ast.Module([], [])))
         self._clock = Clock(ast.Module([], []), self._folder, Origins(ast.Module([], [])))
 
@@ -100,7 +105,7 @@ class _Look:
             for each in ast.walk(tree)
         )
         self._folder = Folder(tree)
-        origins = Origins(tree)
+        origins = self._origins = Origins(tree)
         self._clock = Clock(tree, self._folder, origins, made=not self._tests)
         self._ordinary = Ordinary(tree, origins, reserved=RESERVED)
         for node in ast.walk(tree):
@@ -131,6 +136,8 @@ class _Look:
                         yield from self._imported(each.name, node.lineno)
             case ast.ImportFrom(module="socket", names=names) if {each.name for each in names} <= shapes.HARMLESS:
                 pass
+            case ast.ImportFrom(level=level) if level:
+                pass  # of its own, which is looked at
             case ast.ImportFrom(module=module, names=names):
                 for name in (module or "", *(f"{module or ''}.{each.name}" for each in names)):
                     yield from self._imported(name, node.lineno)
@@ -209,7 +216,7 @@ class _Look:
         if (
             (name in {"eval", "exec", "execfile"} and not owner)
             or name in _RUNS_TEXT - {"compile", "eval", "exec"} - (LOADS_FILES if self._tests else frozenset())
-            or (name == "compile" and not owner)
+            or (name == "compile" and not owner and self._origins.of(node.func) != "re.compile")
         ):
             yield self._hit("dynamic-code", f"it runs text as code: {name}", node.lineno)
         elif name == "__import__":
@@ -226,7 +233,7 @@ class _Look:
             yield self._hit("introspection", "it reaches into the interpreter: globals()", node.lineno)
         elif owner in {"os", "subprocess"}:
             yield from self._started(owner, name, node)
-        elif name in {"open", "write_text", "Path"}:
+        elif name in {"open", "Path"}:
             for each in node.args[:1]:
                 if isinstance(each, ast.Constant) and isinstance(each.value, str) and _PLACES.search(each.value):
                     yield self._hit("place", f"it opens what is not a skill's: {each.value}", node.lineno)
@@ -243,9 +250,9 @@ class _Look:
             return
         which = node.args[1]
         if isinstance(which, ast.Constant) and isinstance(which.value, str):
-            if which.value in _FRAMES | _RUNS_TEXT | {"system", "popen", "_exit"}:
+            if which.value in _UNREACHED:
                 yield self._hit("introspection", f"it reaches by a word for {which.value}", node.lineno)
-        elif not isinstance(which, ast.Name):
+        elif not isinstance(which, ast.Name) and not members.are_its_own(node, self._folder, self._origins, _UNREACHED):
             yield self._hit("pieces", f"{name} with a name that is made of pieces", node.lineno)
         elif isinstance(node.args[0], ast.Name) and node.args[0].id in {"os", "sys", "subprocess", "builtins"}:
             yield self._hit("pieces", f"{name} with a name that is not seen", node.lineno)
@@ -264,7 +271,7 @@ class _Look:
     def _assigned(self, target: ast.expr) -> Iterator[Finding]:
         match target:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner in {"builtins", "sys", "os", "subprocess"}:
-                if (owner, name) not in {("sys", "stdout"), ("sys", "stderr"), ("sys", "argv")}:
+                if f"{owner}.{name}" not in (_PUT_IN_PLACE | _BY_TESTS if self._tests else _PUT_IN_PLACE):
                     yield self._hit("patch", f"it replaces {owner}.{name}", target.lineno)
             case ast.Subscript(value=ast.Attribute(value=ast.Name(id="sys"), attr="modules")):
                 yield self._hit("patch", "it replaces a module", target.lineno)

@@ -33,7 +33,13 @@ _READERS = ("xml.sax.parse", "pandas.read_", "numpy.loadtxt", "numpy.genfromtxt"
 _ADDRESS = re.compile(r"(https?|ftps?|s3)://")
 _RUNNERS = frozenset({"run", "runctx", "loadTestsFromName", "loadTestsFromNames"})
 _WRITTEN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)")
-_WHO = re.compile(r"os\.get(pid|ppid|uid|euid|gid|egid)")
+_EVERYTHING = re.compile(r"(/|~|/app|/app/skills|/home|/root|/usr|/etc|/var)/?")
+_HANDS_ON = frozenset({"format_map", "substitute", "safe_substitute"})
+_FOR_READERS = re.compile(r"</?(tool_result|function_results?|tool_response)\b|\x1b\]52;", re.IGNORECASE)
+"""What ends or begins the words of a tool for a model, or writes the clipboard of who looks at a terminal."""
+_WHO = re.compile(
+    r"os\.get(pid|ppid|uid|euid|gid|egid)|resource\.getrlimit|threading\.(active_count|enumerate)|locale\.getlocale"
+)
 
 
 class Reaches:
@@ -93,8 +99,14 @@ class Reaches:
                     self._origins.of(target) == "sys.path"
                 ):
                     yield from self._searched(value)
+                case ast.Assign(targets=[ast.Subscript(value=target)], value=value) if (
+                    self._origins.of(target) == "sys.path"
+                ):
+                    yield from self._searched(value)
                 case ast.Compare():
                     yield from self._compared(node)
+                case ast.Constant(value=str(text)) if found := _FOR_READERS.search(text):
+                    yield self._hit("result", f"it holds what acts on whoever reads its result: {found[0]!a}", node)
                 case ast.Constant(value=str(text)) if self._resolves and _RESOLVED.fullmatch(text):
                     yield self._hit("pieces", f"it reaches by a word for {text}", node)
                 case _:
@@ -128,6 +140,15 @@ class Reaches:
         elif name.startswith("sys.path."):
             for each in node.args:
                 yield from self._searched(each)
+        elif name == "shutil.rmtree" and _EVERYTHING.fullmatch(str(self._folder.value(first) if first else "")):
+            yield self._hit("erase", "it removes what is not a skill's", node)
+        elif self._hands_on_variables(name, node):
+            why = "it hands on all variables: read those that you need by name"
+            yield functional("audit.environment", why, self._path, node.lineno)
+        elif name == "open" and isinstance(first, ast.Name) and first.id == "__file__" and _writes(node):
+            yield functional(
+                "audit.itself", "it changes its own text; keep what changes below /app/data", self._path, node.lineno
+            )
         elif name.startswith("timeit.") and isinstance(first, ast.Constant | ast.JoinedStr | ast.BinOp | ast.List):
             yield self._hit("dynamic-code", f"it runs text as code: {name}", node)
         elif name == "doctest.testmod":
@@ -142,6 +163,15 @@ class Reaches:
             yield functional("audit.debugger", "it stops for somebody to look into it", self._path, node.lineno)
         elif isinstance(node.func, ast.Name) and first is not None:
             yield from self._by_word(node.func.id, node, first)
+
+    def _hands_on_variables(self, name: str, node: ast.Call) -> bool:
+        if name == "os.path.expandvars":
+            return not _is_plain(node.args)
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        given = [*node.args, *(each.value for each in node.keywords if each.arg is None)]
+        return (called in _HANDS_ON or called == "format") and any(
+            self._origins.of(each) == "os.environ" for each in given
+        )
 
     def _by_word(self, called: str, node: ast.Call, first: ast.expr) -> Iterator[Finding]:
         owner = self._origins.standard(first)
@@ -158,7 +188,7 @@ class Reaches:
             words = given.elts if isinstance(given, ast.List | ast.Tuple) else [given]
             said = [self._word(each) for each in words]
             line = " ".join(said)
-            yield from shells.commands(self._path, line)
+            yield from shells.started(self._path, line)
             if not self._network:
                 yield from shells.network(self._path, line)
             for before, option, code in zip(said, said[1:], said[2:], strict=False):
@@ -186,8 +216,9 @@ class Reaches:
             if isinstance(each, ast.Constant) and isinstance(each.value, str) and _WRITTEN.match(each.value):
                 yield self._hit("imports", f"it imports what it wrote itself, from {each.value}", value)
         for each in ast.walk(value):
-            if isinstance(each, ast.Constant) and isinstance(each.value, str) and _NO_CODE.search(each.value):
-                yield self._hit("imports", f"it imports what nobody looked at, from {each.value}", value)
+            text = each.value if isinstance(each, ast.Constant) and isinstance(each.value, str) else ""
+            if _NO_CODE.search(text) or _WRITTEN.match(text):
+                yield self._hit("imports", f"it imports what nobody looked at, from {text}", value)
 
     def _compared(self, node: ast.Compare) -> Iterator[Finding]:
         sides = [node.left, *node.comparators]
@@ -220,8 +251,22 @@ class Reaches:
                     pass
                 case _:
                     continue
-            if isinstance(kind, ast.Constant) and isinstance(kind.value, str) and "(" in kind.value:
+            if isinstance(kind, ast.Constant) and isinstance(kind.value, str) and _calls(kind.value):
                 yield self._hit("dynamic-code", "a type is a text that calls something", kind)
+
+
+def _writes(node: ast.Call) -> bool:
+    """Whether a file is opened for more than to be read, as far as that is said."""
+    modes = [*node.args[1:2], *(each.value for each in node.keywords if each.arg == "mode")]
+    return any(isinstance(each, ast.Constant) and set(str(each.value)) & set("wax+") for each in modes)
+
+
+def _calls(text: str) -> bool:
+    """Whether a type that is a text calls something; one that cannot be read may."""
+    try:
+        return any(isinstance(each, ast.Call) for each in ast.walk(ast.parse(text, mode="eval")))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "(" in text
 
 
 def _is_address(node: ast.expr) -> bool:

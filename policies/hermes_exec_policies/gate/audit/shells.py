@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 _NETWORK = re.compile(
     r"(^|[;&|(`]|\b(then|do|else|trap|exec|nohup|xargs)\s)\s*['\"]?(sudo\s+)?(/[\w/]+/)?"
-    r"(curl|wget|nc|ncat|netcat|ssh|scp|sftp|rsync|telnet|ftp|git\s+clone)(\s|$)", re.MULTILINE,
+    r"(curl|wget|nc|ncat|netcat|ssh|scp|sftp|rsync|telnet|ftp|nslookup|openssl\s+s_client|"
+    r"git\s+(clone|ls-remote|fetch|pull|push|submodule))(\s|$)", re.MULTILINE,
 )  # fmt: skip
 _PYTHON = re.compile(r"\bpython[\d.]*\s+(?:-\w\s+)*-c\s+(?:'([^']*)'|\"([^\"]*)\")")
 _ASSIGNED = re.compile(
@@ -33,8 +34,7 @@ def findings(path: str, text: str) -> list[Finding]:
     code = "\n".join(
         "" if line.lstrip().startswith("#") and index else line for index, line in enumerate(joined.split("\n"))
     )
-    found = commands(path, code)
-    return found + network(path, code)
+    return [*commands(path, code), *network(path, code), *_matched("scripts", path, code)]
 
 
 def network(path: str, text: str) -> list[Finding]:
@@ -54,10 +54,18 @@ def pythons(text: str) -> list[str]:
 
 def commands(path: str, text: str) -> list[Finding]:
     """What the rules find in text that holds commands."""
-    text = _plain(_joined(text))
+    return _matched("commands", path, _plain(_joined(text)))
+
+
+def started(path: str, text: str) -> list[Finding]:
+    """What the rules find in the words of a program that is started."""
+    return [*commands(path, text), *(each for each in _matched("scripts", path, text) if each.code != "audit.network")]
+
+
+def _matched(table: str, path: str, text: str) -> list[Finding]:
     return [
         security(f"audit.{name}", f"a command that no skill needs: {hit.group().strip()}", path, _line(text, hit))
-        for name, rule in patterns("commands").items()
+        for name, rule in patterns(table).items()
         if (hit := rule.search(text))
     ]
 

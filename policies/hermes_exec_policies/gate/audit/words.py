@@ -25,10 +25,17 @@ _TAG = re.compile(r"<[A-Za-z/!?]|^\[", re.MULTILINE)
 """What begins markup, or a definition that is not shown."""
 _INSTALL = re.compile(r"(?:uv\s+)?pip3?\s+install\s+(?P<names>[^\n`;&|)#]+)")
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,-]+\])?([<>=!~]=?=?[\w.*,<>=!~]+)?|-U|--upgrade|-q|--quiet")
+_IDIOM = re.compile(
+    r"<!--\s*(generated (by|from|with) [\w./-]{1,40}( [\w./-]{1,20}){0,2}[;,.]? ?"
+    r"do not edit( this( \w{1,12})?)?( by hand| manually)?"
+    r"|(prettier|markdownlint|toc|cspell)[-\w: ]{0,40})[.!]?\s*-->",
+    re.IGNORECASE,
+)
+"""Comments that tools leave."""
 _ORDERS = re.compile(r"\b(system|run|execute|ignore|install|always|must|send|do not|read|call)\b", re.IGNORECASE)
 _CODED = re.compile(r"[A-Za-z0-9+/]{24,}={0,2}")
 _HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}){12,}\b|(?:\\x[0-9a-fA-F]{2}){6,}")
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U(000[0-9a-fA-F]{5}|0010[0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _MARKUP = re.compile(r"</?\w[^>\n]*>|(?<=\w)[*_`~]{1,3}(?=\w)|[*`~]")
 _SPACED = re.compile(r"\b\w(?: \w\b){3,}")
 _DIGITS = re.compile(r"(?=\w*[a-z])(?=\w*\d)\w+", re.IGNORECASE)
@@ -47,7 +54,7 @@ def findings(path: str, text: str, packages: frozenset[str] = frozenset()) -> li
         + _installs(path, text, packages)
     )
     for hit in () if _quotes_markup(text) else (*_COMMENT.finditer(text), *_UNSEEN.finditer(text)):
-        if _ORDERS.search(hit.group()):
+        if _ORDERS.search(hit.group()) and not _IDIOM.fullmatch(hit.group()):
             found.append(security("audit.comment", "words that are not shown give orders", path, _line(text, hit)))
     for hit in (*_CODED.finditer(text), *_HEX.finditer(text)):
         said = _decoded(hit.group())
@@ -132,7 +139,7 @@ def _order(text: str) -> str:
 
 def _forms(text: str) -> list[str]:
     """The text as somebody reads it: without markup, escapes, fonts of Unicode, and spaces between letters."""
-    unescaped = _ESCAPE.sub(lambda hit: chr(int(hit.group(1) or hit.group(2), 16)), text)
+    unescaped = _ESCAPE.sub(lambda hit: chr(int(hit[hit.lastindex or 0], 16)), text)
     read = unicodedata.normalize("NFKC", html.unescape(unquote(unescaped)))
     bare = _MARKUP.sub("", read)
     close = re.sub(" {2,}", " ", _SPACED.sub(lambda hit: hit.group().replace(" ", ""), bare))
