@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from paramiko import SSHException
+
 from hermes_exec.backend import Channel, Exit
 from hermes_exec.outgoing import Outgoing, cut
 from hermes_exec_backends.ssh.feed import Room, Stream
 from hermes_exec_backends.ssh.packets import Packets
-from hermes_exec_backends.ssh.requests import close
+from hermes_exec_backends.ssh.requests import close, widen
 from hermes_exec_backends.ssh.wire import FULL
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.requests import Transport
     from hermes_exec_backends.ssh.wire import Wire
 
-_TAKE = 1 << 24
 _MESSAGE = 32 << 10
 """What OpenSSH's server takes in one packet."""
 _FIRST_MESSAGE = 4 << 10
@@ -59,6 +60,7 @@ class SshChannel(Channel):
         self._held_up = False
         """Whether something else than the end of this turn makes it write on."""
         self._eof = False
+        self._mute = False  # True once something could not be sent, so that nothing more may be
         self._paused = False
         self._over = False
 
@@ -122,15 +124,21 @@ class SshChannel(Channel):
             self._loop.call_later(_REKEY_S, self._take)
             return
         closed = self._chan.closed
-        if len(self._out) and (data := self._chan.recv(_TAKE)):
-            self._receiver.received(data)
-        self._take_err()
+        try:
+            self._deliver(self._out, self._receiver.received)
+            self._deliver(self._err, self._receiver.stderr_received)
+        except (OSError, EOFError, SSHException) as error:
+            self._fail(error)
+            return
         if closed and not len(self._out) and not len(self._err):
             self._finish(self._exit())
 
-    def _take_err(self) -> None:
-        if not self._paused and len(self._err) and (data := self._chan.recv_stderr(_TAKE)):
-            self._receiver.stderr_received(data)
+    def _deliver(self, feed: Feed, receive: Callable[[bytes], None]) -> None:
+        """Hand on what came, and only then let the host send as much again: that fails where the connection broke."""
+        if len(feed) and not self._paused and not self._over:
+            data = feed.take()
+            receive(data)
+            widen(self._transport, self._chan, len(data))
 
     def _exit(self) -> Exit:
         number: int | None = getattr(self._chan, "exit_signal", None)
@@ -158,7 +166,7 @@ class SshChannel(Channel):
 
         What is written after the first of a turn of the loop goes with all the rest of that turn.
         """
-        if self._over or self._eof:
+        if self._over or self._eof or self._mute:
             return
         self._outgoing.add(parts)
         if self._held_up or (self._turn and self._outgoing.size < _MESSAGE):
@@ -170,9 +178,6 @@ class SshChannel(Channel):
 
     def _end_turn(self) -> None:
         self._turn = False
-        self._flush_waiting()
-
-    def _flush_waiting(self) -> None:
         if self._outgoing.size and not self._held_up:
             self._flush()
 
@@ -183,8 +188,12 @@ class SshChannel(Channel):
         try:
             while self._outgoing.size and not self._held_up:
                 self._outgoing.flush(self._send)
-        except (OSError, EOFError):  # it is closed; the end is told by what comes
+        except (OSError, EOFError, SSHException) as error:
+            # What follows a part that was lost must not be sent, and what was cut short has no proper end.
+            self._mute = True
             self._outgoing.clear()
+            if not self._chan.closed and not self._wire.closed:  # else the end is told by what comes
+                self._fail(error)
         if self._eof and not self._outgoing.size:
             self._send_eof()
 
@@ -238,6 +247,8 @@ class SshChannel(Channel):
             self._send_eof()
 
     def _send_eof(self) -> None:
+        if self._mute:
+            return
         if self._may_send:
             with contextlib.suppress(OSError, EOFError):
                 self._chan.shutdown_write()
@@ -273,9 +284,17 @@ class SshChannel(Channel):
     def _let_go(self, *, kill: bool) -> None:
         if self._over:
             return
-        self._flush_waiting()
+        self._end_turn()
+        self._close(kill=kill)
+        self._finish(Exit(lost="the channel was closed here"))
+
+    def _fail(self, error: Exception) -> None:
+        """End the channel as lost, because something of it could not be passed on."""
+        self._close(kill=False)
+        self._finish(Exit(lost=f"the connection broke ({error})"))
+
+    def _close(self, *, kill: bool) -> None:
         if self._may_send:
             close(self._transport, self._chan, kill=kill)
         else:
             self._loop.run_in_executor(None, lambda: close(self._transport, self._chan, kill=kill))
-        self._finish(Exit(lost="the channel was closed here"))

@@ -36,8 +36,8 @@ class Feed:
         """No more will come."""
         self.tell()
 
-    def read(self, size: int, timeout: float | None) -> bytes:  # noqa: ARG002  everything is taken, at once
-        """Everything that is there."""
+    def take(self) -> bytes:
+        """Everything that is there. On the loop."""
         parts = [self._parts.popleft() for _ in range(len(self._parts))]
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -65,6 +65,20 @@ def execute(transport: Transport, chan: paramiko.Channel, command: str) -> None:
     _ask(transport, chan, "exec", command, reply=True)
 
 
+def widen(transport: Transport, chan: Any, size: int) -> None:
+    """Count ``size`` more bytes as taken, and let the host send on once they are worth a packet.
+
+    Raises OSError, EOFError or SSHException if the connection is broken.
+    """
+    more = chan._check_add_window(size)  # noqa: SLF001  see above
+    if more:
+        message = paramiko.Message()
+        message.add_byte(common.cMSG_CHANNEL_WINDOW_ADJUST)
+        message.add_int(chan.remote_chanid)
+        message.add_int(more)
+        transport._send_user_message(message)  # type: ignore[attr-defined]  # noqa: SLF001  see above
+
+
 def close(transport: Transport, chan: paramiko.Channel, *, kill: bool) -> None:
     """Close a channel, and before have its process group killed if the server does that."""
     with contextlib.suppress(OSError, EOFError, paramiko.SSHException):

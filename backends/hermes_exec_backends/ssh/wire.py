@@ -50,6 +50,11 @@ class Wire:
         """Whether enough is queued for now."""
         return self._outgoing.size > FULL
 
+    @property
+    def closed(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._closed
+
     def on_room(self, call: Callable[[], None]) -> None:
         """Call back once, on the loop, when there is room again. Call it on the loop."""
         self._waiting.append(call)
