@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from hermes_exec.channel import Channel, Exit, ExitReceiver, Receiver
+from hermes_exec.channel import Channel, Exit, ExitReceiver, OutputReceiver, Receiver
 from hermes_exec.errors import Unsupported
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
     from hermes_exec.files.beside import Mover
 
-__all__ = ("Alive", "Backend", "Channel", "Check", "Exit", "ExitReceiver", "Leftover", "Receiver")
+__all__ = ("Alive", "Backend", "Channel", "Check", "Exit", "ExitReceiver", "Leftover", "OutputReceiver", "Receiver")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,17 @@ class ExitReceiver(Protocol):
         """
 
 
+@runtime_checkable
+class OutputReceiver(Protocol):
+    """What a receiver may add that has no use for a program without its outputs, as the link has none for a guest.
+
+    A connection that ends cleanly looks like a program that closes its outputs and goes on. Other receivers wait for
+    the program's end then; this one is given ``closed`` with ``lost`` soon after.
+    """
+
+    needs_output: bool
+
+
 class Channel(ABC):
     """The byte streams of one started argv. Every method is called on the event loop's thread."""
 

@@ -64,6 +64,9 @@ class Welcome:
 class Attempt:
     """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
 
+    needs_output = True
+    """See ``OutputReceiver``."""
+
     def __init__(self, link: Link) -> None:
         keep_freed_memory()
         self.nonce = f"<hx {os.urandom(12).hex()}>"

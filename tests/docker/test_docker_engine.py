@@ -115,6 +115,7 @@ class Proxy:
     def __init__(self, path: str) -> None:
         self._path = path
         self._writers: set[asyncio.StreamWriter] = set()
+        self._clients: set[asyncio.StreamWriter] = set()
         self.address = ""
 
     @contextlib.asynccontextmanager
@@ -130,9 +131,17 @@ class Proxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(self._path)
         self._writers |= {writer, back}
+        self._clients.add(writer)
         await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        self._clients.discard(writer)
         writer.close()
         back.close()
+
+    def finish(self) -> None:
+        """End every connection cleanly towards the client; the engine does not notice."""
+        for writer in self._clients:
+            writer.write_eof()
+        self._clients.clear()
 
     def cut(self) -> None:
         """Break every connection at once."""
@@ -142,7 +151,7 @@ class Proxy:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: it was finished meanwhile
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
@@ -176,6 +185,31 @@ def test_a_connection_that_breaks_is_replaced(run: Any, dock: Engine) -> None:
                 assert (await terminal.run("echo $kept; cat /tmp/count")).stdout == b"1\n" + b"once\n" * 3
 
     run(cut())
+
+
+def test_a_connection_that_ends_cleanly_is_replaced(run: Any, dock: Engine) -> None:
+    async def finish() -> None:
+        async with Proxy(dock.address.removeprefix("unix://")).opened() as proxy:
+            profile = dock.profile().model_copy(update={"engine": proxy.address})
+            async with hermes_exec.open(DockerBackend(profile), audit=False) as terminal:
+                await terminal.run("kept=1")
+                for command in ("echo once >> /tmp/count; echo $kept", ["cat", "/tmp/count"]):
+                    proxy.finish()
+                    result = await terminal.run(command, timeout=20)
+                    assert (result.exit_code, result.shell is ShellState.ROLLED_BACK) == (0, False)
+                assert (await terminal.run("echo $kept; cat /tmp/count")).stdout == b"1\nonce\n"
+
+    run(finish())
+
+
+def test_a_command_that_closes_its_outputs_is_waited_for(run: Any, dock: Engine) -> None:
+    async def close_them() -> None:
+        backend = DockerBackend(dock.profile(BUSYBOX))
+        async with hermes_exec.open(backend, audit=False, carrier="plain") as terminal:
+            result = await terminal.run(["sh", "-c", "echo seen; exec >/dev/null 2>&1; sleep 3; exit 7"])
+            assert (result.stdout, result.exit_code) == (b"seen\n", 7)
+
+    run(close_them())
 
 
 def test_an_engine_that_speaks_something_else_is_told(run: Any) -> None:

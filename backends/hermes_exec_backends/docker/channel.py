@@ -11,7 +11,7 @@ import json
 import ssl
 from typing import TYPE_CHECKING
 
-from hermes_exec.backend import Channel, Exit, Receiver
+from hermes_exec.backend import Channel, Exit, OutputReceiver, Receiver
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.docker.demux import ENGINE, STDERR, Demux
 from hermes_exec_backends.docker.failures import Refused
@@ -160,6 +160,8 @@ class ExecChannel(Channel):
     async def _conclude(self, before: asyncio.Task[None] | None, broken: str) -> None:
         if before is not None:
             await asyncio.wait([before])
+        if not broken and isinstance(self._receiver, OutputReceiver) and self._receiver.needs_output:
+            broken = "it ended while the command goes on"
         exit = await self._exec.outcome(broken)
         if self._exec.began_never:
             said = (self._complaint + self._doubt).decode("utf-8", "replace").strip()
@@ -224,6 +226,8 @@ class ExecChannel(Channel):
 
     def abandon(self) -> None:
         """Close the connection at once. The engine then closes the command's input, and ends nothing."""
+        if self._task is not None:
+            self._task.cancel()
         self._tell(Exit(lost="the channel was closed here"))
 
     def kill(self) -> None:

@@ -108,6 +108,9 @@ class Tunnel:
 class _Back:
     """Takes what the relay gives, at the pace of whoever has connected."""
 
+    needs_output = True
+    """See ``OutputReceiver``."""
+
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self.channel: Channel | None = None
         self.ended = asyncio.Event()
