@@ -27,7 +27,7 @@ class Polled:
         self._loop = loop
         self._sessions: "dict[int, tuple[str, Callable[[bytes], None]]]" = {}
         self._stdin: "set[str]" = set()
-        self._owing: "set[int]" = set()
+        self._owing: "dict[int, int]" = {}
         self._last = 0
         self._pause = _FASTEST_S
         self._timer: "Timer | None" = None
@@ -39,7 +39,7 @@ class Polled:
         _take(folder + "/b")
         self._last += 1
         self._sessions[self._last] = (folder, call)
-        self.expect((self._last, self._last))
+        self.expect((self._last, self._last), 0)
         return self._last, self._last
 
     def see_stdin(self, folder: str, on: bool) -> None:
@@ -51,16 +51,16 @@ class Polled:
 
     def remove(self, numbers: "tuple[int, int]") -> None:
         """Stop watching."""
-        self._owing.discard(numbers[0])
+        self._owing.pop(numbers[0], None)
         self._stdin.discard(self._sessions.pop(numbers[0])[0])
 
     def begun(self, numbers: "tuple[int, int]") -> bool:
         """Whether a command of that session has begun since this was last asked."""
         return _take(self._sessions[numbers[0]][0] + "/b")
 
-    def expect(self, numbers: "tuple[int, int]") -> None:
-        """A session's shell was given something to do: look soon, then ever less often."""
-        self._owing.add(numbers[0])
+    def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
+        """A session's shell, the process ``pid``, was given something to do: look soon, then ever less often."""
+        self._owing[numbers[0]] = pid
         self._pause = _FASTEST_S
         if self._timer is not None:
             self._timer.cancel()
@@ -79,9 +79,10 @@ class Polled:
                 self._stdin.discard(folder)
                 call(b"stdin")
             for name in _opened(folder):
-                if number in self._sessions and _take("{}/s/{}".format(folder, name)):
+                path = "{}/s/{}".format(folder, name)
+                if number in self._sessions and not _writes_to(self._owing.get(number, 0), path) and _take(path):
                     if name.isdigit():
-                        self._owing.discard(number)
+                        self._owing.pop(number, None)
                     call(name.encode())
         if self._sessions and self._timer is None:
             self._pause = min(2 * self._pause, _SLOWEST_S) if self._owing else _IDLE_S
@@ -95,6 +96,14 @@ def _opened(folder: str) -> "list[str]":
     except OSError:
         return []  # somebody has removed it, which the shell's end will tell
     return sorted((name for name in names if name != "stdin"), key=lambda name: (name.isdigit(), name))
+
+
+def _writes_to(pid: int, path: str) -> bool:
+    """Whether a shell has not closed this file yet, which takes the place of its standard output while it is open."""
+    try:
+        return os.readlink("/proc/{}/fd/1".format(pid)) == path
+    except OSError:
+        return False
 
 
 def _take(path: str) -> bool:

@@ -87,7 +87,7 @@ class Shell:
 
     def write(self, text: bytes) -> None:
         """Give text to the loop."""
-        self._watches.expect(self._numbers)
+        self._watches.expect(self._numbers, self.pid)
         try:
             done = os.write(self._fifo, text)
         except BlockingIOError:

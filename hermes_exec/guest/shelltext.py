@@ -8,7 +8,8 @@ holds the command has an unknowable name and is unset while the command runs.
 ``until ((0))`` rather than ``while``: under ``set -n``, or a DEBUG trap that says so, a shell takes each
 command for a success without running it, so a ``while`` would spin for ever, and this ends the shell,
 which is noticed. The outer loop is for a command that says ``break``. Tracing (``set -x``) is off while
-the loop itself works.
+the loop itself works. The loop closes standard error to turn tracing off, and it does so before it reports
+the status: the guest looks at the shell's outputs as soon as it has the status.
 """
 
 import os
@@ -18,8 +19,9 @@ _BASH = (
     r'{ IFS= \read -r -d "" @VAR@ <@DIR@/state; \eval "\unset -v @VAR@;$@VAR@"; '
     r"\unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
-    r'until ((0)); do :; until >|"@DIR@/s/$?"; '
-    r"{ case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
+    r"until ((0)); do :; until { @VAR@=$?; "
+    r"case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
+    r'>|"@DIR@/s/$@VAR@"; '
     r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; ((0)); '
     r'do \eval "\unset -v @VAR@;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
 )

@@ -52,8 +52,8 @@ class Watches:
         del self._calls[numbers[0]]
         del self._seen[numbers[1]]
 
-    def expect(self, numbers: "tuple[int, int]") -> None:
-        """A session's shell was given something to do, which the kernel will tell the outcome of."""
+    def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
+        """A session's shell, the process ``pid``, was given something to do; the kernel reports the outcome."""
 
     def begun(self, numbers: "tuple[int, int]") -> bool:
         """Whether a command of that session has begun since this was last asked."""

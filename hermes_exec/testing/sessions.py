@@ -139,6 +139,15 @@ class Sessions(Behaviours):
 
         await until(came)
 
+    async def test_late_output_is_kept_apart_from_a_shell_that_is_slow_to_wait(
+        self, session: Session, folder: str
+    ) -> None:
+        """A trap runs before each step of the shell, also of those that follow a command's status."""
+        await session.run(f"mkfifo {folder}/go; [ -z \"$BASH_VERSION\" ] || trap 'sleep 0.2' DEBUG")
+        await session.run(f"(read x < {folder}/go; echo late error >&2) &")
+        second = await session.run(f"echo > {folder}/go; wait")
+        assert (second.stderr, second.note) == (b"", "")
+
     async def test_a_child_that_floods_its_output_disturbs_no_later_command(self, session: Session) -> None:
         await session.run("while :; do echo flood; done &")
         for n in range(5):
