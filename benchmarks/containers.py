@@ -65,8 +65,9 @@ async def stream(terminal: Terminal, argv: list[str], size: int) -> float:
     """Bytes a second through the terminal."""
     begin = time.perf_counter()
     got = 0
-    async for event in terminal.stream(argv):
-        got += len(event.data)
+    async with terminal.stream(argv) as events:
+        async for event in events:
+            got += len(event.data)
     if got != size:
         raise AssertionError(f"{got} bytes of {size}")
     return size / (time.perf_counter() - begin)

@@ -110,10 +110,10 @@ async def _far(api_url: str, rounds: int) -> list[Figure]:
         for _ in range(rounds):
             whole.append(await spent_async(lambda: session.run("true")))
             begin = time.perf_counter()
-            stream = session.stream("echo first; sleep 0.2")
-            await anext(stream)
-            first.append(time.perf_counter() - begin)
-            await stream.result()
+            async with session.stream("echo first; sleep 0.2") as stream:
+                await anext(stream)
+                first.append(time.perf_counter() - begin)
+                await stream.result()
     return [
         Figure("Daytona, 50 ms away: session `true`", "ms", median(whole) * 1e3, "a round trip", 50.0, 2.0),
         Figure("Daytona, 50 ms away: first output", "ms", median(first) * 1e3, "a round trip", 50.0, 1.5),

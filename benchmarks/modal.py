@@ -119,11 +119,11 @@ async def _trips(local_s: float, rounds: int) -> list[Figure]:
         for _ in range(rounds):
             commands.append(await spent_async(lambda: session.run("true")))
             begin = time.perf_counter()
-            stream = session.stream("echo first")
-            async for _ in stream:
-                outputs.append(time.perf_counter() - begin)
-                break
-            await stream.result()
+            async with session.stream("echo first") as stream:
+                async for _ in stream:
+                    outputs.append(time.perf_counter() - begin)
+                    break
+                await stream.result()
     return [
         Figure(name, "round trips", (median(values) - local_s) / _LATENCY_S, "one", 1.0, bar)
         for name, values, bar in (

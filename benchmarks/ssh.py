@@ -100,8 +100,9 @@ def _raw_stream(raw: paramiko.Transport, size: int) -> float:
 async def _stream(terminal: Terminal, size: int) -> float:
     begin = time.perf_counter()
     got = 0
-    async for event in terminal.stream(["head", "-c", str(size), "/dev/zero"]):
-        got += len(event.data)
+    async with terminal.stream(["head", "-c", str(size), "/dev/zero"]) as events:
+        async for event in events:
+            got += len(event.data)
     return got / (time.perf_counter() - begin)
 
 

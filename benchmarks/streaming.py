@@ -38,8 +38,9 @@ def resident_kib(pid: int | str) -> int:
 async def _stream(terminal: hermes_exec.Terminal, size: int) -> float:
     begin = time.perf_counter()
     got = 0
-    async for event in terminal.stream(_producer(size)):
-        got += len(event.data)
+    async with terminal.stream(_producer(size)) as events:
+        async for event in events:
+            got += len(event.data)
     if got != size:
         raise AssertionError(f"{got} bytes of {size}")
     return size / (time.perf_counter() - begin)

@@ -27,11 +27,8 @@ class Face:
         self._unread: list[Any] = []  # what came together with Ctrl-C
 
     def _end(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Wait for what closes the object; nothing is left to close in a forked child, or after the exit."""
-        if self._portal.refusal:
-            closing.close()
-        else:
-            self._portal.call(closing)
+        """Wait for what closes the object; see ``Portal.end``."""
+        self._portal.end(closing)
 
     def _step(self, source: AsyncIterator[T]) -> T:
         """The next value of an asynchronous iterator."""

@@ -26,8 +26,9 @@ import os
 import queue
 import threading
 from collections.abc import Awaitable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeGuard, TypeVar
 
 from hermes_exec.errors import UsageError
 from hermes_exec.interrupts import run_undisturbed
@@ -72,6 +73,7 @@ class Portal:
         self._bell = threading.Event()
         self._main = threading.main_thread().ident
         self._patience: float | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         threading.Thread(target=self._reside, name="hermes_exec.sync", daemon=True).start()
         os.register_at_fork(after_in_child=self._forked)
         atexit.register(self._exit)
@@ -79,7 +81,8 @@ class Portal:
     def call(self, awaitable: Awaitable[T], unread: list[T] | None = None) -> T:
         """Wait for an awaitable of the loop; its value or error becomes the caller's.
 
-        A value that came together with a signal, whose handler then raised, is appended to ``unread``.
+        A value that came together with a signal, whose handler then raised, is appended to ``unread``; without one,
+        what was opened is closed, since no ``with`` of the caller will do it.
 
         Raises:
             UsageError: after a fork, at the exit, or inside a callback of the loop itself; nothing ran.
@@ -91,8 +94,11 @@ class Portal:
             if not call.done:
                 self._loop.call_soon_threadsafe(self._cancel, call)
                 self._wait(call)
-            elif unread is not None and call.error is None:
-                unread.append(call.result)
+            if call.error is None:
+                if unread is not None:
+                    unread.append(call.result)
+                elif _is_open(call.result):
+                    self._wait(_Call(call.result.__aexit__(None, None, None)))
             raise
         if call.error is None:
             return call.result
@@ -108,6 +114,17 @@ class Portal:
             return work()
 
         return self.call(doing())
+
+    def end(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Wait for what closes an object; nothing is left to close in a forked child, or after the exit."""
+        if self.refusal:
+            closing.close()
+        elif asyncio._get_running_loop() is self._loop:  # noqa: SLF001  garbage may be collected within a callback
+            task = self._loop.create_task(closing)
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        else:
+            self.call(closing)
 
     def _wait(self, call: _Call[Any]) -> None:
         """Return when the call is done; raise what the handler of a signal raises."""
@@ -238,6 +255,10 @@ class Portal:
             self._driver, self.refusal = _RESIDENT, "Python is exiting"
         if free:
             self._loop.close()
+
+
+def _is_open(value: object) -> TypeGuard[AbstractAsyncContextManager[Any]]:
+    return isinstance(value, AbstractAsyncContextManager)
 
 
 @cache

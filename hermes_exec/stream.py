@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """Iterate over it for the command's events; the last one is ``exit``, with the result.
+    """A command that runs for the length of an ``async with``; iterate over it for its events.
 
-    The command starts with the first step, ``write`` or ``start``. Whoever reads slowly makes the command
-    wait; whoever leaves early (``async with``) ends it. The result holds no output: the events did.
+    The last event is ``exit``, with the result, which holds no output: the events did. A slow reader makes the
+    command wait. Leaving the block by its end, ``break``, an error or cancellation ends the command.
+
+    Only a block is left in every case: a loop alone drops its iterator on ``break``, and an error keeps it in the
+    traceback. So every method but ``close`` raises UsageError, and nothing runs, outside of one.
     """
 
     def __init__(
@@ -55,8 +58,7 @@ class Stream:
         self._told: Account | None = None
         self._totals = [0, 0, 0]
 
-    async def start(self) -> None:
-        """Start the command now rather than at the first step. Safe to call again."""
+    def _start(self) -> None:
         if self._call is not None:
             return
         if self._context.closed:
@@ -67,6 +69,15 @@ class Stream:
         self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
         if stdin is not None:  # beside the reading, or each would wait for the other
             self._feeding = asyncio.get_running_loop().create_task(execute.feed_input(self._call, stdin))
+
+    def _started(self) -> Running:
+        """The call, or a refusal where no block would end what it starts."""
+        if self._call is None:
+            raise UsageError(
+                "a stream runs its command inside of a with block only; nothing ran",
+                remedy="[async] with terminal.stream(…) as events: [async] for event in events: …",
+            )
+        return self._call
 
     async def _wait(self, call: Running) -> None:
         try:
@@ -100,7 +111,7 @@ class Stream:
 
     async def __anext__(self) -> Event:
         """The next event."""
-        await self.start()
+        call = self._started()
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -112,22 +123,19 @@ class Stream:
             self._news.clear()
             await self._news.wait()
         channel, data = self._events.popleft()
-        if self._call is not None:
-            self._call.consumed(channel, len(data))
+        call.consumed(channel, len(data))
         return Event("stdout" if channel == STDOUT else "stderr", data)
 
     async def write(self, data: bytes | str) -> None:
         """Send standard input; needs ``interactive=True``. Waits while the command does not read."""
-        await self.start()
-        if not self._options.interactive or self._call is None:
+        call = self._started()
+        if not self._options.interactive:
             raise UsageError("the stream was not opened for input", remedy="stream(…, interactive=True)")
-        await self._call.write(data.encode() if isinstance(data, str) else data)
+        await call.write(data.encode() if isinstance(data, str) else data)
 
     async def close_stdin(self) -> None:
         """Standard input ends here."""
-        await self.start()
-        if self._call is not None:
-            self._call.write_eof()
+        self._started().write_eof()
 
     async def cancel(self) -> Result:
         """End the command and all that it started. The newest output that was not read can still be read.
@@ -135,14 +143,12 @@ class Stream:
         Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
         command whose output nobody takes could not end.
         """
-        await self.start()
-        if self._call is not None:
-            self._call.cancel()
+        self._started().cancel()
         return await self._end(keep=WINDOW // 2)
 
     async def result(self) -> Result:
         """Wait for the end, dropping what was not read."""
-        await self.start()
+        self._started()
         return await self._end(keep=0)
 
     async def _end(self, *, keep: int) -> Result:
@@ -164,7 +170,7 @@ class Stream:
 
     async def __aenter__(self) -> Self:
         """Start the command."""
-        await self.start()
+        self._start()
         return self
 
     async def __aexit__(

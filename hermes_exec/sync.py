@@ -185,8 +185,9 @@ class Terminal(Face):
         return self._portal.call(self._core.run(command, **options))
 
     def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command and take its output as it comes; the options are those of ``run``.
+        """Run a command and take its output as it comes: ``with terminal.stream(…) as events``.
 
+        The options are those of ``run``. The command runs for the length of the block; nothing runs before.
         ``interactive`` leaves standard input open for ``Stream.write``.
         """
         return Stream(self._portal, self._portal.do(lambda: self._core.stream(command, **options)))
@@ -470,18 +471,17 @@ class Session(Face):
 
 
 class Stream(Face):
-    """Iterate over it for the command's events; the last one is ``exit``, with the result.
+    """A command that runs for the length of an ``with``; iterate over it for its events.
 
-    The command starts with the first step, ``write`` or ``start``. Whoever reads slowly makes the command
-    wait; whoever leaves early (``with``) ends it. The result holds no output: the events did.
+    The last event is ``exit``, with the result, which holds no output: the events did. A slow reader makes the
+    command wait. Leaving the block by its end, ``break``, an error or cancellation ends the command.
+
+    Only a block is left in every case: a loop alone drops its iterator on ``break``, and an error keeps it in the
+    traceback. So every method but ``close`` raises UsageError, and nothing runs, outside of one.
     """
 
     __slots__ = ()
     _core: AsyncStream
-
-    def start(self) -> None:
-        """Start the command now rather than at the first step. Safe to call again."""
-        self._portal.call(self._core.start())
 
     def __iter__(self) -> Self:
         """The events."""

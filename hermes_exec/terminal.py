@@ -107,8 +107,9 @@ class Terminal(Access):
         return await execute.run(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
     def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command and take its output as it comes; the options are those of ``run``.
+        """Run a command and take its output as it comes: ``async with terminal.stream(…) as events``.
 
+        The options are those of ``run``. The command runs for the length of the block; nothing runs before.
         ``interactive`` leaves standard input open for ``Stream.write``.
         """
         if isinstance(command, str | bytes):

@@ -54,23 +54,24 @@ class Connection(Behaviours):
     ) -> None:
         await terminal.run(["mkfifo", f"{folder}/go"], check=True)
         talk = f"echo before; read x < {folder}/go; echo after; (exit 5)"
-        stream = terminal.stream(as_command(way, talk))
-        assert await text_until(stream, b"before") == b"before\n"
-        link(terminal).cut()
-        await terminal.run(["sh", "-c", f"echo go > {folder}/go"], timeout=20)
-        assert await text_until(stream, b"after") == b"after\n"
-        assert (await stream.result()).exit_code == 5
+        async with terminal.stream(as_command(way, talk)) as stream:
+            assert await text_until(stream, b"before") == b"before\n"
+            link(terminal).cut()
+            await terminal.run(["sh", "-c", f"echo go > {folder}/go"], timeout=20)
+            assert await text_until(stream, b"after") == b"after\n"
+            assert (await stream.result()).exit_code == 5
 
     @pytest.mark.parametrize("way", WAYS)
     @needs("reconnect")
     async def test_a_large_output_survives_many_cuts(self, terminal: Terminal, way: str) -> None:
         seen = bytearray()
         cuts = 0
-        async for event in terminal.stream(as_command(way, "seq 1 400000; seq 1 400000")):
-            seen += event.data
-            if cuts < 8 and len(seen) > cuts * len(NUMBERS) // 5:
-                cuts += 1
-                link(terminal).cut()
+        async with terminal.stream(as_command(way, "seq 1 400000; seq 1 400000")) as events:
+            async for event in events:
+                seen += event.data
+                if cuts < 8 and len(seen) > cuts * len(NUMBERS) // 5:
+                    cuts += 1
+                    link(terminal).cut()
         assert cuts == 8
         assert seen == NUMBERS * 2
 
@@ -128,11 +129,11 @@ class Connection(Behaviours):
     @needs("reconnect")
     async def test_a_cancel_during_a_cut_is_carried_out(self, terminal: Terminal) -> None:
         mark = marker()
-        stream = terminal.stream(["sh", "-c", f"echo in; sleep {mark}"], grace_s=0.1)
-        await text_until(stream, b"in")
-        link(terminal).cut()
-        assert (await stream.cancel()).cancelled
-        assert await living(terminal, mark) == 0
+        async with terminal.stream(["sh", "-c", f"echo in; sleep {mark}"], grace_s=0.1) as stream:
+            await text_until(stream, b"in")
+            link(terminal).cut()
+            assert (await stream.cancel()).cancelled
+            assert await living(terminal, mark) == 0
 
     @needs("reconnect")
     async def test_closing_right_after_a_cut_leaves_nothing(self, place: Place) -> None:

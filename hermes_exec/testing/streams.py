@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import living, marker, until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from hermes_exec.stream import Stream
     from hermes_exec.terminal import Terminal
 
@@ -36,7 +39,8 @@ class Streams(Behaviours):
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_the_last_event_is_the_exit_with_the_result(self, terminal: Terminal, way: str) -> None:
-        events = [event async for event in terminal.stream(as_command(way, "echo out; echo err >&2; (exit 3)"))]
+        async with terminal.stream(as_command(way, "echo out; echo err >&2; (exit 3)")) as stream:
+            events = [event async for event in stream]
         assert b"".join(event.data for event in events if event.kind == "stdout") == b"out\n"
         assert b"".join(event.data for event in events if event.kind == "stderr") == b"err\n"
         assert [event.kind for event in events].index("exit") == len(events) - 1
@@ -102,25 +106,78 @@ class Streams(Behaviours):
         assert (events[-1].result.exit_code, events[-1].result.note) == (3, "")
 
     @pytest.mark.parametrize("way", WAYS)
-    async def test_leaving_early_ends_the_command(self, terminal: Terminal, way: str) -> None:
+    @pytest.mark.parametrize("end", ["break", "exception", "cancellation"])
+    async def test_leaving_early_ends_the_command(self, terminal: Terminal, way: str, end: str) -> None:
         mark = marker()
-        async with terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1) as stream:
-            await text_until(stream, b"ready")
+        running = asyncio.Event()
+
+        async def read() -> None:
+            async with terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1) as events:
+                async for event in events:
+                    assert event.data == b"ready\n"
+                    assert await living(terminal, mark) > 0
+                    running.set()
+                    if end == "exception":
+                        raise ZeroDivisionError
+                    if end == "break":
+                        break
+
+        reading = asyncio.ensure_future(read())
+        await asyncio.wait_for(running.wait(), 45)
+        if end == "cancellation":
+            reading.cancel()
+        (left,) = await asyncio.gather(reading, return_exceptions=True)  # holds the error, with its traceback
+        assert (left is None) == (end == "break")
         assert await living(terminal, mark) == 0
+
+    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("end", ["aclose", "garbage collection"])
+    async def test_a_generator_around_a_stream_ends_the_command(self, terminal: Terminal, way: str, end: str) -> None:
+        mark = marker()
+
+        async def lines() -> AsyncGenerator[bytes]:
+            async with terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1) as events:
+                async for event in events:
+                    yield event.data
+
+        reading = lines()
+        assert await anext(reading) == b"ready\n"
+        if end == "aclose":
+            await reading.aclose()
+            assert await living(terminal, mark) == 0
+        del reading
+        gc.collect()
+
+        async def is_gone() -> bool:
+            return await living(terminal, mark) == 0
+
+        await until(is_gone)
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_nothing_runs_for_a_loop_that_no_block_would_end(
+        self, terminal: Terminal, way: str, folder: str
+    ) -> None:
+        stream = terminal.stream(as_command(way, f"echo ran > {folder}/ran"), interactive=True)
+        for use in (anext(stream), stream.write(b"x"), stream.close_stdin(), stream.result(), stream.cancel()):
+            with pytest.raises(UsageError, match="inside of a with block only; nothing ran"):
+                await use
+        await stream.close()
+        assert (await terminal.run(["ls", folder])).stdout == b""
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_a_cancelled_command_gives_its_output_and_is_marked(self, terminal: Terminal, way: str) -> None:
         mark = marker()
-        stream = terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1)
-        assert await text_until(stream, b"ready") == b"ready\n"
-        result = await stream.cancel()
-        assert result.cancelled
-        assert not result.timed_out
-        assert not result.ok
-        assert await living(terminal, mark) == 0
+        async with terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1) as stream:
+            assert await text_until(stream, b"ready") == b"ready\n"
+            result = await stream.cancel()
+            assert result.cancelled
+            assert not result.timed_out
+            assert not result.ok
+            assert await living(terminal, mark) == 0
 
     async def test_a_time_limit_ends_a_stream(self, terminal: Terminal) -> None:
-        events = [event async for event in terminal.stream(["sh", "-c", "echo in; sleep 60"], timeout=2)]
+        async with terminal.stream(["sh", "-c", "echo in; sleep 60"], timeout=2) as stream:
+            events = [event async for event in stream]
         assert events[0].data == b"in\n"
         assert events[-1].result is not None
         assert events[-1].result.timed_out
@@ -172,5 +229,6 @@ class Streams(Behaviours):
     @pytest.mark.parametrize("way", WAYS)
     async def test_a_large_input_and_its_output_can_be_streamed(self, terminal: Terminal, way: str) -> None:
         data = bytes(range(256)) * 100_000
-        seen = b"".join([event.data async for event in terminal.stream(as_command(way, "cat"), stdin=data)])
+        async with terminal.stream(as_command(way, "cat"), stdin=data) as events:
+            seen = b"".join([event.data async for event in events])
         assert seen == data

@@ -36,10 +36,9 @@ async def main():
     shell = terminal.stream("setsid NAP & (NAP &) ; while :; do NAP; done".replace("NAP", sys.argv[1]))
     program = terminal.stream(["sh", "-c", "setsid NAP & NAP; true".replace("NAP", sys.argv[2])])
     job = await terminal.start("true")
-    for stream in (shell, program):
-        await stream.start()
-    print(terminal._context.carrier.link.guest["folder"], flush=True)
-    sys.stdin.read()
+    async with shell, program:
+        print(terminal._context.carrier.link.guest["folder"], flush=True)
+        sys.stdin.read()
 
 asyncio.run(main())
 """

@@ -100,11 +100,11 @@ def test_nothing_survives_a_time_limit(place: Place, way: str) -> None:
 def test_a_broken_connection_is_replaced(place: Place) -> None:
     async def run() -> None:
         terminal = await place.shared()
-        stream = terminal.stream(["seq", "1", "300000"])
-        seen = (await anext(stream)).data
-        link(terminal).cut()
-        seen += b"".join([event.data async for event in stream])
-        assert seen == b"".join(b"%d\n" % n for n in range(1, 300_001))
+        async with terminal.stream(["seq", "1", "300000"]) as stream:
+            seen = (await anext(stream)).data
+            link(terminal).cut()
+            seen += b"".join([event.data async for event in stream])
+            assert seen == b"".join(b"%d\n" % n for n in range(1, 300_001))
 
     place.run(run())
 

@@ -57,15 +57,15 @@ def test_the_end_of_a_sandbox_is_unknown_with_its_reason(
     async def work() -> None:
         async with opened(auto_delete_min=60) as terminal:
             command = RAN_ONCE if way == "text" else ["sh", "-c", RAN_ONCE]
-            stream = terminal.stream(command)
-            assert (await anext(stream)).data == b"out\n"
-            sandbox = only(daytona)
-            assert ran(sandbox) == "ran\n"
-            await daytona.also(bring_about(sandbox))
-            with pytest.raises(OutcomeUnknown, match=words):
-                await stream.result()
-            with pytest.raises(HermesError, match=words):
-                await terminal.run("echo again >> /srv/once")
+            async with terminal.stream(command) as stream:
+                assert (await anext(stream)).data == b"out\n"
+                sandbox = only(daytona)
+                assert ran(sandbox) == "ran\n"
+                await daytona.also(bring_about(sandbox))
+                with pytest.raises(OutcomeUnknown, match=words):
+                    await stream.result()
+                with pytest.raises(HermesError, match=words):
+                    await terminal.run("echo again >> /srv/once")
 
     run(work())
 
@@ -75,8 +75,7 @@ def test_a_broken_connection_changes_nothing_for_the_command(
     run: Any, daytona: Daytona, opened: Opened, how: Drop
 ) -> None:
     async def work() -> None:
-        async with opened() as terminal:
-            stream = terminal.stream(["sh", "-c", RAN_ONCE])
+        async with opened() as terminal, terminal.stream(["sh", "-c", RAN_ONCE]) as stream:
             assert (await anext(stream)).data == b"out\n"
             await daytona.also(daytona.cut(only(daytona), how))
             await terminal.run(["touch", "/srv/go"])
@@ -117,8 +116,7 @@ def more(sandbox: Sandbox, than: int) -> bool:
 @pytest.mark.parametrize("status", ROUTES)
 def test_a_way_that_fails_for_a_while_is_tried_again(run: Any, daytona: Daytona, opened: Opened, status: int) -> None:
     async def work() -> None:
-        async with opened() as terminal:
-            stream = terminal.stream(["sh", "-c", RAN_ONCE])
+        async with opened() as terminal, terminal.stream(["sh", "-c", RAN_ONCE]) as stream:
             assert (await anext(stream)).data == b"out\n"
             fault = daytona.fail("create_connect_pty", status=status, times=2)
             await daytona.also(daytona.cut(only(daytona), "rst"))

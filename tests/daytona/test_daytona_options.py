@@ -143,14 +143,16 @@ def test_a_port_has_an_address_at_the_vendors_for_who_has_the_token(
 
     async def work() -> None:
         made = backend()
-        async with hermes_exec.open(made, audit=False) as terminal:
-            stream = terminal.stream(["python3", "-c", script])
+        async with (
+            hermes_exec.open(made, audit=False) as terminal,
+            terminal.stream(["python3", "-c", script]) as stream,
+        ):
             assert (await anext(stream)).data == b"1\n"
             link = await made.preview(8123)
             assert link.token not in repr(link)
-            assert await asyncio.to_thread(status, link.url, link.token) == 501  # the server's own, which does nothing
+            granted = await asyncio.to_thread(status, link.url, link.token)
+            assert granted == 501  # the server's own, which does nothing
             assert await asyncio.to_thread(status, link.url, "guessed") == 401
-            await stream.cancel()
 
     run(work())
 

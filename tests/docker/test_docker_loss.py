@@ -14,6 +14,7 @@ from tests.rigs.docker_engine import BUSYBOX, DEBIAN, own_engine
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Exit
+    from hermes_exec.result import Result
     from hermes_exec.terminal import Terminal
     from tests.docker.conftest import Opened
     from tests.rigs.docker_engine import Engine
@@ -42,9 +43,18 @@ class Heard:
 
 async def begun(terminal: Terminal, command: str) -> asyncio.Task[Any]:
     """A command that has begun: it writes a line, which has arrived."""
-    stream = terminal.stream(["sh", "-c", f"echo in; {command}"])
-    assert (await anext(stream)).data == b"in\n"
-    return asyncio.ensure_future(stream.result())
+    started = asyncio.Event()
+
+    async def hold() -> Result:
+        async with terminal.stream(["sh", "-c", f"echo in; {command}"]) as stream:
+            assert (await anext(stream)).data == b"in\n"
+            started.set()
+            return await stream.result()
+
+    running = asyncio.ensure_future(hold())
+    running.add_done_callback(lambda _: started.set())
+    await started.wait()
+    return running
 
 
 @pytest.mark.parametrize(("image", "carrier"), CARRIERS)

@@ -80,7 +80,8 @@ def test_cuts_in_the_middle_of_a_stream_lose_and_repeat_nothing(place: Place, ba
         terminal = await place.shared()
         backend.limits.extend((None, size + 3000) for size in ODD_SIZES)
         backend.channel.cut_after(None, 1_000_003)
-        return b"".join([event.data async for event in terminal.stream(["seq", "1", "2000000"])])
+        async with terminal.stream(["seq", "1", "2000000"]) as events:
+            return b"".join([event.data async for event in events])
 
     assert place.run(stream()) == wanted
     assert not backend.limits
@@ -105,19 +106,18 @@ def test_what_a_command_writes_while_nobody_is_connected_is_kept(
     async def away() -> tuple[Result, bytes]:
         terminal = await place.shared()
         other = CuttingBackend()  # to see from elsewhere that the command has ended
-        stream = terminal.stream(
+        async with terminal.stream(
             ["sh", "-c", f"read x; head -c {size} /dev/zero | tr '\\0' x; echo end; exit 3"], interactive=True
-        )
-        await stream.start()
-        backend.gate.clear()
-        await stream.write("go\n")
-        backend.channel.cut_after(None, 0)
-        await other.open()
-        await asyncio.sleep(1.0)  # it runs on, and into the spool
-        backend.gate.set()
-        events = [event async for event in stream]
-        assert events[-1].result is not None
-        return events[-1].result, b"".join(event.data for event in events)
+        ) as stream:
+            backend.gate.clear()
+            await stream.write("go\n")
+            backend.channel.cut_after(None, 0)
+            await other.open()
+            await asyncio.sleep(1.0)  # it runs on, and into the spool
+            backend.gate.set()
+            events = [event async for event in stream]
+            assert events[-1].result is not None
+            return events[-1].result, b"".join(event.data for event in events)
 
     result, data = place.run(away())
     assert result.exit_code == 3

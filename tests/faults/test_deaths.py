@@ -47,7 +47,7 @@ def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Plac
                 terminal.run(["true"]),
                 terminal.run("true"),
                 terminal.session(),
-                terminal.stream("true").result(),
+                _streamed(terminal),
             ):
                 with pytest.raises(PlaceUnavailable, match="the guest was lost before") as refused:
                     await later
@@ -57,6 +57,11 @@ def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Plac
         assert (tmp_path / "trace").read_text() == "ran\nran\n"
 
     place.run(die(), 30)
+
+
+async def _streamed(terminal: Terminal) -> None:
+    async with terminal.stream("true") as stream:
+        await stream.result()
 
 
 async def _lives(terminal: Terminal, mark: str, count: int) -> bool:
@@ -103,13 +108,13 @@ def test_a_shell_killed_while_it_runs_a_command_ends_that_one_alone(place: Place
             mark = marker()
             pid = int((await session.run(f"kept=1; mark={mark}; echo $$")).stdout)
             await written(terminal, mark.encode())
-            stream = session.stream("echo in; sleep 60")
-            assert (await anext(stream)).data == b"in\n"
-            kill(pid)
-            result = await stream.result()
-            assert (result.exit_code, result.signal, result.shell) == (None, 9, ShellState.ROLLED_BACK)
-            assert (await session.run("echo $kept")).stdout == b"1\n"
-            assert (await other.run("echo well")).stdout == b"well\n"
+            async with session.stream("echo in; sleep 60") as stream:
+                assert (await anext(stream)).data == b"in\n"
+                kill(pid)
+                result = await stream.result()
+                assert (result.exit_code, result.signal, result.shell) == (None, 9, ShellState.ROLLED_BACK)
+                assert (await session.run("echo $kept")).stdout == b"1\n"
+                assert (await other.run("echo well")).stdout == b"well\n"
 
     place.run(die())
 

@@ -52,7 +52,8 @@ def test_most_of_a_long_output_goes_around_the_channel_and_is_whole(
 ) -> None:
     async def stream() -> bytes:
         terminal = await place.shared()
-        return b"".join([event.data async for event in terminal.stream(command)])
+        async with terminal.stream(command) as events:
+            return b"".join([event.data async for event in events])
 
     assert place.run(stream()) == NUMBERS
     assert backend.channel.taken < len(NUMBERS) // 2
@@ -65,12 +66,12 @@ def test_cuts_while_the_reader_has_the_pipe_lose_and_repeat_nothing(
     async def stream() -> bytes:
         terminal = await place.shared()
         got = b""
-        stream = terminal.stream(command)
-        while len(got) < len(NUMBERS):
-            got += await read_to(stream, min(700_001, len(NUMBERS) - len(got)))
-            link(terminal).cut()
-        assert [event.data async for event in stream] == [b""]
-        return got
+        async with terminal.stream(command) as stream:
+            while len(got) < len(NUMBERS):
+                got += await read_to(stream, min(700_001, len(NUMBERS) - len(got)))
+                link(terminal).cut()
+            assert [event.data async for event in stream] == [b""]
+            return got
 
     assert place.run(stream(), 60) == NUMBERS
     assert len(backend.channels) > 10
@@ -85,7 +86,8 @@ def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
         terminal = await place.shared()
         size = wire.LENT.size if kind == wire.LEND else wire.RETURNED.size
         backend.channel.cut_in = struct.pack(">IBB", size, kind, wire.STDOUT), at
-        return b"".join([event.data async for event in terminal.stream(COMMANDS[0])])
+        async with terminal.stream(COMMANDS[0]) as events:
+            return b"".join([event.data async for event in events])
 
     assert place.run(stream()) == NUMBERS
     assert len(backend.channels) == 2 or at > wire.HEADER.size + wire.RETURNED.size - 1
@@ -94,16 +96,16 @@ def test_a_cut_in_the_frames_of_a_loan_loses_and_repeats_nothing(
 def test_a_pipe_that_cannot_be_opened_here_is_read_there(place: Place, backend: CuttingBackend) -> None:
     async def stream() -> bytes:
         terminal = await place.shared()
-        stream = terminal.stream(COMMANDS[0])
-        got = await read_to(stream, MIB)
-        usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-        free = os.dup(0)
-        os.close(free)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, usual[1]))
-        try:
-            return got + b"".join([event.data async for event in stream])
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        async with terminal.stream(COMMANDS[0]) as stream:
+            got = await read_to(stream, MIB)
+            usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+            free = os.dup(0)
+            os.close(free)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, usual[1]))
+            try:
+                return got + b"".join([event.data async for event in stream])
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, usual)
 
     assert place.run(stream()) == NUMBERS
     assert backend.channel.taken > len(NUMBERS)
@@ -148,15 +150,15 @@ def test_a_timeout_ends_a_command_whose_pipe_the_reader_has(place: Place) -> Non
 def test_what_comes_after_a_cut_is_kept_though_the_reader_had_the_pipe(place: Place, backend: CuttingBackend) -> None:
     async def away() -> tuple[bytes, int | None]:
         terminal = await place.shared()
-        stream = terminal.stream(["sh", "-c", f"seq 1 {LAST}; exit 3"])
-        got = await read_to(stream, 6 * MIB)
-        backend.gate.clear()
-        backend.channel.cut_after(None, 0)
-        await asyncio.sleep(1.0)  # it runs on, and into the spool
-        backend.gate.set()
-        events = [event async for event in stream]
-        assert events[-1].result is not None
-        return got + b"".join(event.data for event in events), events[-1].result.exit_code
+        async with terminal.stream(["sh", "-c", f"seq 1 {LAST}; exit 3"]) as stream:
+            got = await read_to(stream, 6 * MIB)
+            backend.gate.clear()
+            backend.channel.cut_after(None, 0)
+            await asyncio.sleep(1.0)  # it runs on, and into the spool
+            backend.gate.set()
+            events = [event async for event in stream]
+            assert events[-1].result is not None
+            return got + b"".join(event.data for event in events), events[-1].result.exit_code
 
     assert place.run(away()) == (NUMBERS, 3)
 

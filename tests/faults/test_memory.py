@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,13 +57,12 @@ def test_many_stalled_readers_hold_little_memory_each(place: Place) -> None:
         terminal = await place.shared()
         guest = await guest_pid(terminal)
         theirs = resident(guest)
-        streams = [terminal.stream(["cat", "/dev/zero"], grace_s=0.1) for _ in range(10)]
-        for stream in streams:
-            await stream.start()
-        await asyncio.sleep(1)
-        assert resident(guest) - theirs < 10 * 12 * MIB
-        assert (await terminal.run("echo well", timeout=10)).stdout == b"well\n"
-        await asyncio.gather(*(stream.close() for stream in streams))
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(10):
+                await stack.enter_async_context(terminal.stream(["cat", "/dev/zero"], grace_s=0.1))
+            await asyncio.sleep(1)
+            assert resident(guest) - theirs < 10 * 12 * MIB
+            assert (await terminal.run("echo well", timeout=10)).stdout == b"well\n"
 
     place.run(stall())
 
@@ -74,15 +74,14 @@ def test_a_producer_goes_on_into_a_bounded_spool_while_nobody_is_connected(
         terminal = await place.shared()
         guest = await guest_pid(terminal)
         theirs = resident(guest)
-        stream = terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1)
-        pid = int((await text_until(stream, b"\n")).split(b"\n")[0])
-        backend.gate.clear()
-        backend.channel.cut_after(0, None)
-        written_by_then = await at_rest(pid)
-        assert 200 * MIB < written_by_then < 300 * MIB
-        assert resident(guest) - theirs < 24 * MIB
-        backend.gate.set()
-        await stream.close()
+        async with terminal.stream(["sh", "-c", "echo $$; exec cat /dev/zero"], grace_s=0.1) as stream:
+            pid = int((await text_until(stream, b"\n")).split(b"\n")[0])
+            backend.gate.clear()
+            backend.channel.cut_after(0, None)
+            written_by_then = await at_rest(pid)
+            assert 200 * MIB < written_by_then < 300 * MIB
+            assert resident(guest) - theirs < 24 * MIB
+            backend.gate.set()
 
     place.run(away())
 

@@ -107,8 +107,7 @@ def test_an_outlet_on_a_full_disk_says_so_once_and_loses_nothing_that_it_read(tm
 
 def test_a_full_disk_ends_the_command_and_says_why(place: Place, backend: CuttingBackend, small_disk: None) -> None:
     async def fill() -> None:
-        async with place.fresh() as terminal:
-            stream = terminal.stream(["cat", "/dev/zero"], grace_s=0.1)
+        async with place.fresh() as terminal, terminal.stream(["cat", "/dev/zero"], grace_s=0.1) as stream:
             await anext(stream)
             backend.gate.clear()
             backend.channel.cut_after(0, None)

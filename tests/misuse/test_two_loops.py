@@ -16,8 +16,9 @@ ANOTHER = "belongs to the event loop that it was opened on"
 
 
 async def _events(terminal: Terminal) -> None:
-    async for _ in terminal.stream("true"):
-        pass
+    async with terminal.stream("true") as events:
+        async for _ in events:
+            pass
 
 
 USES: dict[str, Use] = {

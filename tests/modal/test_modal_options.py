@@ -141,13 +141,13 @@ def test_ports_have_an_address_outside(run: Any, server: Apart) -> None:
         backend = ModalBackend(ModalProfile(ports=(8765,)))
         async with hermes_exec.open(backend, audit=False) as terminal:
             serve = "s = socket.create_server(('127.0.0.1', 8765)); print(flush=True); s.accept()[0].sendall(b'hi')"
-            stream = terminal.stream(["python3", "-c", f"import socket; {serve}"])
-            async for _ in stream:
-                break
-            host, port = (await backend.tunnels())[8765]
-            reader, writer = await asyncio.open_connection(host, port)
-            assert await reader.read(10) == b"hi"
-            writer.close()
+            async with terminal.stream(["python3", "-c", f"import socket; {serve}"]) as stream:
+                async for _ in stream:
+                    break
+                host, port = (await backend.tunnels())[8765]
+                reader, writer = await asyncio.open_connection(host, port)
+                assert await reader.read(10) == b"hi"
+                writer.close()
 
     run(work())
 

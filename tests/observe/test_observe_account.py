@@ -66,8 +66,11 @@ async def test_a_stream_is_recorded_with_the_bytes_of_both_outputs(carrier: Carr
 
 @blocking
 async def test_a_stream_that_nobody_reads_is_recorded_with_all_its_bytes(carrier: Carrier) -> None:
-    async with hermes_exec.open("local", carrier=carrier) as terminal:
-        await terminal.stream(["head", "-c", "6000000", "/dev/zero"]).result()
+    async with (
+        hermes_exec.open("local", carrier=carrier) as terminal,
+        terminal.stream(["head", "-c", "6000000", "/dev/zero"]) as stream,
+    ):
+        await stream.result()
     (record,) = recorded()
     assert (record.exit_code, record.stdout_bytes) == (0, 6_000_000)
 
@@ -78,7 +81,8 @@ async def test_a_command_that_is_refused_has_an_end(carrier: Carrier) -> None:
         with pytest.raises(UsageError):
             await terminal.run("true", cwd="/no/such")
         with pytest.raises(UsageError):
-            await terminal.stream(["true"], cwd="/no/such").result()
+            async with terminal.stream(["true"], cwd="/no/such") as stream:
+                await stream.result()
     assert [(record.finished, record.failed, "no folder" in record.error) for record in recorded()] == 2 * [
         (True, True, True)
     ]

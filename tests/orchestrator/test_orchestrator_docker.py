@@ -26,13 +26,13 @@ async def main():
     async with Orchestrator({"p": Pool("box", warm=1, audit=False)}) as orchestrator:
         busy = await orchestrator.lease("p", key="alice")
         kept = await orchestrator.lease("p", key="bob")
-        running = busy.terminal.stream("echo ran >>/data/trace; echo begun; sleep 1000")
-        await anext(running)
-        await kept.terminal.start("read word; echo $word >>/data/trace; echo end", name="waits", stdin=True)
-        while not orchestrator.status()["p"].ready:
-            await asyncio.sleep(0.05)
-        print("ready", flush=True)
-        await asyncio.sleep(1000)
+        async with busy.terminal.stream("echo ran >>/data/trace; echo begun; sleep 1000") as running:
+            await anext(running)
+            await kept.terminal.start("read word; echo $word >>/data/trace; echo end", name="waits", stdin=True)
+            while not orchestrator.status()["p"].ready:
+                await asyncio.sleep(0.05)
+            print("ready", flush=True)
+            await asyncio.sleep(1000)
 
 asyncio.run(main())
 """

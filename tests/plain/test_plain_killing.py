@@ -48,23 +48,23 @@ FAMILIES = {
 @pytest.mark.parametrize("text", FAMILIES.values(), ids=FAMILIES.keys())
 def test_a_cancel_ends(plain: Plain, text: str) -> None:
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream(text, grace_s=0.3)
-        started = await pids(stream, text.count("echo $"))
-        assert all(map(alive, started))
-        result = await stream.cancel()
-        assert result.cancelled
-        assert not any(map(alive, started))
-        assert result.note == ""
+        async with terminal.stream(text, grace_s=0.3) as stream:
+            started = await pids(stream, text.count("echo $"))
+            assert all(map(alive, started))
+            result = await stream.cancel()
+            assert result.cancelled
+            assert not any(map(alive, started))
+            assert result.note == ""
 
     plain(scenario)
 
 
 def test_where_no_exit_is_told_a_cancel_ends_children_that_outlive_the_command(plain: Plain, silent: Backend) -> None:
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream("sleep 60 & echo $!; sleep 61 & echo $!", grace_s=0.3)
-        started = await pids(stream, 2)
-        assert (await stream.cancel()).cancelled
-        assert not any(map(alive, started))
+        async with terminal.stream("sleep 60 & echo $!; sleep 61 & echo $!", grace_s=0.3) as stream:
+            started = await pids(stream, 2)
+            assert (await stream.cancel()).cancelled
+            assert not any(map(alive, started))
 
     plain(scenario, silent)
 
@@ -118,17 +118,17 @@ def test_the_grace_is_for_every_process_of_the_tree(plain: Plain, tmp_path: Path
 
 def test_a_cancelled_task_returns_when_its_command_has_ended(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream("sleep 60 & echo $!; echo $$; wait")
-        child, shell = await pids(stream, 2)
-        waiting = asyncio.ensure_future(terminal.run(["sh", "-c", "echo >&2; exec sleep 62"]))
-        await stream.cancel()
-        assert not alive(child)
-        assert not alive(shell)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        left = await terminal.run(["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"])
-        assert b"sleep 62" not in left.stdout
+        async with terminal.stream("sleep 60 & echo $!; echo $$; wait") as stream:
+            child, shell = await pids(stream, 2)
+            waiting = asyncio.ensure_future(terminal.run(["sh", "-c", "echo >&2; exec sleep 62"]))
+            await stream.cancel()
+            assert not alive(child)
+            assert not alive(shell)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            left = await terminal.run(["sh", "-c", "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"])
+            assert b"sleep 62" not in left.stdout
 
     plain(scenario)
 
@@ -160,9 +160,12 @@ def test_closing_the_terminal_ends_what_runs(plain: Plain) -> None:
     started: list[int] = []
 
     async def scenario(terminal: Terminal) -> None:
-        text = terminal.stream("trap '' TERM; echo $$; while :; do sleep 0.1; done")
-        words = terminal.stream(["sh", "-c", "echo $$; sleep 60"])
-        started.extend(await pids(text, 1) + await pids(words, 1))
+        async with (
+            terminal.stream("trap '' TERM; echo $$; while :; do sleep 0.1; done") as text,
+            terminal.stream(["sh", "-c", "echo $$; sleep 60"]) as words,
+        ):
+            started.extend(await pids(text, 1) + await pids(words, 1))
+            await terminal.close()
 
     plain(scenario)
     assert len(started) == 2
@@ -191,11 +194,11 @@ def test_a_hostile_process_name_hides_nothing(plain: Plain, tmp_path: Path) -> N
     shutil.copy("/bin/sleep", name)
 
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream(["sh", "-c", '"$0" 60 & echo $!; wait', str(name)], timeout=2)
-        (pid,) = await pids(stream, 1)
-        assert alive(pid)
-        await stream.result()
-        assert not alive(pid)
+        async with terminal.stream(["sh", "-c", '"$0" 60 & echo $!; wait', str(name)], timeout=2) as stream:
+            (pid,) = await pids(stream, 1)
+            assert alive(pid)
+            await stream.result()
+            assert not alive(pid)
 
     plain(scenario)
 
@@ -241,9 +244,9 @@ def test_commands_lead_a_session_also_where_the_place_gives_them_none(
     async def scenario(terminal: Terminal) -> None:
         assert (await terminal.run(["sh", "-c", "exit 7"])).exit_code == 7
         assert (await terminal.run("cat", stdin="input")).stdout == b"input"
-        stream = terminal.stream("sh -c 'sleep 60 & echo $!'; exec sleep 61", timeout=2)
-        (orphan,) = await pids(stream, 1)
-        assert (await stream.result()).note == ""
-        assert not alive(orphan)
+        async with terminal.stream("sh -c 'sleep 60 & echo $!'; exec sleep 61", timeout=2) as stream:
+            (orphan,) = await pids(stream, 1)
+            assert (await stream.result()).note == ""
+            assert not alive(orphan)
 
     plain(scenario, behind('"$@"; exit $?'))

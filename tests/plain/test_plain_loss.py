@@ -48,11 +48,11 @@ def test_a_command_that_runs_has_an_unknown_outcome(plain: Plain) -> None:
     place = Breaking()
 
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream("echo begun; read line", interactive=True)
-        assert (await anext(stream)).data == b"begun\n"
-        place.cut()
-        with pytest.raises(OutcomeUnknown, match="lost while this ran"):
-            await stream.result()
+        async with terminal.stream("echo begun; read line", interactive=True) as stream:
+            assert (await anext(stream)).data == b"begun\n"
+            place.cut()
+            with pytest.raises(OutcomeUnknown, match="lost while this ran"):
+                await stream.result()
 
     plain(scenario, place)
 
@@ -72,12 +72,12 @@ def test_a_time_limit_on_a_line_that_is_lost_does_not_claim_an_end(plain: Plain)
     place = Breaking()
 
     async def scenario(terminal: Terminal) -> None:
-        stream = terminal.stream("echo begun; read line", timeout=2, interactive=True)
-        assert (await anext(stream)).data == b"begun\n"
-        place.broken = True  # for the processes that would look at it and end it
-        result = await stream.result()
-        assert (result.timed_out, result.exit_code, result.signal) == (True, None, None)
-        assert "may go on" in result.note
+        async with terminal.stream("echo begun; read line", timeout=2, interactive=True) as stream:
+            assert (await anext(stream)).data == b"begun\n"
+            place.broken = True  # for the processes that would look at it and end it
+            result = await stream.result()
+            assert (result.timed_out, result.exit_code, result.signal) == (True, None, None)
+            assert "may go on" in result.note
 
     plain(scenario, place)
 

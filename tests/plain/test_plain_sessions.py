@@ -78,13 +78,13 @@ def test_a_closed_session_refuses_commands(plain: Plain) -> None:
 def test_closing_a_session_ends_its_commands(plain: Plain) -> None:
     async def scenario(terminal: Terminal) -> None:
         session = await terminal.session()
-        stream = session.stream("echo begun; sleep 60")
-        assert (await anext(stream)).data == b"begun\n"
-        waiting = asyncio.ensure_future(session.run("echo never"))
-        await asyncio.sleep(0)
-        await session.close()
-        assert (await stream.result()).cancelled
-        assert ((await waiting).cancelled, (await waiting).stdout) == (True, b"")
+        async with session.stream("echo begun; sleep 60") as stream:
+            assert (await anext(stream)).data == b"begun\n"
+            waiting = asyncio.ensure_future(session.run("echo never"))
+            await asyncio.sleep(0)
+            await session.close()
+            assert (await stream.result()).cancelled
+            assert ((await waiting).cancelled, (await waiting).stdout) == (True, b"")
 
     plain(scenario)
 

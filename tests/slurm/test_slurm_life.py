@@ -251,8 +251,10 @@ def test_an_allocation_that_makes_way_for_others_is_told_as_such(cluster: Cluste
     urgent = ["sbatch", "--parsable", "--partition=urgent", "--nodes=3", "--exclusive", "--output=/dev/null"]
 
     async def run() -> None:
-        async with hermes_exec.open(allocation(cluster), audit=False, carrier="guest") as terminal:
-            events = terminal.stream("trap '' TERM; echo started; sleep 1000")
+        async with (
+            hermes_exec.open(allocation(cluster), audit=False, carrier="guest") as terminal,
+            terminal.stream("trap '' TERM; echo started; sleep 1000") as events,
+        ):
             await anext(events)
             running = asyncio.ensure_future(anext(events))
             job = cluster.run(*urgent, "--wrap=sleep 1000").strip()
@@ -286,8 +288,11 @@ def test_a_job_that_slurm_puts_back_into_the_queue_is_told_as_such(cluster: Clus
     backend = allocation(cluster, flags=["--requeue"])
 
     async def run() -> None:
-        async with hermes_exec.open(backend, audit=False, carrier="guest") as terminal:
-            events = terminal.stream("trap '' TERM; echo started; sleep 1000")  # Slurm sends TERM to each process first
+        async with (
+            hermes_exec.open(backend, audit=False, carrier="guest") as terminal,
+            # Slurm sends TERM to each process first.
+            terminal.stream("trap '' TERM; echo started; sleep 1000") as events,
+        ):
             await anext(events)
             running = asyncio.ensure_future(anext(events))
             cluster.run("scontrol", "requeuehold", backend.job)

@@ -125,10 +125,11 @@ async def test_a_stream_outlives_a_hole(network: Network, far: Sshd, seconds: fl
     seen = bytearray()
     async with opened(far) as terminal:
         hole = None
-        async for event in terminal.stream("seq 0 399999"):
-            seen += event.data
-            if hole is None and len(seen) > 100_000:
-                hole = asyncio.ensure_future(_swallow(network, seconds))
+        async with terminal.stream("seq 0 399999") as events:
+            async for event in events:
+                seen += event.data
+                if hole is None and len(seen) > 100_000:
+                    hole = asyncio.ensure_future(_swallow(network, seconds))
         if hole is not None:
             await hole
     assert seen == wanted
