@@ -166,8 +166,11 @@ class Backend(ABC):
 
     @classmethod
     @abstractmethod
-    async def doctor(cls) -> list[Check]:
-        """Say what is usable on this machine, what is not, why, and the command that mends it."""
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
+        """Say what is usable on this machine, what is not, why, and the command that mends it.
+
+        ``profile`` names the account, engine, program or files to look at; without one, those that are usual here.
+        """
 
     @classmethod
     async def reap(cls) -> list[Leftover]:

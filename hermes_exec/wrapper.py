@@ -174,7 +174,7 @@ class Prepared(Wrapper):
         return cls.of(outer, profile, profile.env)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  it needs nothing
         """Nothing is needed."""
         return []
 

@@ -26,6 +26,7 @@ from hermes_exec.spools import Spools
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
+    from hermes_exec.backend import Backend
     from hermes_exec.jobstatus import JobStatus
     from hermes_exec.records import GuestRecord
 
@@ -78,10 +79,9 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
         async with asyncio.timeout(_PATIENCE_S):
             plan = planned(record.target, record.place)
             await plan.backend.open()
-            stack.push_async_callback(plan.backend.close, keep=True)
             link = Link(plan.backend, env={}, cwd=None)
+            stack.push_async_callback(_leave, record, plan.backend, link)
             await link.attach(record.identity, record.interpreter)
-            stack.push_async_callback(link.close)
             ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
             carrier = guest_carrier(plan.backend, link)
             context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None))
@@ -97,6 +97,15 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
     except HermesError as error:
         note(f"{record.target}: its jobs are not shown: {error}")
     return None
+
+
+async def _leave(record: GuestRecord, backend: Backend, link: Link) -> None:
+    """Let go of a guest; once it has ended, a place that was created for its jobs ends too, or a note says why not."""
+    await link.close()
+    try:
+        await backend.close(keep=link.stays or not record.place)
+    except HermesError as error:
+        note(str(error))
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from hermes_exec.cli.say import CHECK_FAILED, note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.registry import backend_class, known_types
+
+if TYPE_CHECKING:
+    from hermes_exec.config.profile import Profile
 
 _PATIENCE_S = 15.0
 _POLLED = "sysctl fs.inotify.max_user_instances=1024 there"
@@ -109,12 +112,12 @@ async def every_kind() -> list[Kind]:
     return list(await asyncio.gather(*(one_kind(name) for name in known_types())))
 
 
-async def one_kind(name: str) -> Kind:
-    """Ask one kind of place how it is here."""
+async def one_kind(name: str, profile: "Profile | None" = None) -> Kind:
+    """Ask one kind of place how it is here, as far as the usual one goes or what a profile names."""
     try:
         backend = await asyncio.to_thread(backend_class, name)  # importing an SDK takes seconds
         async with asyncio.timeout(_PATIENCE_S):
-            return Kind(name, await backend.doctor(), backend.features)
+            return Kind(name, await backend.doctor(profile), backend.features)
     except TimeoutError:
         return Kind(name, [Check(name, "missing", f"no answer within {_PATIENCE_S:g} s")])
     except HermesError as error:
@@ -182,7 +185,7 @@ async def _place(text: str) -> list[Kind]:
     from hermes_exec.config.load import resolve
 
     target = resolve(text, settings())
-    kinds = [await one_kind(profile.type) for profile in target.chain[-1:]]  # the others are needed elsewhere
+    kinds = [await one_kind(profile.type, profile) for profile in target.chain[-1:]]  # the others are needed elsewhere
     began = time.perf_counter()
     plan = planned(text)
     chain = targets_of(plan.backend)

@@ -50,7 +50,7 @@ class Box(Wrapper):
         return cls(profile.name, outer, folder=profile.folder)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         return []
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec import registry
 from hermes_exec.errors import Unsupported
@@ -84,11 +84,11 @@ class BubblewrapBackend(Wrapper):
         return cls(profile, outer)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the program here, and whether it may make a sandbox."""
         from hermes_exec_backends.bubblewrap.health import examine
 
-        return await examine()
+        return await examine(cast("BubblewrapProfile | None", profile))
 
     async def enter(self) -> None:
         """Find bwrap, see that it can make a sandbox, and look up the policy.

@@ -16,14 +16,19 @@ from hermes_exec_backends.confined.restrictions import explain, read_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
+
 OLDEST = (0, 8)
 """The first version that can forbid further user namespaces, which every sandbox of ours does."""
 _INSTALL = "install bubblewrap: apt-get install bubblewrap"
 
 
-async def examine() -> list[Check]:
+async def examine(profile: BubblewrapProfile | None = None) -> list[Check]:
     """Look for the program, for its version, and whether this user may make a sandbox with it."""
-    path = shutil.which("bwrap")
+    named = profile.program if profile else None
+    path = shutil.which(named or "bwrap")
+    if path is None and named:
+        return [Check("program", "missing", f"there is no program {named!r}", "another `program`, or leave it out")]
     if path is None:
         return [Check("program", "missing", "no bwrap on the PATH", _INSTALL)]
     code, said = await _run([path, "--version"])

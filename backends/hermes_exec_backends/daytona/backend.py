@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona.connection import Connection
-from hermes_exec_backends.daytona.creating import again, attach, create, delete
+from hermes_exec_backends.daytona.creating import again, attach, check_lives, create, delete
 from hermes_exec_backends.daytona.failures import sdk_errors
 from hermes_exec_backends.daytona.mover import FileCalls
 from hermes_exec_backends.daytona.options import NEVER, intervals
-from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Service, asked, described, gone, unconfigured
+from hermes_exec_backends.daytona.reaping import find_without_jobs
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Preview, Service, asked, described, gone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,14 +34,6 @@ _SIGNS = 3
 _OFTEN_S = 60.0
 """Not more often than this."""
 _STATE_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """Where a port is reached from anywhere: the ``token`` goes into the header x-daytona-preview-token."""
-
-    url: str
-    token: str = field(repr=False)
 
 
 class DaytonaBackend(Backend):
@@ -94,11 +86,11 @@ class DaytonaBackend(Backend):
         return cls(cast("DaytonaProfile", profile))
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the SDK and a key, and ask the service what it makes of them."""
         from hermes_exec_backends.daytona.doctor import checks
 
-        return await checks(unconfigured())
+        return await checks(cast("DaytonaProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
@@ -138,7 +130,7 @@ class DaytonaBackend(Backend):
         self._ours, self._woken = profile.sandbox is None, False
         if profile.sandbox:
             if self.returning:
-                await self._still_there(profile.sandbox)
+                await check_lives(self._service, profile.sandbox)
             self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
             if self.adopting and tags.LEASE in self._sandbox.labels:
                 self._ours = True
@@ -151,12 +143,6 @@ class DaytonaBackend(Backend):
                 name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
                 self._sandbox = await create(self._service, profile, name, self.lease_s)
         self._name = str(self._sandbox.name)
-
-    async def _still_there(self, name: str) -> None:
-        """Of a sandbox that was stopped nothing that ran is left, so it is not started for that."""
-        found = await self._service.get(name)
-        if gone(str(found.state.value)):
-            raise PlaceGone(f"daytona: {name}: {described(found)}", remedy="open a new one")
 
     async def _mark(self, state: str) -> None:
         """Let a kept sandbox be one that is in use, or the other way round: its intervals, then its label."""
@@ -259,6 +245,7 @@ class DaytonaBackend(Backend):
     async def close(self, *, keep: bool = False) -> None:
         """Delete the sandbox; one that was there already is as it was.
 
+        One that was left to its jobs, and to which ``open`` was ``returning``, is deleted when it has none any more.
         With ``keep`` it is stopped, and stays until the next ``open`` by its name starts it again.
         """
         await self._part(lambda: self._dismiss(keep=keep))
@@ -267,11 +254,23 @@ class DaytonaBackend(Backend):
         if self._ours and not keep:
             await delete(self._sandbox)
             return
+        if self.returning and not keep:
+            await self._end_after_jobs()
+            return
         if self._ours:
             await self._mark("kept")
         if self._ours or self._woken:
             with sdk_errors(f"sandbox {self._name!r} was not stopped"):
                 await self._sandbox.stop(timeout=STATE_S)
+
+    async def _end_after_jobs(self) -> None:
+        """Delete a sandbox that was left to jobs and has none; one that the profile names ends by its lease again."""
+        found = await find_without_jobs(self._service, self._name)
+        if found is not None and self._profile.name:
+            self._sandbox = found
+            await self._mark("open")
+        elif found is not None:
+            await delete(found)
 
     async def _part(self, farewell: Any) -> None:
         """Let go of the sandbox, after ``farewell``. Safe to call twice."""

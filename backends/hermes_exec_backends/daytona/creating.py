@@ -17,7 +17,7 @@ from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.cloud import guard, tags
 from hermes_exec_backends.daytona.failures import InDoubt, RateLimited, sdk_errors
 from hermes_exec_backends.daytona.options import parameters
-from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, described
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, described, gone
 
 if TYPE_CHECKING:
     from hermes_exec_backends.daytona.service import Service
@@ -188,3 +188,14 @@ async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[
     if state != "started":
         raise PlaceGone(f"daytona: {name}: {described(sandbox)}", remedy="open a new one")
     return sandbox, False
+
+
+async def check_lives(service: Service, name: str) -> None:
+    """Refuse to return to a sandbox that has ended or was stopped: nothing is left of what ran in it.
+
+    Raises:
+        PlaceGone: it is stopped or ends, or there is none.
+    """
+    found = await service.get(name)
+    if gone(str(found.state.value)):
+        raise PlaceGone(f"daytona: {name}: {described(found)}", remedy="open a new one")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError
 from hermes_exec_backends.daytona.failures import KEYS
-from hermes_exec_backends.daytona.service import Account
+from hermes_exec_backends.daytona.service import Account, unconfigured
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -50,8 +50,9 @@ class _Here(urllib.request.HTTPRedirectHandler):
         """Another address is told as the answer that it is."""
 
 
-async def checks(profile: DaytonaProfile) -> list[Check]:
-    """Ask, as far as there is somebody to ask."""
+async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
+    """Ask, as far as there is somebody to ask: the account of a profile, or that of the environment."""
+    profile = wanted or unconfigured()
     found = [_sdk()]
     try:
         account = await asyncio.to_thread(Account.of, profile)

@@ -6,6 +6,7 @@ as its last activity. One that was kept is its owner's, whatever its age.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ _MARGIN_S = 60.0
 _ENDED = {"destroyed", "destroying"}
 _FAILED = {"error", "build_failed"}
 _LOOK_S = 20
+_ENDING_S = 10.0
+"""For a guest to end once its last job is pruned and its last client has left."""
+_PAUSE_S = 0.2
 _DOORS = (
     "for door in /run/user/*/hx-*/door /dev/shm/hx-*/door /tmp/hx-*/door /var/tmp/hx-*/door; do"
     ' [ -S "$door" ] && exit 0; done; exit 1'
@@ -85,10 +89,35 @@ async def _is_over(sandbox: Any, now: float) -> bool:
     if mark == "kept":
         return False
     if mark == "jobs" and state == "started":
-        with sdk_errors(f"sandbox {sandbox.name!r}"):
-            answer = await sandbox.process.exec(_DOORS, timeout=_LOOK_S)
-        return bool(answer.exit_code == 1)
+        return not await _has_guest(sandbox)
     return now - _seconds(sandbox.last_activity_at or sandbox.created_at) > _lease_s(sandbox) + _MARGIN_S
+
+
+async def find_without_jobs(service: Service, name: str) -> Any:
+    """Find the sandbox of that name if it was left to its jobs and has no guest any more; else give None.
+
+    A guest that is just ending has some seconds for that.
+
+    Raises:
+        PlaceGone: there is no such sandbox.
+        PlaceUnavailable: the service, or the sandbox, does not answer.
+    """
+    sandbox = await service.get(name)
+    labels = sandbox.labels
+    if tags.LEASE not in labels or labels.get(tags.STATE) != "jobs" or str(sandbox.state.value) != "started":
+        return None
+    give_up = time.monotonic() + _ENDING_S
+    while await _has_guest(sandbox):
+        if time.monotonic() > give_up:
+            return None
+        await asyncio.sleep(_PAUSE_S)
+    return sandbox
+
+
+async def _has_guest(sandbox: Any) -> bool:
+    with sdk_errors(f"sandbox {sandbox.name!r}"):
+        answer = await sandbox.process.exec(_DOORS, timeout=_LOOK_S)
+    return bool(answer.exit_code != 1)
 
 
 def _lease_s(sandbox: Any) -> float:

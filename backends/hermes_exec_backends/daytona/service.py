@@ -12,7 +12,7 @@ import os
 import threading
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
@@ -69,6 +69,14 @@ class Account:
     def __repr__(self) -> str:
         """Without the key."""
         return f"Account({self.api_url!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Where a port is reached from anywhere: the ``token`` goes into the header x-daytona-preview-token."""
+
+    url: str
+    token: str = field(repr=False)
 
 
 @contextlib.contextmanager

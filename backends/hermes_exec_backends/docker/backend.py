@@ -82,11 +82,12 @@ class DockerBackend(Backend):
         return DockerInside(cast("DockerProfile", profile), outer)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the SDK, an engine, and what it can enforce."""
         from hermes_exec_backends.docker.doctor import checks
 
-        return await checks(Engine())
+        wanted = cast("DockerProfile | None", profile)
+        return await checks(Engine(wanted.engine if wanted else None))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:

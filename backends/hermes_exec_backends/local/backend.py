@@ -96,7 +96,7 @@ class LocalBackend(Backend):
         return cls()
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  every profile has these
         """Look for what live shells and limits need."""
         if sys.platform == "win32":
             return [Check("system", "missing", "Windows is not supported", "use WSL2")]

@@ -83,11 +83,11 @@ class ModalBackend(Backend):
         return cls(cast("ModalProfile", profile))
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the SDK, a token, the service, and what the account is allowed."""
         from hermes_exec_backends.modal.doctor import checks
 
-        return await checks()
+        return await checks(cast("ModalProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import secrets
 import shutil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.finishing import finished
@@ -82,11 +82,11 @@ class SingularityBackend(Wrapper):
         return cls(profile, outer)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the program here."""
         from hermes_exec_backends.singularity.health import examine
 
-        return await examine()
+        return await examine(cast("SingularityProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:

@@ -7,10 +7,14 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec_backends.confined.restrictions import forbidden, read_settings
 from hermes_exec_backends.singularity.backend import PROGRAMS
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.profiles.singularity import SingularityProfile
 
 _LIMITERS = (Path("/run/systemd/system"), Path("/sys/fs/cgroup/cgroup.controllers"))
 _STARTER = "/usr/libexec/{}/bin/starter"
@@ -23,9 +27,12 @@ def _can_limit() -> bool:
     return all(path.exists() for path in _LIMITERS)
 
 
-async def examine() -> list[Check]:
+async def examine(profile: SingularityProfile | None = None) -> list[Check]:
     """Look for the program, for what mounts image files, and for what this user may do."""
-    path = next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    named = profile.program if profile else None
+    path = next((found for name in ([named] if named else PROGRAMS) if (found := shutil.which(name))), None)
+    if path is None and named:
+        return [Check("program", "missing", f"there is no program {named!r}", "another `program`, or leave it out")]
     if path is None:
         remedy = "install Apptainer, or use it elsewhere: via = 'ssh://HOST'"
         return [Check("program", "missing", "neither apptainer nor singularity is on the PATH", remedy)]

@@ -93,7 +93,7 @@ class SlurmBackend(Wrapper):
         return cls(profile, outer)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  PATH has them
         """Look for Slurm's commands here, and for a controller that answers."""
         from hermes_exec_backends.slurm.health import examine
 

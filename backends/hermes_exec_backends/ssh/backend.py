@@ -54,11 +54,11 @@ class SshBackend(Backend):
         return cls(cast("SshProfile", profile))
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for what connections need on this side."""
         from hermes_exec_backends.ssh.doctor import checks
 
-        return checks()
+        return checks(cast("SshProfile | None", profile))
 
     async def open(self) -> None:
         """Connect and log in, or join those who have.

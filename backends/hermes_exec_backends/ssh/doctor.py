@@ -7,14 +7,26 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec.config.paths import home
 
+if TYPE_CHECKING:
+    from hermes_exec_backends.profiles.ssh import SshProfile
 
-def checks() -> list[Check]:
-    """Look at paramiko, the ``ssh`` program, the agent, and the files that ssh keeps."""
-    return [_paramiko(), _program(), _agent(), _known_hosts(), *_keys()]
+_USUAL = Path(".ssh/known_hosts")
+"""In the home folder."""
+
+
+def checks(profile: SshProfile | None = None) -> list[Check]:
+    """Look at paramiko, the ``ssh`` program, the agent, and the files that ssh keeps, or those that a profile names."""
+    if profile is None:
+        return [_paramiko(), _program(), _agent(), _known_hosts(_USUAL), *_open_keys(_usual_keys())]
+    client = _program(needed=True) if profile.transport == "openssh" else _paramiko()
+    agent = [_agent()] if profile.agent else []
+    key = [_key(profile.key_path)] if profile.key_path else _open_keys(_usual_keys())
+    return [client, *agent, _known_hosts(profile.known_hosts_path or _USUAL), *key]
 
 
 def _paramiko() -> Check:
@@ -25,11 +37,12 @@ def _paramiko() -> Check:
     return Check("paramiko", "ok", version)
 
 
-def _program() -> Check:
+def _program(*, needed: bool = False) -> Check:
     path = shutil.which("ssh")
     if path:
         return Check("ssh", "ok", path)
-    return Check("ssh", "warning", "transport = 'openssh' needs it", "apt-get install openssh-client")
+    why, remedy = "transport = 'openssh' needs it", "apt-get install openssh-client"
+    return Check("ssh", "missing" if needed else "warning", why, remedy)
 
 
 def _agent() -> Check:
@@ -41,8 +54,8 @@ def _agent() -> Check:
     return Check("agent", "ok", path)
 
 
-def _known_hosts() -> Check:
-    path = home() / ".ssh" / "known_hosts"
+def _known_hosts(path: Path) -> Check:
+    path = home() / path
     if path.is_file():
         return Check("known hosts", "ok", str(path))
     return Check(
@@ -50,11 +63,18 @@ def _known_hosts() -> Check:
     )
 
 
-def _keys() -> list[Check]:
+def _key(path: Path) -> Check:
+    """The private key that a profile names."""
+    if not path.is_file():
+        return Check("key", "missing", f"there is no {path}", "another key_path, or leave it out")
+    return next(iter(_open_keys([path])), Check("key", "ok", str(path)))
+
+
+def _usual_keys() -> list[Path]:
+    return [path for name in ("id_ed25519", "id_ecdsa", "id_rsa") if (path := home() / ".ssh" / name).is_file()]
+
+
+def _open_keys(paths: list[Path]) -> list[Check]:
     """Private keys that others can read, which ssh would refuse."""
-    open_to_others = [
-        path
-        for name in ("id_ed25519", "id_ecdsa", "id_rsa")
-        if (path := home() / ".ssh" / name).is_file() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    ]
+    open_to_others = [path for path in paths if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
     return [Check("key", "warning", f"{path} can be read by others", f"chmod 600 {path}") for path in open_to_others]
