@@ -137,6 +137,11 @@ class Dockerd(Engine):
                 raise RuntimeError(f"dockerd does not start here: {said}")
             time.sleep(0.05)
 
+    @property
+    def pid(self) -> int:
+        """The process of the running engine."""
+        return int((self.folder / "pid").read_text())
+
     def stop(self) -> None:
         """End it; its containers end too."""
         if self._process is not None:

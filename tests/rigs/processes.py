@@ -62,6 +62,20 @@ def every() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 
 
+def owner(pid: int) -> int:
+    """The effective user of a process; -1 when it is gone."""
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_uid
+    return -1
+
+
+def namespace(pid: int, kind: str) -> str:
+    """The name of a process's namespace, such as ``pid:[4026531836]``; empty when it is gone."""
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
+    return ""
+
+
 def with_mark(mark: str) -> list[int]:
     """The processes that have ``mark`` somewhere in their arguments."""
     return [pid for pid in every() if mark.encode() in read(pid, "cmdline")]

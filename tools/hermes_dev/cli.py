@@ -25,7 +25,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   fmt [PATHS]       put the code into its format and mend what can be mended by itself
   generate          write the blocking face (hermes_exec/sync.py), and what policies are rendered to
   bench             measure, beside the physical floor and peers
-  soak              the tests that take minutes
+  soak [NAME]       the tests that take minutes, or those alone that have NAME in their names, such as storm
   shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
   setup             make the environment; every command does so by itself when it is due
   lock              choose the newest allowed version of every tool and write dev.lock
@@ -96,8 +96,10 @@ def test(arguments: list[str]) -> int:
 
 
 def soak(arguments: list[str]) -> int:
-    """Run the tests that take minutes, each with half an hour at most."""
+    """Run the tests that take minutes, each with half an hour at most; a plain word selects by name."""
     ensure()
+    if arguments and not arguments[0].startswith("-") and not (ROOT / arguments[0].partition("::")[0]).exists():
+        arguments = ["-k", *arguments]
     return replace(pytest("-m", "soak", "--timeout=1800", *arguments))
 
 
