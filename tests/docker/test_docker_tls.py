@@ -18,8 +18,8 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.docker import DockerBackend
 from tests.conftest import require_part
+from tests.rigs.claims import free_port
 from tests.rigs.docker_engine import DEBIAN, Dockerd, own_engine
-from tests.rigs.slurm import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -73,7 +73,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, Pa
     keep(authority, folder / "ca.pem", folder / "ca-key.pem")
     keep(signed("engine", authority, ExtendedKeyUsageOID.SERVER_AUTH), folder / "server.pem", folder / "server-key.pem")
     keep(signed("client", authority, ExtendedKeyUsageOID.CLIENT_AUTH), folder / "cert.pem", folder / "key.pem")
-    (port,) = free_ports(1)
+    port = free_port()
     files = {"cacert": "ca.pem", "cert": "server.pem", "key": "server-key.pem"}
     words = [f"--tls{option}={folder / name}" for option, name in files.items()]
     try:

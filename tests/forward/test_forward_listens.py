@@ -15,6 +15,7 @@ import pytest
 from hermes_exec.errors import Closed, OutcomeUnknown, UsageError
 from hermes_exec.forward import Endpoint, Forward
 from hermes_exec.link.link import Link
+from tests.rigs.claims import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,11 +35,6 @@ def taken_port() -> Generator[int]:
     """A port on which something listens that never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
-
-
-def free_port() -> int:
-    with taken_port() as port:
-        return port
 
 
 async def can_connect(host: str, port: int, path: Path | None = None) -> bool:

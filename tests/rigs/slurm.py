@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.wrapper import Prepared
 from hermes_exec_backends.local import LocalBackend
 from tests.conftest import require_engines, require_part
+from tests.rigs import claims
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -96,7 +96,7 @@ class Cluster:
         for name in ("run", "log", "state", "munge"):
             (self.folder / name).mkdir(mode=0o755)
         self._start_munge()
-        ports = free_ports(len(self.nodes) + 1)
+        ports = claims.free_ports(len(self.nodes) + 1)
         memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (1 << 20) // len(self.nodes)
         lines = [_CONFIG.format(host=host, port=ports[0], folder=self.folder)]
         for node, port in zip(self.nodes, ports[1:], strict=True):
@@ -191,15 +191,6 @@ class Cluster:
 MUNGE_FILES = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses at the moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 @contextlib.contextmanager
 def cluster(nodes: int = 3) -> Generator[Cluster]:
     """A running cluster; skips where one cannot be started."""
@@ -207,12 +198,11 @@ def cluster(nodes: int = 3) -> Generator[Cluster]:
     for program in ("slurmctld", "slurmd", "srun", "munged", "setpriv"):
         require_part(program, "is a part of the Slurm cluster under test")
     require_part("root", "starts the daemons of Slurm", usable=os.geteuid() == 0)
-    folder = Path(tempfile.mkdtemp(prefix="slurm-", dir="/tmp"))  # short, for the path of a socket
-    folder.chmod(0o755)
+    folder = claims.make_folder("slurm")
     made = Cluster(folder, nodes)
     try:
         made.start()
         yield made
     finally:
         made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        claims.remove_folder(folder)

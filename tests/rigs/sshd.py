@@ -1,8 +1,9 @@
 """A real sshd on a free port of the loopback, with keys, settings and users of its own.
 
 As root it runs in a mount namespace whose ``/etc/passwd`` holds the test's users, so that each has the
-login shell, the home and the login files that a test wants, and nothing outside changes. As an ordinary
-user it lets in that user alone.
+login shell, the home and the login files that a test wants, and nothing outside changes. Their numbers are
+claimed, so that no other run has processes, files or limits of the same users. As an ordinary user it lets in
+that user alone.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,13 +22,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hermes_exec_backends.profiles.ssh import SshProfile
 from tests.conftest import require_engines, require_part
-from tests.rigs import processes
+from tests.rigs import claims, processes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = os.geteuid() == 0
-_FIRST_UID = 61_000
+_START_S = 120.0
 _SETTINGS = """\
 ListenAddress 127.0.0.1
 StrictModes no
@@ -89,18 +88,17 @@ class Sshd:
         if users and not ROOT:
             require_part("users of their own", "only root can give sshd a passwd of its own", usable=False)
         # Not below pytest's own folders: those are closed to the users that log in.
-        self.folder = folder = Path(tempfile.mkdtemp(prefix="hx-sshd-", dir="/tmp"))
+        self.folder = folder = claims.make_folder("hx-sshd")
         self.listen = listen
         self._inside = inside
         self.users = list(users) if ROOT else []
         if ROOT and not self.users:
             self.users = [User("worker")]
         self.user = self.users[0].name if ROOT else getpass.getuser()
-        folder.chmod(0o755)
         self.host_key = self.new_key("host_key")
         self.key = self.new_key("key")
         shutil.copy(f"{self.key}.pub", folder / "authorized_keys")
-        self.port = free_port()
+        self.port = claims.free_port()
         # Of two values sshd takes the first; what follows a Match belongs to it.
         before, *conditions = settings.format(folder=folder).partition("Match ")
         match = "".join(conditions) + "\n"
@@ -109,6 +107,7 @@ class Sshd:
             f"PidFile {folder}/pid\n"
             f"{before}\n" + _SETTINGS.format(pam="yes" if pam else "no").replace("127.0.0.1", listen) + match
         )
+        self._numbers: list[tuple[int, claims.Claim]] = []
         if ROOT:
             self._accounts()
         if pam:
@@ -132,7 +131,9 @@ class Sshd:
         passwd = Path("/etc/passwd").read_text()
         shadow = "root:*:19000:0:99999:7:::\nsshd:*:19000:0:99999:7:::\n"
         group = Path("/etc/group").read_text()
-        for uid, user in enumerate(self.users, _FIRST_UID):
+        for user in self.users:
+            uid, claim = claims.take_user()
+            self._numbers.append((uid, claim))
             home = self.home(user.name)
             home.mkdir(mode=0o755, parents=True, exist_ok=True)
             for name, text in user.files.items():
@@ -174,7 +175,7 @@ class Sshd:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        give_up = time.monotonic() + 30
+        give_up = time.monotonic() + _START_S
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 log = (self.folder / "log").read_text() if (self.folder / "log").exists() else "no log"
@@ -195,13 +196,16 @@ class Sshd:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         process.terminate()
-        process.wait(10)
+        process.wait(_START_S)
         (self.folder / "pid").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End it and remove what it was made of."""
+        """End it with all that its users run, and remove what it was made of."""
         self.stop()
-        shutil.rmtree(self.folder)
+        for uid, claim in self._numbers:
+            claims.remove_traces(uid)
+            claim.release()
+        claims.remove_folder(self.folder)
 
     def __enter__(self) -> Self:
         """Run it."""
@@ -238,10 +242,3 @@ class Sshd:
                 **options,
             }
         )
-
-
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])

@@ -15,7 +15,8 @@ from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import until
 from hermes_exec_backends.ssh import SshBackend
 from hermes_exec_backends.ssh.wire import Wire
-from tests.rigs.sshd import Sshd, free_port
+from tests.rigs.claims import free_port
+from tests.rigs.sshd import Sshd
 from tests.ssh.conftest import said
 
 if TYPE_CHECKING:
