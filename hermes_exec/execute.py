@@ -235,7 +235,7 @@ def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> Hermes
     """The error that a failed answer stands for; in all of these nothing ran."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
-        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or omit cwd")
+        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or give another cwd")
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":

@@ -109,6 +109,6 @@ def _error(answer: dict[str, Any], what: str) -> HermesError:
     if kind == "unsupported":
         return Unsupported(f"{what}: {message}", remedy=execute.ASK_WHAT)
     if kind in ("exists", "missing", "running", "program", "cwd"):
-        remedy = {"running": "kill it first", "cwd": "create the folder, or omit cwd"}.get(kind, "")
+        remedy = {"running": "kill it first", "cwd": "create the folder, or give another cwd"}.get(kind, "")
         return UsageError(f"{what}: {message}", remedy=remedy)
     return PlaceError(f"{what}: {message}", state="nothing ran")

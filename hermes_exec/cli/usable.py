@@ -12,12 +12,14 @@ from hermes_exec.cli.options import Json, Place
 from hermes_exec.cli.say import CHECK_FAILED, note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.limits import Enforcement, Enforcer
 from hermes_exec.registry import backend_class, known_types
 
 if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
 
 _PATIENCE_S = 15.0
+_LIMITED = "run as an ordinary user, mount control groups that can be written, or limit the whole place"
 _POLLED = "sysctl fs.inotify.max_user_instances=1024 there"
 _WORST = ("ok", "warning", "missing")
 
@@ -236,9 +238,21 @@ async def _look(terminal: Any) -> list[Check]:
     if has := capabilities["features"]:
         checks.append(Check("features", "ok", ", ".join(sorted(has))))
     if capabilities["limits"]:
-        held = asdict(await terminal.limits())
-        checks.append(Check("limits", "ok", ", ".join(f"{name} by {by}" for name, by in held.items())))
+        checks.append(check_limits(await terminal.limits()))
     return checks
+
+
+def check_limits(enforcement: Enforcement) -> Check:
+    """What enforces each limit of a command; a warning where nothing enforces one."""
+    by: dict[str, list[str]] = {}
+    for name, enforcer in asdict(enforcement).items():
+        by.setdefault(enforcer, []).append(name)
+    missing = by.pop(Enforcer.NONE, [])
+    found = [f"{', '.join(names)} by {enforcer}" for enforcer, names in by.items()]
+    if not missing:
+        return Check("limits", "ok", "; ".join(found))
+    detail = "; ".join([*found, f"nothing enforces {', '.join(missing)}: a command with this limit is refused"])
+    return Check("limits", "warning", detail, _LIMITED)
 
 
 async def _reap(*, json: bool) -> int:

@@ -83,7 +83,8 @@ class Client:
         self.name = name
         self.lease_s = 900.0
         self.env: "dict[bytes, bytes]" = {}
-        self.cwd = b"/"
+        self.cwd = b""  # the part for commands makes it absolute
+        self.note = ""
         self.near = False
         self.connection: "Connection | None" = None
         self.requests: "dict[int, Request]" = {}

@@ -7,6 +7,7 @@ import errno
 import os
 
 from . import runner, wire
+from .folders import add_note, resolve_folder
 from .loop import now
 from .outlet import Outlet, waiting_bytes
 from .process import Pool
@@ -107,6 +108,7 @@ class Command:
         if self.confined is not None:
             self.confined.end(self.answer)
         self.answer["duration"] = now() - self._started
+        add_note(self.request.client, self.answer)
         self.request.finish(self.answer)
 
 
@@ -117,7 +119,7 @@ class Exec(Command):
         super().__init__(request, arguments)
         self._over = False
         self._killing = False
-        self._cwd: bytes = os.path.join(request.client.cwd, arguments.get("cwd") or b"")
+        self._cwd: bytes = resolve_folder(request.client, arguments.get("cwd"))
         env = dict(request.client.env)
         env.update(arguments.get("env") or {})
         spec = {

@@ -6,6 +6,7 @@ import os
 from _collections import deque
 
 from . import fileworker, runner, wire
+from .folders import resolve_folder
 from .plumbing import enlarge
 from .tree import TreeKill
 
@@ -213,7 +214,7 @@ def install(server: "Server") -> None:
         if client not in pools:
             pools[client] = Pool(server)
             client.on_close.append(lambda: pools.pop(client).close())
-        arguments["cwd"] = os.path.join(client.cwd, arguments.get("cwd") or b"")
+        arguments["cwd"] = resolve_folder(client, arguments.get("cwd"))
         if arguments.get("beside"):
             arguments["shelf"] = os.fsencode(server.spool_folder())
         Operation(pools[client], request, arguments)

@@ -31,6 +31,28 @@ def describe(error: OSError) -> str:
     return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
 
 
+def resolve_folder(client: "Client", path: "bytes | None") -> bytes:
+    """A folder as seen from the one that the client's commands start in: the home, or / where none can be entered.
+
+    That is decided once, as at a login: a home that goes away later is an error, and no reason to run elsewhere.
+    """
+    if client.cwd[:1] != b"/":
+        home = os.environb.get(b"HOME") or b"/"
+        try:
+            os.stat(os.path.join(home, b"."))
+        except OSError as error:
+            client.note = "commands start in /, because of the home {}: {}".format(os.fsdecode(home), error.strerror)
+            home = b"/"
+        client.cwd = os.path.join(home, client.cwd)
+    return os.path.join(client.cwd, path or b"")
+
+
+def add_note(client: "Client", answer: "dict[str, Any]") -> None:
+    """Put the client's note into the first answer that has room for it."""
+    if client.note and "note" not in answer:
+        answer["note"], client.note = client.note, ""
+
+
 def default_shell() -> bytes:
     """The best shell of this place."""
     for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
@@ -85,7 +107,7 @@ def _prepare_folder(
     folder: str, dialect: shelltext.Dialect, client: "Client", arguments: "dict[str, Any]"
 ) -> "dict[bytes, bytes]":
     """Make a session's folder with its first state; gives the environment for the shell itself."""
-    cwd: bytes = os.path.join(client.cwd, arguments.get("cwd") or b"")
+    cwd: bytes = resolve_folder(client, arguments.get("cwd"))
     os.stat(os.path.join(cwd, b"."))
     for path in (os.path.dirname(folder), folder, folder + "/s"):
         try:

@@ -5,7 +5,7 @@ import time
 
 from . import runner, tree
 from .command import Command
-from .folders import default_shell, write_file
+from .folders import add_note, default_shell, resolve_folder, write_file
 from .jobio import Input, Recorder
 from .joblog import Log
 from .loop import now
@@ -97,7 +97,7 @@ class Job:
         spec: "dict[str, Any]" = {
             "argv": self._words(),
             "env": env,
-            "cwd": os.path.join(client.cwd, arguments.get("cwd") or b""),
+            "cwd": resolve_folder(client, arguments.get("cwd")),
         }
         if self._confined is not None:
             spec["confine"] = self._confined.spec()
@@ -179,6 +179,7 @@ class Job:
         self.over = True
         self._answer["duration"] = now() - self._began
         self._ended = time.time()
+        add_note(self._request.client, self._answer)
         self._close()
         _call_all(self.on_killed)
         _call_all(self.on_over)

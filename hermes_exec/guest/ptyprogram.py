@@ -8,6 +8,7 @@ import struct
 import time
 
 from . import runner
+from .folders import add_note, resolve_folder
 from .loop import now
 from .process import Pool
 from .ptyview import History, View
@@ -76,7 +77,7 @@ class Pty:
         spec = {
             "argv": arguments["argv"],
             "env": env,
-            "cwd": arguments.get("cwd") or self.owner.cwd,
+            "cwd": resolve_folder(self.owner, arguments.get("cwd")),
             "tty": self.tty,
         }
         self._pool = Pool(self._loop)
@@ -180,6 +181,7 @@ class Pty:
             answer["signal"] = os.WTERMSIG(value)
         else:
             answer["code"] = os.WEXITSTATUS(value)
+        add_note(self.owner, answer)
         self._request.finish(answer)  # counts only where it was never started
         self._runner.kill(_GRACE_S, self._swept)
 

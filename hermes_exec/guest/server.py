@@ -44,10 +44,10 @@ class Server:
         if client is None:
             client = self.clients[name] = Client(self, name)
             client.lapsed = bool(hello["known"])
+            client.cwd = hello.get("cwd") or b""
         client.lease_s = float(hello["lease_s"])
         client.env = hello["env"]
         client.near = bool(hello.get("near"))
-        client.cwd = os.path.join(os.environb.get(b"HOME") or b"/", hello.get("cwd") or b"")
         return client
 
     def run(self, request: "Request", operation: str, arguments: "dict[str, Any]") -> None:

@@ -14,7 +14,7 @@ import pytest
 
 _TOPICS = (
     "running", "output", "input", "streams", "killing", "isolation", "sessions", "state", "machinery",
-    "connection", "jobs", "interactive", "files", "ports", "limiting",
+    "connection", "jobs", "interactive", "files", "ports", "limiting", "quiet",
 )  # fmt: skip
 pytest.register_assert_rewrite("hermes_exec.testing.place", *(f"hermes_exec.testing.{topic}" for topic in _TOPICS))
 

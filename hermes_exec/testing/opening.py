@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+import hermes_exec
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import living, marker
+from hermes_exec.wrapper import Wrapper
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.backend import Backend, Check
+    from hermes_exec.config.profile import Profile
     from hermes_exec.testing.place import Place
+    from hermes_exec.wrapper import Words
 
 _MOMENTS_S = (0.0, 0.01, 0.04, 0.15, 0.4)
+NO_HOME = "/dev/null/home"
 
 
 class Opening(Behaviours):
@@ -46,3 +54,45 @@ class Opening(Behaviours):
             assert closing.cancelled() or closing.exception() is None
         async with place.fresh() as terminal:
             assert await living(terminal, mark) == 0
+
+    async def test_without_a_home_folder_commands_start_in_the_root(self, place: Place, carrier: Any) -> None:
+        await place.release()
+        options: dict[str, Any] = {"env": {"HOME": NO_HOME}, "audit": False, "carrier": carrier}
+        async with hermes_exec.open(Homeless(place.backend), **options) as terminal:
+            by_words, by_text = await terminal.run(["pwd"]), await terminal.run("pwd; cd /usr && pwd")
+            assert by_words.ok
+            assert by_text.ok
+            if terminal.capabilities.carrier == "plain":
+                return  # commands start where the place starts them
+            assert (by_words.stdout, by_text.stdout) == (b"/\n", b"/\n/usr\n")
+            assert (NO_HOME in by_words.note, NO_HOME in by_text.note) == (True, False)  # it is said once
+            async with await terminal.pty(["pwd"]) as pty:
+                assert b"".join([data async for data in pty]) == b"/\r\n"
+            assert await terminal.read("proc/self/cmdline")
+            with pytest.raises(hermes_exec.UsageError, match="/no/such/folder"):
+                await terminal.run(["pwd"], cwd="/no/such/folder")
+
+
+class Homeless(Wrapper):
+    """A place for a user whose home folder does not exist, such as one of a service."""
+
+    type: ClassVar[str] = "homeless"
+
+    @property
+    def own_target(self) -> str:
+        """The place itself."""
+        return self.outer.target
+
+    @classmethod
+    def inside(cls, profile: Profile, outer: Backend) -> Backend:  # noqa: ARG003  there is nothing to choose
+        """See ``Wrapper``."""
+        return cls(outer)
+
+    @classmethod
+    async def doctor(cls) -> list[Check]:
+        """Nothing is needed."""
+        return []
+
+    def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
+        """The same program with another HOME, below which nobody can make a folder."""
+        return ["env", f"HOME={NO_HOME}", *argv], env

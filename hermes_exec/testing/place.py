@@ -36,6 +36,8 @@ class Place:
             self._options["carrier"] = carrier
         self._shell = shell
         self._runner = asyncio.Runner()
+        self._runner.get_loop().set_exception_handler(self._keep_complaint)
+        self._complaints: list[str] = []
         self._shared: Terminal | None = None
         self._spoiled = False
 
@@ -47,17 +49,24 @@ class Place:
                 return await work
 
         try:
-            return self._runner.run(bounded())
+            given = self._runner.run(bounded())
         except pytest.skip.Exception:
             raise
         except BaseException:
             self._spoiled = True
             raise
+        complaints, self._complaints = self._complaints, []
+        assert not complaints, "the event loop would have written: " + "; ".join(complaints)
+        return given
+
+    def _keep_complaint(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take what asyncio would write to standard error, such as an exception in a callback."""
+        self._complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     async def shared(self) -> Terminal:
         """The terminal that tests share, opened when there is none that is whole."""
         if self._spoiled:
-            await self._close_shared()
+            await self.release()
         if self._shared is None:
             self._shared = await hermes_exec.open(self.backend, **self._options)
         return self._shared
@@ -65,7 +74,7 @@ class Place:
     @contextlib.asynccontextmanager
     async def fresh(self, **options: Any) -> AsyncGenerator[Terminal]:
         """A terminal for one test alone, to be opened with ``options``, closed, cut or broken."""
-        await self._close_shared()
+        await self.release()
         async with hermes_exec.open(self.backend, **{**self._options, **options}) as terminal:
             yield terminal
 
@@ -88,7 +97,8 @@ class Place:
                 await ask(terminal)
         pytest.skip(f"{terminal.target} says that it has no {name}")
 
-    async def _close_shared(self) -> None:
+    async def release(self) -> None:
+        """Close the terminal that tests share, so that something else may open the place."""
         terminal, self._shared, self._spoiled = self._shared, None, False
         if terminal is not None:
             with contextlib.suppress(HermesError):
@@ -101,7 +111,7 @@ class Place:
     def close(self) -> None:
         """Close what is open."""
         try:
-            self.run(self._close_shared())
+            self.run(self.release())
         finally:
             self._runner.close()
 

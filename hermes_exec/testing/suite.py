@@ -14,13 +14,14 @@ from hermes_exec.testing.machinery import Machinery
 from hermes_exec.testing.opening import Opening
 from hermes_exec.testing.output import Output
 from hermes_exec.testing.ports import Ports
+from hermes_exec.testing.quiet import Quiet
 from hermes_exec.testing.running import Running
 from hermes_exec.testing.sessions import Sessions
 from hermes_exec.testing.state import State
 from hermes_exec.testing.streams import Streams
 
 
-class Commands(Running, Output, Input, Streams, Killing, Isolation, Opening):
+class Commands(Running, Output, Input, Streams, Killing, Isolation, Opening, Quiet):
     """What holds on every place."""
 
 

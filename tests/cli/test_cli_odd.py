@@ -91,7 +91,7 @@ def test_letters_that_the_output_cannot_show_are_escaped(cli: Cli) -> None:
 def test_a_path_of_any_length_is_told_in_a_short_line(cli: Cli) -> None:
     done = cli("run", "--cwd", "/" + "a" * 100_000, "true")
     assert done.returncode == 2
-    assert done.stderr.endswith(b"Try: create it, or omit cwd\n")
+    assert done.stderr.endswith(b"Try: create it, or give another cwd\n")
     assert len(done.stderr) < 500
 
 

@@ -10,12 +10,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec.cli.reaping import reap
+from hermes_exec.cli.usable import check_limits
+from hermes_exec.limits import Enforcement, Enforcer
 from hermes_exec.registry import BUILT_INS
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
@@ -87,6 +90,18 @@ def test_doctor_opens_the_place_it_is_asked_about(cli: Cli) -> None:
     told = cli.json("doctor", "local", "--json")
     checks = {check["name"]: check for kind in told for check in kind["checks"]}
     assert {"open", "command", "capabilities", "limits"} <= set(checks)
+
+
+def test_doctor_says_ok_of_limits_only_if_each_is_enforced() -> None:
+    whole = Enforcement(Enforcer.RLIMIT, Enforcer.CGROUP_V1, Enforcer.CGROUP_V1, Enforcer.RLIMIT, Enforcer.RLIMIT)
+    check = check_limits(whole)
+    assert check.status == "ok"
+    assert check.detail == "cpu, file_size, open_files by rlimit; memory, processes by cgroup v1"
+    check = check_limits(replace(whole, processes=Enforcer.NONE, cpu=Enforcer.NONE))
+    assert check.status == "warning"
+    assert "nothing enforces cpu, processes: a command with this limit is refused" in check.detail
+    assert "none" not in check.detail
+    assert check.remedy
 
 
 def test_doctor_says_why_a_place_cannot_be_opened(cli: Cli) -> None:

@@ -12,6 +12,7 @@ from hermes_exec.testing.input import Input
 from hermes_exec.testing.isolation import Isolation
 from hermes_exec.testing.killing import Killing
 from hermes_exec.testing.output import Output
+from hermes_exec.testing.quiet import Quiet
 from hermes_exec.testing.running import Running
 from hermes_exec_backends.modal import ModalBackend
 from tests.rigs import modal
@@ -48,7 +49,7 @@ class TestModalFirstGeneration(Running, Connection, Isolation):
         return ModalBackend(modal.profile(generation="v1"))
 
 
-class TestModalPlain(Running, Output, Input, Killing, Isolation, AgentTask):
+class TestModalPlain(Running, Output, Input, Killing, Isolation, Quiet, AgentTask):
     """Without those of streams: the SDK takes 64 MiB ahead of a reader that waits."""
 
     column = "`modal`, no Python there"

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
+from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
 from hermes_exec.result import ShellState
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker import address as addresses
 from hermes_exec_backends.docker.address import Address
 from hermes_exec_backends.docker.doctor import checks
 from hermes_exec_backends.docker.engine import Engine as Way
-from tests.rigs.docker_engine import BUSYBOX, DEBIAN
+from tests.rigs.docker_engine import BUSYBOX, DEBIAN, engine
+from tests.rigs.docker_rootless import rootless
+from tests.rigs.podman_engine import podman
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
     from pathlib import Path
 
     from hermes_exec.backend import Check
@@ -233,6 +235,31 @@ def test_doctor_tells_what_an_engine_is_and_can(run: Any, dock: Engine) -> None:
     assert found["engine"].detail.endswith(dock.address)
     assert found["engine"].status == "ok"
     assert "seccomp" in found["security"].detail
+
+
+@pytest.mark.parametrize("kind", ["docker", "podman", "rootless"])
+def test_doctor_says_ok_of_limits_only_if_each_is_enforced(run: Any, kind: str) -> None:
+    engines: dict[str, Callable[[], contextlib.AbstractContextManager[Engine]]] = {
+        "docker": lambda: contextlib.nullcontext(engine()),
+        "podman": lambda: contextlib.nullcontext(podman()),
+        "rootless": contextlib.contextmanager(rootless),
+    }
+
+    async def enforced(dock: Engine, **limit: Any) -> bool:
+        try:
+            async with hermes_exec.open(DockerBackend(dock.profile(BUSYBOX, **limit)), audit=False):
+                return True
+        except Unsupported:
+            return False
+
+    async def check(dock: Engine) -> None:
+        (found,) = [each for each in await checks(Way(dock.address)) if each.name == "limits"]
+        for limit in ({"memory": 64 << 20}, {"cpus": 0.5}, {"pids": 30}):
+            claimed = found.status == "ok" or next(iter(limit)) not in found.detail
+            assert await enforced(dock, **limit) == claimed, (limit, found)
+
+    with engines[kind]() as dock:
+        run(check(dock))
 
 
 def test_doctor_tells_how_to_have_an_engine(run: Any, tmp_path: Path) -> None:

@@ -48,6 +48,22 @@ def test_a_container_is_kept_while_open_and_gone_afterwards(
     assert list(place_of_folders.iterdir()) == []
 
 
+@pytest.mark.parametrize("warm", [True, False])
+@pytest.mark.parametrize("home", [True, False])
+@pytest.mark.parametrize("outside", ["/dev/null/home", ""])
+def test_a_user_without_a_home_folder_has_containers_and_sees_no_other_home(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, warm: bool, home: bool, outside: str
+) -> None:
+    monkeypatch.setenv("HOME", outside)
+
+    async def run() -> bytes:
+        place = backend(tree, warm=warm, home=home, contain=home)
+        async with hermes_exec.open(place, audit=False, carrier="guest") as terminal:
+            return (await terminal.run("pwd >/dev/null && ls -A ~", check=True)).stdout
+
+    assert asyncio.run(run()) == b""
+
+
 def test_a_container_ends_when_its_orchestrator_was_killed(
     tree: Path, instances: Callable[[Path], list[str]], tmp_path: Path, place_of_folders: Path
 ) -> None:

@@ -180,3 +180,30 @@ def test_doctor_tells_what_keeps_a_user_from_namespaces_and_how_they_are_allowed
 
 def test_doctor_says_nothing_of_namespaces_where_everybody_may_make_them(tmp_path: Path) -> None:
     assert health.namespaces(tmp_path, "apptainer") == []
+
+
+@pytest.mark.parametrize("uid", [0, 1234])
+@pytest.mark.parametrize(
+    ("controllers", "systemd", "status", "detail"),
+    [
+        ("cpuset cpu io memory pids", True, "ok", "cpus, memory, pids by cgroup v2, through systemd"),
+        ("memory pids", True, "warning", "nothing enforces cpus of a container"),
+        ("cpu memory pids", False, "warning", "nothing enforces cpus, memory, pids of a container"),
+        (None, True, "warning", "nothing enforces cpus, memory, pids of a container"),
+    ],
+)
+def test_doctor_says_ok_of_limits_only_if_this_user_was_given_each_controller(
+    tmp_path: Path, uid: int, controllers: str | None, systemd: bool, status: str, detail: str
+) -> None:
+    own = tmp_path / "sys/fs/cgroup"
+    if uid:
+        own.mkdir(parents=True)
+        (own / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")  # those of root
+        own /= f"user.slice/user-{uid}.slice/user@{uid}.service"
+    if controllers is not None:
+        own.mkdir(parents=True, exist_ok=True)
+        (own / "cgroup.controllers").write_text(f"{controllers}\n")
+    if systemd:
+        (tmp_path / "run/systemd/system").mkdir(parents=True)
+    check = health.check_limits(tmp_path, uid)
+    assert (check.name, check.status, check.detail) == ("limits", status, detail)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -42,3 +43,17 @@ async def test_another_session_reads_no_profile(cluster: Sshd) -> None:
     async with hermes_exec.open(SshBackend(cluster.profile()), audit=False) as terminal:
         session = await terminal.session()
         assert (await session.run('echo "<$PROFILE_WAS_READ>"; type module')).exit_code == 1
+
+
+@pytest.mark.parametrize("transport", ["paramiko", "openssh"])
+@pytest.mark.parametrize("carrier", ["guest", "plain"])
+async def test_a_user_without_a_home_folder_starts_in_the_root(
+    transport: str, carrier: Literal["guest", "plain"]
+) -> None:
+    with Sshd(User("service")) as sshd:
+        shutil.rmtree(sshd.home())
+        backend = SshBackend(sshd.profile(transport=transport))
+        async with hermes_exec.open(backend, audit=False, carrier=carrier) as terminal:
+            by_words, by_text = await terminal.run(["pwd"]), await terminal.run("pwd")
+    assert (by_words.stdout, by_words.stderr, by_text.stdout, by_text.stderr) == (b"/\n", b"", b"/\n", b"")
+    assert (str(sshd.home()) in by_words.note) == (carrier == "guest")

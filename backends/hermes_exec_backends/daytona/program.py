@@ -82,7 +82,10 @@ def become(argv: "list[bytes]", env: "dict[bytes, bytes]", streams: "tuple[int, 
         for number in (_signal.SIGCHLD, _signal.SIGHUP, _signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
             _signal.signal(number, _signal.SIG_DFL)
         os.setsid()
-        os.chdir(env.get(b"HOME") or b"/")
+        try:
+            os.chdir(env.get(b"HOME") or b"/")
+        except OSError:  # as login and sshd do
+            os.chdir(b"/")
         told = fcntl.fcntl(told, fcntl.F_DUPFD_CLOEXEC, 10)
         for target, fd in enumerate(streams):
             os.dup2(fd, target)

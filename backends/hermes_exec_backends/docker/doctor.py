@@ -47,7 +47,7 @@ def _of_engine(engine: Engine, info: Mapping[str, Any]) -> list[Check]:
         )
     else:
         found.append(Check("api", "ok", f"version {version}"))
-    lacks = [name for name, key in _LIMITS.items() if info.get(key) is False or info.get("CgroupDriver") == "none"]
+    lacks = [name for name, key in _LIMITS.items() if not info.get(key) or info.get("CgroupDriver") == "none"]
     if lacks:
         remedy = "use cgroup v2 with systemd for a rootless engine" if rootless else "mount the cgroup controllers"
         found.append(Check("limits", "warning", f"cannot enforce {', '.join(lacks)}: they are refused", remedy))

@@ -137,7 +137,7 @@ def check_enforced(profile: DockerProfile, info: Mapping[str, Any]) -> None:
     limits = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpus": "CpuCfsQuota"}
     without = info.get("CgroupDriver") == "none"
     for field, known in limits.items():
-        if getattr(profile, field) and (without or info.get(known) is False):
+        if getattr(profile, field) and (without or not info.get(known)):
             raise Unsupported(
                 f"docker: {field}: this engine cannot enforce it (no cgroup controller), so it would be ignored",
                 remedy="use an engine with cgroups (rootless ones need cgroup v2 and systemd), or leave it out",

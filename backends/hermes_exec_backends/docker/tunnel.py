@@ -74,15 +74,15 @@ class Tunnel:
             (self._folder / "sock").unlink()
         self._folder.rmdir()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101  the server runs this as a task
-        self._tied.add(task)
-        try:
-            await self._tie(reader, writer)
-        finally:
-            self._tied.discard(task)
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # closed while it was on its way
             writer.close()
+            return
+        # A task of our own: asyncio writes a traceback for a handler of its server that is cancelled.
+        task = asyncio.get_running_loop().create_task(self._tie(reader, writer))
+        self._tied.add(task)
+        task.add_done_callback(self._tied.discard)
+        task.add_done_callback(lambda _: writer.close())  # also of a task that is cancelled before it begins
 
     async def _tie(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back = _Back(writer)

@@ -141,6 +141,8 @@ class SingularityBackend(Wrapper):
         """The options by which containers that share no processes share their files."""
         options = [*start_options(self._profile), "--workdir", f"{work}/work"]
         homes = {"private": ["--home", f"{work}/home:{home}"], "shared": ["--home", home]}
+        if home == "/":  # none outside; the holder does the same
+            homes = {"private": ["--no-home"]}
         # A guest keeps its door where every container of ours has it, so that a later one finds it.
         door = f"{work}/run:/run/user/{0 if self._profile.fakeroot else uid}"
         return [*options, *homes.get(home_mode(self._profile), []), "--bind", door]

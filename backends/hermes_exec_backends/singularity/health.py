@@ -16,15 +16,26 @@ from hermes_exec_backends.singularity.backend import PROGRAMS
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 
-_LIMITERS = (Path("/run/systemd/system"), Path("/sys/fs/cgroup/cgroup.controllers"))
+_LIMITS = {"cpus": "cpu", "memory": "memory", "pids": "pids"}
+"""The controller that enforces each limit of a container."""
 _STARTER = "/usr/libexec/{}/bin/starter"
 """What makes its namespaces, which a profile has to name."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _MOUNTERS = ("squashfuse_ll", "squashfuse")
 
 
-def _can_limit() -> bool:
-    return all(path.exists() for path in _LIMITERS)
+def check_limits(root: Path, uid: int) -> Check:
+    """What enforces the limits of this user's containers: systemd, in control groups of version 2 that it hands on."""
+    own = "" if uid == 0 else f"user.slice/user-{uid}.slice/user@{uid}.service"
+    try:
+        controllers = (root / "sys/fs/cgroup" / own / "cgroup.controllers").read_text().split()
+    except OSError:
+        controllers = []
+    runs = (root / "run/systemd/system").exists()
+    lacks = [name for name, controller in _LIMITS.items() if not runs or controller not in controllers]
+    if not lacks:
+        return Check("limits", "ok", f"{', '.join(_LIMITS)} by cgroup v2, through systemd")
+    return Check("limits", "warning", f"nothing enforces {', '.join(lacks)} of a container", "limit each command")
 
 
 async def examine(profile: SingularityProfile | None = None) -> list[Check]:
@@ -53,11 +64,7 @@ async def examine(profile: SingularityProfile | None = None) -> list[Check]:
         checks.append(Check("images", "ok", "image files are mounted by squashfuse"))
     else:
         checks.append(Check("images", "warning", "image files have to be unpacked at each start", "install squashfuse"))
-    checks.append(
-        Check("limits", "ok", "by systemd")
-        if _can_limit()
-        else Check("limits", "warning", "cpus, memory and pids of a container cannot be enforced", "limit each command")
-    )
+    checks.append(check_limits(Path("/"), os.geteuid()))
     if os.geteuid() != 0:
         text = "in a user namespace no system call is filtered"
         checks.append(Check("seccomp", "warning", text, "security = ['seccomp:FILE']"))

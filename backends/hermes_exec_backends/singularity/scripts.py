@@ -11,6 +11,8 @@ from __future__ import annotations
 _COMMON = r"""
 name=$1 program=$2; shift 2
 work=${TMPDIR:-/tmp}/$name
+outside=$HOME  # HOME itself stays: the runtime finds its instances by it
+[ -n "$outside" ] && [ -d "$outside" ] || outside=/
 guests() {
     for file in $(grep -las '<[h]x ' /proc/[0-9]*/cmdline); do
         grep -qs "/$name/" "${file%cmdline}mountinfo" && return
@@ -57,9 +59,11 @@ privileged() {
 }
 [ "$userns" = auto ] && { privileged || userns=yes; }
 [ "$userns" = yes ] && flags=--userns
-if [ "$home" = private ]; then set -- "$@" --home "$work/home:$HOME"
-elif [ "$home" = shared ]; then set -- "$@" --home "$HOME"
-fi
+case $home$outside in
+private/) set -- "$@" --no-home ;;
+private*) set -- "$@" --home "$work/home:$outside" ;;
+shared/?*) set -- "$@" --home "$outside" ;;
+esac
 if [ "$warm" = yes ]; then
     if [ -d "$image" ] && [ ! -e "$image/.singularity.d/actions/start" ]; then
         set -- "$@" --bind "$work/actions:/.singularity.d/actions"
@@ -76,7 +80,7 @@ if ! start "$@" </dev/null >"$work/said" 2>&1; then
         false
     fi
 fi || { cat "$work/said" >&2; finish; exit 1; }
-echo "hx ready $(id -u) $work $HOME $flags"
+echo "hx ready $(id -u) $work $outside $flags"
 [ "$(cat)" = end ] && lease=0
 gone=$(date +%s)
 while [ -d "$work" ]; do
@@ -107,7 +111,7 @@ FIND = (
     _COMMON
     + r"""
 if [ -n "$(first)" ]; then echo "hx instance"
-elif [ -d "$work/run" ]; then echo "hx folder $(id -u) $work $HOME"
+elif [ -d "$work/run" ]; then echo "hx folder $(id -u) $work $outside"
 fi
 """
 )
