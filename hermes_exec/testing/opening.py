@@ -89,7 +89,7 @@ class Homeless(Wrapper):
         return cls(outer)
 
     @classmethod
-    async def doctor(cls) -> list[Check]:
+    async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  there is nothing to choose
         """Nothing is needed."""
         return []
 
