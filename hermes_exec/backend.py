@@ -138,6 +138,11 @@ class Backend(ABC):
         return False
 
     @property
+    def needs_checksum(self) -> bool:
+        """Whether a byte may change on the way unnoticed, so that streams are summed; asked once it is open."""
+        return not (self.near or self.authenticated)
+
+    @property
     def far(self) -> bool:
         """Whether fewer bytes to the place are worth a slower start of the guest there; asked once it is open."""
         return False

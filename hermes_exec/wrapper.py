@@ -55,6 +55,11 @@ class Wrapper(Backend):
         return self.outer.authenticated
 
     @property
+    def needs_checksum(self) -> bool:
+        """As the way to the place outside."""
+        return self.outer.needs_checksum
+
+    @property
     def far(self) -> bool:
         """As far as the place outside."""
         return self.outer.far

@@ -36,6 +36,7 @@ class Connection:
         self._out = fd_out
         self._client: "Client | None" = None
         self._parser = wire.Parser(self._frame, self._data, wire.MAX_REQUEST)
+        self._sealer = wire.Sealer()
         self._control: "Deque[bytes]" = deque()
         self._ready: "Deque[Outlet]" = deque()
         self._answers: "Deque[Request]" = deque()
@@ -51,9 +52,9 @@ class Connection:
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
-    def control(self, header: bytes, payload: bytes) -> None:
+    def control(self, frame: bytes) -> None:
         """Queue a small frame ahead of all data."""
-        self._control.append(header + payload)
+        self._control.append(frame)
         self._schedule()
 
     def data(self, outlet: "Outlet") -> None:
@@ -105,10 +106,11 @@ class Connection:
         try:
             self._parser.feed(chunk)
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
-            self._refuse("malformed: {}".format(error))
+            self._refuse(error)
 
-    def _refuse(self, message: str) -> None:
-        self._control.append(wire.frame(wire.FATAL, 0, 0, wire.pack({"message": message})))
+    def _refuse(self, error: Exception) -> None:
+        reason = {"message": "malformed: {}".format(error), "damaged": type(error) is wire.DamageError}
+        self._control.append(wire.frame(wire.FATAL, 0, 0, wire.pack(reason)))
         self.flush()
         self._lost()
 
@@ -123,14 +125,14 @@ class Connection:
         elif kind in (wire.CREDIT, wire.RETURN):
             request = client.requests.get(number)
             if request is not None and channel in request.outlets:
-                _tell_outlet(request.outlets[channel], kind, payload)
+                request.outlets[channel].told(kind, payload)
         elif kind == wire.FORGET:
             for (forgotten,) in wire.OFFSET.iter_unpack(payload):
                 client.forget(forgotten)
         elif kind == wire.EOF:
             request = client.requests.get(number)
             if request is not None and request.inlet is not None:
-                request.inlet.end()
+                request.inlet.receive_end(payload)
         elif kind == wire.CANCEL:
             request = client.requests.get(number)
             if request is not None:
@@ -142,10 +144,10 @@ class Connection:
         else:
             raise ValueError("frame kind {}".format(kind))
 
-    def _data(self, _: int, number: int, data: "bytes | memoryview") -> None:
+    def _data(self, _: int, number: int, position: int, data: bytes) -> None:
         request = self._client.requests.get(number) if self._client is not None else None
         if request is not None and request.inlet is not None:
-            request.inlet.feed(data)
+            request.inlet.receive(position, data)
 
     def _attach(self, hello: "dict[str, Any]") -> None:
         client = self._client = self._server.client(hello)
@@ -164,6 +166,7 @@ class Connection:
             # On the client's own machine it is so, and the look would cost the first word some milliseconds.
             "adopts": hello["near"] or native.become_subreaper(),
         }
+        self._sealer.checksum = self._parser.sealer.checksum = bool(hello.get("checksum"))
         self._control.append(wire.frame(wire.WELCOME, 0, 0, wire.pack(welcome)))
         client.attach(self, received)
         self._schedule()
@@ -178,14 +181,13 @@ class Connection:
         parts = self._partial
         self._partial = []
         while self._control and len(parts) < _BATCH:
-            parts.append(self._control.popleft())
+            parts.append(self._sealer.seal(self._control.popleft()))
         room = wire.CHUNK
         while self._ready and room > 0 and len(parts) < _BATCH:
             outlet = self._ready.popleft()
             chunk = outlet.next_chunk()
             if chunk:
-                parts.append(wire.HEADER.pack(len(chunk), wire.DATA, outlet.channel, outlet.request))
-                parts.append(chunk)
+                parts += outlet.frame(chunk, self._sealer)
                 room -= len(chunk)
             outlet.queued = outlet.pending
             if outlet.queued:
@@ -195,7 +197,7 @@ class Connection:
             if any(outlet.queued for outlet in request.outlets.values()):
                 self._answers.append(request)
             elif request.answer is not None and request.number in request.client.requests:
-                parts.append(wire.frame(wire.RESULT, 0, request.number, request.answer))
+                parts.append(self._sealer.seal(wire.frame(wire.RESULT, 0, request.number, request.answer)))
         return parts
 
     def flush(self) -> None:
@@ -238,11 +240,3 @@ class Connection:
                 return True
             done -= len(part)
         return False
-
-
-def _tell_outlet(outlet: "Outlet", kind: int, payload: bytes) -> None:
-    """What the reader of a stream says of it."""
-    if kind == wire.CREDIT:
-        outlet.consumed(wire.OFFSET.unpack(payload)[0])
-    else:
-        outlet.returned(*wire.RETURNED.unpack(payload))

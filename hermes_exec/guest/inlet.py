@@ -3,7 +3,7 @@
 import os
 from _collections import deque  # collections itself is slow to import
 
-from .wire import WINDOW
+from .wire import OFFSET, WINDOW, DamageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,9 +37,23 @@ class Inlet:
         self._fd = fd
         self._write()
 
+    def receive(self, position: int, data: bytes) -> None:
+        """Take bytes that came over the link; raises DamageError unless they follow those before."""
+        self._expect(position)
+        self.received = position + len(data)
+        self.feed(data)
+
+    def receive_end(self, payload: bytes) -> None:
+        """No more will come over the link; raises DamageError unless all is here."""
+        self._expect(OFFSET.unpack(payload)[0])
+        self.end()
+
+    def _expect(self, position: int) -> None:
+        if position != self.received and not self.closed:  # to a closed one the writer may leave out some
+            raise DamageError("input goes on at {} after {} bytes".format(position, self.received))
+
     def feed(self, data: "bytes | memoryview") -> None:
-        """Take bytes that came over the link."""
-        self.received += len(data)
+        """Queue bytes for the descriptor."""
         if self.closed:
             return
         self._queue.append(data)

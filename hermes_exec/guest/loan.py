@@ -83,7 +83,7 @@ class LendingOutlet(Outlet):
         if self._state == _LEAVING and not self.pending:
             self._state = _LENT
             self._at = self._end
-            self._tell(wire.LEND, wire.LENT.pack(os.getpid(), self._fd, os.fstat(self._fd).st_ino))
+            self._tell(wire.LEND, wire.LENT.pack(os.getpid(), self._fd, os.fstat(self._fd).st_ino, self._at))
         return data
 
     def returned(self, received: int, consumed: int) -> None:
@@ -93,7 +93,7 @@ class LendingOutlet(Outlet):
         if not self._at <= received or not self._consumed <= consumed <= received:
             raise ValueError("a pipe returned at an impossible offset")
         self._drop(self._at)
-        self._start = self._end = received
+        self._start = self._end = self._position = received
         self._consumed = consumed
         self._state = _OWN
         self._over = True

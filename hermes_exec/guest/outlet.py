@@ -13,7 +13,7 @@ from _collections import deque  # collections itself is slow to import
 
 from .plumbing import enlarge
 from .spool import Spool
-from .wire import CHUNK, WINDOW
+from .wire import CHUNK, CREDIT, DATA, HEADER, OFFSET, RETURNED, WINDOW, Sealer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .loop import Loop
 
 _FIONREAD = 0x541B
+_AGAIN = 16 << 10
+"""Bytes of the first DATA frame after a break, so that a connection that soon breaks too has brought some of them."""
 
 
 def waiting_bytes(fd: int) -> int:
@@ -45,6 +47,8 @@ class Outlet:
         self._consumed = 0
         self._unsent = 0  # index in _chunks of the first one not sent on this connection
         self._skip = 0  # bytes of that chunk which the reader has already
+        self._position = 0  # offset of what is sent next on this connection
+        self._most = CHUNK  # bytes of the next DATA frame
         self._fd = -1
         self._spool: "Spool | None" = None
         self._spool_folder: "Callable[[], str] | None" = None
@@ -122,6 +126,8 @@ class Outlet:
         self._drop(min(received, self._end))
         self._unsent = 0
         self._skip = max(0, received - self._start)
+        self._position = self._start + self._skip
+        self._most = _AGAIN
         if self._chunks:
             self._wake(self)
         self._pump_on()
@@ -140,15 +146,30 @@ class Outlet:
         """What to send next on this connection, at most CHUNK bytes; empty when there is nothing."""
         if self._unsent >= len(self._chunks):
             return b""
+        most = self._most
         data = self._chunks[self._unsent]
-        if self._skip:
+        if len(data) - self._skip > most:
+            data = data[self._skip : self._skip + most]
+            self._skip += most
+            self._most = min(most + most // 4, CHUNK)
+        else:
             data = data[self._skip :]
-        if len(data) > CHUNK:
-            self._skip += CHUNK
-            return data[:CHUNK]
-        self._unsent += 1
-        self._skip = 0
+            self._unsent += 1
+            self._skip = 0
+        self._position += len(data)
         return data
+
+    def frame(self, chunk: bytes, sealer: Sealer) -> "tuple[bytes | memoryview, ...]":
+        """The parts of the DATA frame that brings what ``next_chunk`` just gave."""
+        head = HEADER.pack(len(chunk), DATA, self.channel, self.request, self._position - len(chunk))
+        return sealer.parts(head, chunk)
+
+    def told(self, kind: int, payload: bytes) -> None:
+        """What the reader says of the stream, in a CREDIT or RETURN frame."""
+        if kind == CREDIT:
+            self.consumed(OFFSET.unpack(payload)[0])
+        else:
+            self.returned(*RETURNED.unpack(payload))
 
     def close(self) -> None:
         """Forget everything."""

@@ -1,17 +1,19 @@
 """The protocol's bytes, the same file on both sides: frames, and values packed as MessagePack.
 
-A frame is a 14-byte header (payload length, kind, channel, request id; big-endian) and its payload.
-docs/protocol.md says what each kind means. Values use the part of MessagePack that both sides need:
-nil, booleans, integers, float 64, binary, strings, arrays and maps.
+A frame is a 22-byte header (payload length, kind, channel, request id, position; big-endian) and its payload, each
+with four bytes behind it which prove that nothing is missing before them. docs/protocol.md says what each kind means.
+Values use the part of MessagePack that both sides need: nil, booleans, integers, float 64, binary, strings, arrays
+and maps.
 """
 
 import struct
+from zlib import crc32
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-VERSION = 1
+VERSION = 2
 
 ATTACH, REQUEST, DATA, EOF, CREDIT, CANCEL, FORGET, LOAD, BYE, RETURN = range(1, 11)
 WELCOME, RESULT, EVENT, FATAL, LEND, RECALL = range(16, 22)
@@ -20,86 +22,99 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 
 WINDOW = 4 << 20
 """Bytes of one stream that may be on the way or waiting for their reader."""
-CHUNK = (256 << 10) - 14
-"""Bytes of one DATA frame at most: with its header a quarter MiB, which goes into whole pages and whole pieces of
-those who carry it on, and so little that a control frame never waits behind much."""
+CHUNK = (256 << 10) - 30
+"""Bytes of one DATA frame at most: with what surrounds them a quarter MiB, which goes into whole pages and whole pieces
+of those who carry it on, and so little that a control frame never waits behind much."""
 MAX_REQUEST = 64 << 20
 """Bytes of one frame towards the guest at most."""
 MAX_REPLY = 8 << 20
 """Bytes of one frame from the guest at most."""
 MAX_DEPTH = 16
 
-HEADER = struct.Struct(">IBBQ")
+HEADER = struct.Struct(">IBBQQ")
+CHECK = struct.Struct(">I")
 OFFSET = struct.Struct(">Q")
 RETURNED = struct.Struct(">QQ")
 """In RETURN: the stream was read up to here, and used up to there."""
-LENT = struct.Struct(">IIQ")
-"""In LEND: the guest's process id, the number of its descriptor, and the pipe's inode."""
+LENT = struct.Struct(">IIQQ")
+"""In LEND: the guest's process id, the number of its descriptor, the pipe's inode, and the stream's position there."""
 
 
 class WireError(ValueError):
     """The other side sent what the protocol forbids."""
 
 
-def frame(kind: int, channel: int, request: int, payload: bytes = b"") -> bytes:
-    """One whole frame."""
-    return HEADER.pack(len(payload), kind, channel, request) + payload
+class DamageError(WireError):
+    """A frame did not arrive as it was sent: this connection has to end, and a new one goes on."""
+
+
+def frame(kind: int, channel: int, request: int, payload: bytes = b"", position: int = 0) -> bytes:
+    """A frame without its checks, which ``Sealer`` makes for each connection."""
+    return HEADER.pack(len(payload), kind, channel, request, position) + payload
+
+
+class Sealer:
+    """Counts the bytes of one direction of a connection, so that each frame says that none before it is missing."""
+
+    def __init__(self) -> None:
+        self.checksum = False  # whether the content of DATA is summed too
+        self._sent = 0
+
+    def check(self, data: "bytes | bytearray | memoryview", *, summed: bool = True) -> int:
+        """What follows a header or a payload: all bytes of the direction so far, plus its CRC-32, modulo 2**32."""
+        self._sent += len(data) + 4
+        return self._sent + (crc32(data) if summed else 0) & 0xFFFFFFFF
+
+    def parts(self, head: bytes, payload: "bytes | memoryview") -> "tuple[bytes, bytes | memoryview, bytes]":
+        """A frame as it is sent, in parts."""
+        head += CHECK.pack(self.check(head))
+        return head, payload, CHECK.pack(self.check(payload, summed=self.checksum or head[4] != DATA))
+
+    def seal(self, frame: bytes) -> bytes:
+        """A frame as it is sent."""
+        return b"".join(self.parts(frame[:22], frame[22:]))
 
 
 class Parser:
-    """Cuts a byte stream into frames; DATA is handed on as it comes, in pieces, without being copied."""
+    """Cuts a byte stream into frames, and hands each on once all of it has come and is proven."""
 
     def __init__(
         self,
         on_frame: "Callable[[int, int, int, bytes], None]",
-        on_data: "Callable[[int, int, bytes | memoryview], None]",
+        on_data: "Callable[[int, int, int, bytes], None]",
         limit: int,
     ) -> None:
+        self.sealer = Sealer()
         self._on_frame = on_frame
         self._on_data = on_data
         self._limit = limit
         self._held = bytearray()
-        self._need = 0
-        self._left = 0
-        self._channel = 0
-        self._request = 0
+        self._need = 26
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes as they came; raises WireError on a frame that is larger than allowed."""
-        if self._held:
-            self._held += chunk
-            if len(self._held) < self._need:
-                return
-            chunk = bytes(self._held)
-            self._held = bytearray()
-        at = 0
-        end = len(chunk)
-        if self._left:
-            at = min(self._left, end)
-            self._left -= at
-            self._on_data(self._channel, self._request, chunk if at == end else memoryview(chunk)[:at])
-        while end - at >= 14:
-            size, kind, channel, request = HEADER.unpack_from(chunk, at)
-            start = at + 14
-            if kind == DATA:
-                at = min(start + size, end)
-                self._left = start + size - at
-                self._channel = channel
-                self._request = request
-                if at > start:
-                    self._on_data(channel, request, memoryview(chunk)[start:at])
+        """Take bytes as they came; raises DamageError on those that are not what was sent."""
+        held = self._held
+        held += chunk
+        while len(held) >= self._need:
+            size, kind, channel, request, position = HEADER.unpack_from(held)
+            if self._need == 26:
+                self._verify(held[:22], 22)
+                if size > (CHUNK if kind == DATA else self._limit):
+                    raise DamageError("a frame of {} bytes".format(size))
+                self._need = size + 30
                 continue
-            if size > self._limit:
-                raise WireError("a frame of {} bytes".format(size))
-            if end - start < size:
-                self._need = 14 + size
-                break
-            at = start + size
-            self._on_frame(kind, channel, request, chunk[start:at])
-        else:
-            self._need = 14
-        if at < end:
-            self._held += chunk[at:]
+            payload = bytes(memoryview(held)[26 : size + 26])
+            self._verify(payload, size + 26, summed=self.sealer.checksum or kind != DATA)
+            del held[: self._need]
+            self._need = 26
+            if kind == DATA:
+                self._on_data(channel, request, position, payload)
+            else:
+                self._on_frame(kind, channel, request, payload)
+
+    def _verify(self, data: "bytes | bytearray", at: int, *, summed: bool = True) -> None:
+        if CHECK.unpack_from(self._held, at)[0] != self.sealer.check(data, summed=summed):
+            raise DamageError("bytes are missing, or not those that were sent")
 
 
 def pack(value: "Any") -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import struct
 from dataclasses import dataclass
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend, Channel, Exit
     from hermes_exec.link.link import Link
 
+_log = logging.getLogger("hermes_exec.link")
 _WELCOME_S = 60.0
 _PREAMBLE = 64 << 10
 """Bytes that login scripts may print before the guest's first word."""
 _STDERR = 4096
+_MAX_DAMAGES = 8
+"""Connections in a row that may end because bytes were lost or changed, with nothing new from any of them."""
 _GONE, _ELSEWHERE = 3, 4
 """Exit codes of guest/bridge.py."""
 
@@ -61,6 +65,12 @@ class Welcome:
         return welcome
 
 
+def read_fatal(payload: bytes) -> wire.WireError:
+    """Why the guest ends the connection, from its frame; raises WireError when it makes no sense."""
+    value = wire.unpack(payload)
+    return (wire.DamageError if value.get("damaged") is True else wire.WireError)(str(value["message"]))
+
+
 class Attempt:
     """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
 
@@ -80,8 +90,17 @@ class Attempt:
         self._link = link
         self._before: bytes | None = b""
         self._parser = wire.Parser(link.on_frame, link.on_data, wire.MAX_REPLY)
+        self._sealer = wire.Sealer()
+        self._sealer.checksum = self._parser.sealer.checksum = link.checksum
 
-    async def reach(self, backend: Backend, words: Sequence[str], first: Iterable[bytes]) -> Welcome:
+    def seal(self, *frames: bytes, data: bytes | memoryview = b"") -> Sequence[bytes | memoryview]:
+        """Frames as they are sent on this channel, in this order; the last one goes on with ``data``."""
+        if data:
+            (head,) = frames
+            return self._sealer.parts(head, data)
+        return [self._sealer.seal(frame) for frame in frames]
+
+    async def reach(self, backend: Backend, words: Sequence[str], first: Iterable[bytes | memoryview]) -> Welcome:
         """Start ``words`` in the place, send what comes ``first``, and wait for the guest's first word.
 
         Raises:
@@ -116,6 +135,8 @@ class Attempt:
             self._before = None
         try:
             self._parser.feed(data)
+        except wire.DamageError as error:
+            self._end_damaged(str(error))
         except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
             self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
 
@@ -136,6 +157,20 @@ class Attempt:
         said = (self.stderr or self._before or b"").decode("utf-8", "replace").strip()
         how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")
         return f"no guest answered ({how})" + (f": {said[-300:]}" if said else "")
+
+    def _end_damaged(self, why: str) -> None:
+        """End this channel alone: the link goes on over a new one, at the last byte that is proven."""
+        link = self._link
+        link.damages += 1
+        _log.info("the connection ends: %s", why)
+        if not self.welcome.done():
+            self._fail(PlaceUnavailable(f"what answers is damaged, or no guest of this version ({why})"))
+        elif link.damages > _MAX_DAMAGES:
+            self._fail(ProtocolError(f"{link.damages} connections in a row lost or changed bytes ({why})"))
+        else:
+            self._failed = True
+            if self.channel is not None:
+                self.channel.abandon()
 
     def _fail(self, error: HermesError) -> None:
         self._failed = True

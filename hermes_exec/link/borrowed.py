@@ -31,7 +31,8 @@ class Borrowed:
         self._call = call
         self._channel = channel
         self._reading = False
-        process, number, inode = wire.LENT.unpack(payload)
+        process, number, inode, position = wire.LENT.unpack(payload)
+        call.expect(channel, position)
         self._fd = os.open(f"/proc/{process}/fd/{number}", _FLAGS)
         found = os.fstat(self._fd)
         if not stat.S_ISFIFO(found.st_mode) or found.st_ino != inode:

@@ -12,6 +12,8 @@ from hermes_exec.guest import wire
 from hermes_exec.link.borrowed import Borrowed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hermes_exec.carrier import Running, Sink
     from hermes_exec.link.link import Link
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was ended before the place was told of it, so nothing ran"}
 """The answer to a request that was cancelled while the link was down."""
 _RECEIPTS_S = 0.05
+_AGAIN = 16 << 10
+"""Bytes of one frame of input that is sent once more."""
 
 
 class Lapsed(OutcomeUnknown):
@@ -46,23 +50,24 @@ class Receipts:
 
     def add(self, number: int) -> None:
         """The answer to this request is here."""
+        self._link.damages = 0
         self._numbers.append(number)
         if not self._due:
             self._due = True
             self._link.loop.call_later(_RECEIPTS_S, self._send)
 
-    def take(self) -> bytes:
-        """A frame for those not told of yet; empty when there are none. One that is lost is made good on attaching."""
+    def take(self) -> list[bytes]:
+        """A frame for those not told of yet, if there are any. One that is lost is made good on attaching."""
         if not self._numbers:
-            return b""
+            return []
         payload = b"".join(map(wire.OFFSET.pack, self._numbers))
         self._numbers.clear()
-        return wire.frame(wire.FORGET, 0, 0, payload)
+        return [wire.frame(wire.FORGET, 0, 0, payload)]
 
     def _send(self) -> None:
         self._due = False
         if self._numbers:
-            self._link.send(self.take())
+            self._link.send(*self.take())
 
 
 _OUT_OF_REACH_S = 5.0
@@ -102,6 +107,17 @@ class Call:
         self._ended = False
         self._drained: asyncio.Future[None] | None = None
         self._borrowed: dict[int, Borrowed] = {}
+
+    def expect(self, channel: int, position: int) -> None:
+        """Raise ``wire.DamageError`` unless a stream goes on where we are."""
+        if position != self.received[channel]:
+            raise wire.DamageError(f"output goes on at {position} after {self.received[channel]} bytes")
+
+    def receive(self, channel: int, position: int, data: bytes) -> None:
+        """Bytes of output came over the link; raises ``wire.DamageError`` unless they follow those before."""
+        self.expect(channel, position)
+        self._link.damages = 0
+        self.feed(channel, data)
 
     def feed(self, channel: int, data: bytes) -> None:
         """Bytes of output came."""
@@ -185,15 +201,19 @@ class Call:
             if self.answer.done():
                 return
             piece = data if len(data) <= wire.CHUNK else view[start : start + wire.CHUNK]
+            head = wire.HEADER.pack(len(piece), wire.DATA, wire.STDIN, self.number, self._sent)
             self._queue.append(piece)
             self._sent += len(piece)
-            self._link.send(wire.HEADER.pack(len(piece), wire.DATA, wire.STDIN, self.number), piece)
+            self._link.send(head, data=piece)
             await self._link.drained()
 
     def write_eof(self) -> None:
         """The input ends here."""
         self._ended = True
-        self._link.send(wire.frame(wire.EOF, wire.STDIN, self.number))
+        self._link.send(self._eof())
+
+    def _eof(self) -> bytes:
+        return wire.frame(wire.EOF, wire.STDIN, self.number, wire.OFFSET.pack(self._sent))
 
     def credited(self, offset: int) -> None:
         """The guest has taken the input up to ``offset``."""
@@ -222,11 +242,10 @@ class Call:
         at = self._written
         for piece in self._queue:
             if at + len(piece) > offset:
-                rest = bytes(piece[max(0, offset - at) :])
-                frames.append(wire.frame(wire.DATA, wire.STDIN, self.number, rest))
+                frames += self._cut(piece, max(0, offset - at), at)
             at += len(piece)
         if self._ended:
-            frames.append(wire.frame(wire.EOF, wire.STDIN, self.number))
+            frames.append(self._eof())
         if self.cancelled:
             frames.append(wire.frame(wire.CANCEL, 0, self.number))
         frames += [
@@ -235,6 +254,12 @@ class Call:
             if total
         ]
         return frames
+
+    def _cut(self, piece: bytes | memoryview, start: int, at: int) -> Iterator[bytes]:
+        """Input again, in small frames, so that a connection that soon breaks has brought some of it."""
+        for begin in range(start, len(piece), _AGAIN):
+            data = bytes(piece[begin : begin + _AGAIN])
+            yield wire.frame(wire.DATA, wire.STDIN, self.number, data, at + begin)
 
     def answered(self, answer: dict[str, Any]) -> None:
         """The outcome is there."""

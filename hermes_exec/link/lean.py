@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _DOCSTRING = re.compile(rb'^([ \t]*)"""(?:[^"\\]|"(?!""))*"""$', re.MULTILINE)
-_COMMENT = re.compile(rb"^[ \t]*#.*", re.MULTILINE)
+_COMMENT = re.compile(rb"^[ \t]*#.*|  # [^\"'\n]*$", re.MULTILINE)
 _FOR_CHECKERS = re.compile(rb"^TYPE_CHECKING = False\nif TYPE_CHECKING:\n(?:[ \t]+.*\n|\n(?=[ \n]))*", re.MULTILINE)
 _FUNCTION = re.compile(rb"^[ \t]*def .*", re.MULTILINE)
 _ARGUMENT = re.compile(rb'(?<=\w): "[^"\n]*"(?=[,)]| =)')

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
-from hermes_exec.link.attempt import Attempt, Welcome
+from hermes_exec.link.attempt import Attempt, Welcome, read_fatal
 from hermes_exec.link.borrowed import Loans
 from hermes_exec.link.call import NEVER_RAN, Call, Discard, Lapsed, Lost, Receipts
 from hermes_exec.link.parts import Parts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from hermes_exec.backend import Backend, Channel
     from hermes_exec.carrier import Sink
@@ -47,9 +47,9 @@ class Link:
         self.guest: dict[str, Any] = {}
         self.stays = False  # once closed: whether the guest goes on, for its jobs or for others
         self.adopts = True  # see Welcome
-        self.near, self.mover, self.authenticated = backend.near, backend.mover, backend.authenticated
-        """Whether files can be lent, what moves them beside the link, whether the link notices a changed byte."""
-        self._backend = backend
+        self.near, self.mover, self.authenticated = backend.near, backend.mover, backend.authenticated  # see Backend
+        self.damages = 0  # connections in a row that ended because bytes were lost or changed, and nothing new came
+        self._backend, self.checksum = backend, backend.needs_checksum
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self.client = os.urandom(16)  # what the guest knows this one by
         self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
@@ -120,7 +120,7 @@ class Link:
             raise ProtocolError("the request is larger than 64 MiB", remedy="send it as a file")
         call = Call(self, number, wire.frame(wire.REQUEST, 0, number, payload), sink or Discard())
         self._calls[number] = call
-        self.send(self._receipts.take() + call.frame)
+        self.send(*self._receipts.take(), call.frame)
         return call
 
     async def request(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> dict[str, Any]:
@@ -131,10 +131,10 @@ class Link:
         """Send a part of the guest that the next request uses, unless it is there."""
         self._parts.need(part)
 
-    def send(self, *parts: bytes | memoryview) -> None:
-        """Write a frame; dropped while the link is down, because a new channel sends what is missing."""
-        if self._channel is not None:
-            self._channel.write(*parts)
+    def send(self, *frames: bytes, data: bytes | memoryview = b"") -> None:
+        """Write frames, the last with ``data``; dropped while the link is down: a new channel sends what is missing."""
+        if self._channel is not None and self._attempt is not None:
+            self._channel.write(*self._attempt.seal(*frames, data=data))
 
     async def drained(self) -> None:
         """Return when more may be written."""
@@ -193,15 +193,15 @@ class Link:
                 self._drop_channel()
                 self._gone.set()
         elif kind == wire.FATAL:
-            raise wire.WireError(str(wire.unpack(payload)["message"]))
+            raise read_fatal(payload)
         elif kind != wire.EVENT:
             raise wire.WireError(f"frame kind {kind}")
 
-    def on_data(self, channel: int, number: int, data: bytes | memoryview) -> None:
-        """Bytes of a stream came."""
+    def on_data(self, channel: int, number: int, position: int, data: bytes) -> None:
+        """Bytes of a stream came, which begin at ``position``."""
         call = self._calls.get(number)
         if call is not None and channel < 3:
-            call.feed(channel, bytes(data))
+            call.receive(channel, position, data)
 
     def on_broken(self, error: HermesError) -> None:
         """The guest broke the protocol, or does not answer: nothing that it says is believed any more."""
@@ -223,9 +223,10 @@ class Link:
     async def _start(self) -> Welcome:
         attempt = Attempt(self)
         argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
-        return await self._connect(attempt, argv, [payload, self._attach(known=False), *self._parts.first()])
+        frames = [self._attach(known=False), *self._parts.first()]
+        return await self._connect(attempt, argv, [payload, *attempt.seal(*frames)])
 
-    async def _connect(self, attempt: Attempt, argv: list[str], first: list[bytes]) -> Welcome:
+    async def _connect(self, attempt: Attempt, argv: list[str], first: Iterable[bytes | memoryview]) -> Welcome:
         self._attempt = attempt
         welcome = await attempt.reach(self._backend, [self._python, *argv], first)
         self.guest, self.adopts = welcome.guest, welcome.adopts
@@ -242,6 +243,7 @@ class Link:
             "env": self._env,
             "cwd": self._cwd,
             "near": self._loans.near,
+            "checksum": self.checksum,
             "received": [[call.number, *call.received] for call in self._calls.values()],
         }
         return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
@@ -250,7 +252,7 @@ class Link:
         attempt = Attempt(self)
         guest = self.guest
         argv = bootstrap.bridge(str(guest["folder"]), str(guest["host"]), str(guest["boot"]), attempt.nonce)
-        return await self._connect(attempt, argv, [self._attach(known=known)])
+        return await self._connect(attempt, argv, attempt.seal(self._attach(known=known)))
 
     async def _reconnect(self) -> None:
         give_up = self.loop.time() + self._lease_s
@@ -280,8 +282,7 @@ class Link:
             if call.cancelled and not known:  # it did not begin, and must not begin now
                 self._calls.pop(call.number).answered(NEVER_RAN)
                 continue
-            for frame in call.resend(welcome.inlets.get(call.number, 0), known=known):
-                self.send(frame)
+            self.send(*call.resend(welcome.inlets.get(call.number, 0), known=known))
 
     def _lose(self, error: HermesError) -> None:
         self._log.info("the guest is given up: %s", error.what)

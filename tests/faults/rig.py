@@ -75,8 +75,8 @@ class CuttingChannel(Channel, Receiver):
     def __init__(self, receiver: Receiver, limits: Limits) -> None:
         self._receiver = receiver
         self._up, self._down = limits
-        self.sent = 0
-        self.taken = 0
+        self.sent: int = 0
+        self.taken: int = 0
         self.cut_in: tuple[bytes, int] | None = None
         """Break at so many bytes from the beginning of the first frame, either way, that begins like this."""
         self.inner: Channel
@@ -169,12 +169,15 @@ class CuttingBackend(LocalBackend):
         """The newest channel."""
         return self.channels[-1]
 
+    def _channel(self, receiver: Receiver) -> CuttingChannel:
+        limits = self.limits.popleft() if self.channels and self.limits else (None, None)
+        return CuttingChannel(receiver, limits)
+
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
         await self.gate.wait()
-        limits = self.limits.popleft() if self.channels and self.limits else (None, None)
-        channel = CuttingChannel(receiver, limits)
+        channel = self._channel(receiver)
         channel.inner = await super().spawn(argv, channel, env=env)
         self.channels.append(channel)
         return channel

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hermes_exec.guest import wire
+from tests.rigs.frames import seal_all
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"])) | st.binary().map(
@@ -87,8 +88,8 @@ class Taken:
     def _frame(self, kind: int, channel: int, request: int, payload: bytes) -> None:
         self.frames.append((kind, channel, request, bytes(payload)))
 
-    def _data(self, channel: int, request: int, data: bytes | memoryview) -> None:
-        self.frames.append((wire.DATA, channel, request, bytes(data)))
+    def _data(self, channel: int, request: int, _: int, data: bytes) -> None:
+        self.frames.append((wire.DATA, channel, request, data))
 
     def joined(self) -> list[tuple[int, int, int, bytes]]:
         """The frames, with neighbouring DATA of one stream as one."""
@@ -107,7 +108,7 @@ class Taken:
 def test_frames_come_out_the_same_however_the_stream_is_cut(
     frames: list[tuple[int, int, int, bytes]], data: st.DataObject
 ) -> None:
-    stream = b"".join(wire.frame(*frame) for frame in frames)
+    stream = b"".join(seal_all(wire.frame(*frame) for frame in frames))
     whole, pieces = Taken(), Taken()
     whole.parser.feed(stream)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
@@ -123,7 +124,7 @@ def test_frames_come_out_the_same_however_the_stream_is_cut(
 @given(FRAMES)
 def test_frames_come_out_the_same_byte_by_byte(frames: list[tuple[int, int, int, bytes]]) -> None:
     taken, wanted = Taken(), Taken()
-    for byte in b"".join(wire.frame(*frame) for frame in frames):
+    for byte in b"".join(seal_all(wire.frame(*frame) for frame in frames)):
         taken.parser.feed(bytes((byte,)))
     wanted.frames = list(frames)
     assert taken.joined() == wanted.joined()
@@ -142,4 +143,59 @@ def test_a_parser_fed_with_garbage_refuses_it_or_waits(chunks: list[bytes]) -> N
 def test_a_frame_over_the_limit_is_refused_before_it_has_come() -> None:
     taken = Taken()
     with pytest.raises(wire.WireError):
-        taken.parser.feed(wire.HEADER.pack((1 << 20) + 1, wire.REQUEST, 0, 1))
+        taken.parser.feed(wire.Sealer().parts(wire.HEADER.pack((1 << 20) + 1, wire.REQUEST, 0, 1, 0), b"")[0])
+
+
+def test_a_data_frame_over_its_limit_is_refused_before_it_has_come() -> None:
+    with pytest.raises(wire.DamageError):
+        Taken().parser.feed(wire.Sealer().parts(wire.HEADER.pack(wire.CHUNK + 1, wire.DATA, 1, 1, 0), b"")[0])
+
+
+def test_what_is_no_header_is_refused_before_more_comes() -> None:
+    with pytest.raises(wire.DamageError):
+        Taken().parser.feed(bytes(26))
+
+
+LIKE_CONTENT = [wire.frame(wire.DATA, wire.STDOUT, 1, bytes([n]) * 500, 500 * n) for n in range(8)]
+ALIKE = [wire.frame(wire.DATA, wire.STDOUT, 1, bytes(500)) for _ in range(8)]
+
+
+def taken_of(stream: bytes, *, checksum: bool) -> list[tuple[int, int, int, bytes]]:
+    """The frames that a parser hands on before it refuses something or waits."""
+    taken = Taken()
+    taken.parser.sealer.checksum = checksum
+    with contextlib.suppress(wire.DamageError):
+        taken.parser.feed(stream)
+    return taken.frames
+
+
+@given(
+    frames=FRAMES | st.sampled_from([LIKE_CONTENT, ALIKE]),
+    checksum=st.booleans(),
+    data=st.data(),
+)
+def test_a_hole_is_never_content(frames: list[Any], checksum: bool, data: st.DataObject) -> None:
+    whole = [frame if isinstance(frame, bytes) else wire.frame(*frame) for frame in frames]
+    ends = [wire.frame(wire.CREDIT, 0, 1, bytes(8))] * 2  # so that something comes behind each hole
+    sealed = seal_all([*whole, *ends], checksum=checksum)
+    stream = b"".join(sealed)
+    begin = data.draw(st.integers(0, len(b"".join(sealed[:-1])) - 1))
+    end = data.draw(st.integers(begin + 1, len(stream) - 1))
+    right = taken_of(stream, checksum=checksum)
+    got = taken_of(stream[:begin] + stream[end:], checksum=checksum)
+    assert got == right[: len(got)]
+    assert len(got) < len(right)
+
+
+@given(frames=FRAMES, data=st.data())
+def test_a_changed_byte_is_never_content_where_it_is_summed(
+    frames: list[tuple[int, int, int, bytes]], data: st.DataObject
+) -> None:
+    stream = b"".join(seal_all([wire.frame(*frame) for frame in frames] or LIKE_CONTENT, checksum=True))
+    at = data.draw(st.integers(0, len(stream) - 1))
+    other = bytearray(stream)
+    other[at] ^= data.draw(st.integers(1, 255))
+    right = taken_of(stream, checksum=True)
+    got = taken_of(bytes(other), checksum=True)
+    assert got == right[: len(got)]
+    assert len(got) < len(right)

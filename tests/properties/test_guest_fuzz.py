@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hermes_exec.guest import wire
 from hermes_exec.testing.place import link
 from tests.rigs.breadth import examples
+from tests.rigs.frames import seal_all
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
@@ -106,7 +107,7 @@ def is_well(place: Place, terminal: Terminal) -> None:
 def attached(hello: dict[str, Any], frames: list[bytes]) -> bytes:
     """A whole conversation of one new client."""
     packed = wire.pack({"client": os.urandom(16), **HELLO, **hello})
-    return wire.frame(wire.ATTACH, 0, 0, packed) + b"".join(frames)
+    return b"".join(seal_all([wire.frame(wire.ATTACH, 0, 0, packed), *frames]))
 
 
 @given(frames=st.lists(FRAMES, max_size=8), hello=HELLOS)
@@ -136,7 +137,7 @@ def test_what_one_client_sends_harms_no_other(
 @CALM
 @example(data=b"")
 @example(data=b"\xff" * 14)
-@example(data=wire.HEADER.pack(2**32 - 1, wire.ATTACH, 0, 0))
+@example(data=wire.HEADER.pack(2**32 - 1, wire.ATTACH, 0, 0, 0))
 def test_bytes_that_are_no_protocol_harm_nobody(data: bytes, place: Place, others: tuple[Terminal, str]) -> None:
     terminal, folder = others
     say(folder, data)

@@ -17,6 +17,7 @@ from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.properties.test_guest_fuzz import ANYTHING, NUMBERS, PAYLOADS
 from tests.rigs.breadth import examples
+from tests.rigs.frames import seal_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,8 +105,11 @@ class Babbling(LocalBackend):
         return Recording(receiver, [found.group().encode(), *first], then)
 
 
-def meet(first: list[bytes], then: list[bytes]) -> None:
+def meet(first: list[bytes], then: list[bytes], *, sealed: bool = True) -> None:
     """Open a link to such a guest and ask it for something: all ends soon, by an error that we know."""
+    if sealed:
+        whole = seal_all([*first, *then])
+        first, then = whole[: len(first)], whole[len(first) :]
 
     async def ask() -> None:
         wrong: list[dict[str, Any]] = []
@@ -130,14 +134,14 @@ def meet(first: list[bytes], then: list[bytes]) -> None:
 @given(chunks=st.lists(st.binary(max_size=60), max_size=6))
 @CALM
 def test_bytes_that_are_no_protocol_are_an_error_of_ours(chunks: list[bytes]) -> None:
-    meet(chunks, [])
+    meet(chunks, [], sealed=False)
 
 
 @given(welcome=WELCOMES)
 @CALM
 @example(welcome={})
 @example(welcome=[])
-@example(welcome=WELCOME | {"version": 2})
+@example(welcome=WELCOME | {"version": wire.VERSION + 1})
 @example(welcome=WELCOME | {"guest": []})
 @example(welcome=WELCOME | {"parts": 3})
 @example(welcome=WELCOME | {"inlets": [[1]]})

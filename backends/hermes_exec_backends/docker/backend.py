@@ -65,6 +65,11 @@ class DockerBackend(Backend):
         return self._name if self._ours else ""
 
     @property
+    def needs_checksum(self) -> bool:
+        """Where the engine is reached over TCP without TLS."""
+        return not (self._engine.address.path or self._engine.address.certificates)
+
+    @property
     def pythons(self) -> Sequence[str]:
         """The image's own Python, which is first on its PATH, then the system's."""
         return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")

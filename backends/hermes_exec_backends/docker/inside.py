@@ -28,6 +28,11 @@ class DockerInside(DockerBackend):
         return f"{super().target}+{self.outer.target}"
 
     @property
+    def needs_checksum(self) -> bool:
+        """As the way to the place outside."""
+        return self.outer.needs_checksum
+
+    @property
     def place(self) -> str:
         """Ours, and that of the place outside."""
         return f"{super().place}+{self.outer.place}".rstrip("+")

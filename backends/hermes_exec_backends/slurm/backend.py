@@ -70,6 +70,11 @@ class SlurmBackend(Wrapper):
         return self._profile.gpus not in {None, "0"} and (self.returning or not self._profile.job)
 
     @property
+    def needs_checksum(self) -> bool:
+        """True: Slurm carries streams between nodes over TCP alone."""
+        return True
+
+    @property
     def own_place(self) -> str:
         """The number of an allocation of ours."""
         return self._job if self._ours else ""
