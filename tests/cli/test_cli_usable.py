@@ -9,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
@@ -252,13 +253,27 @@ def test_bench_measures_each_thing(cli: Cli) -> None:
 def sweep() -> None:
     """Crash a guest, and let the command clean up, on a machine of its own."""
     for folder in ("/dev/shm", "/var/tmp", "/run"):
-        subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+        hide(Path(folder).resolve())
     name = crashed_guest("sleep 9911", "sleep 9922")
     before = napping()
     argv = [sys.executable, "-I", "-m", "hermes_exec", "doctor", "--reap", "--json"]
     done = subprocess.run(argv, check=True, capture_output=True, text=True)
     told = {"swept": json.loads(done.stdout), "programs before": before, "programs after": napping()}
     print(json.dumps(told | {"folders after": [str(path) for path in folders(name)]}))
+
+
+def hide(folder: Path) -> None:
+    """Mount an empty folder over this one; what these tests run from stays, should it be in there."""
+    empty = Path(tempfile.mkdtemp(dir="/tmp"))
+    subprocess.run(["mount", "-t", "tmpfs", "none", empty], check=True)
+    for kept in (Path(__file__).resolve().parents[2], Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()):
+        if kept.is_relative_to(folder):
+            inside = empty / kept.relative_to(folder)
+            inside.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", "--rbind", kept, inside], check=True)
+    # mount's own record is in /run, which may be the very folder.
+    subprocess.run(["mount", "--no-mtab", "--move", empty, folder], check=True)
+    empty.rmdir()
 
 
 def napping() -> int:
