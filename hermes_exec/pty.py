@@ -98,6 +98,10 @@ class Pty:
         """
         await self._call.write(data.encode() if isinstance(data, str) else data)
 
+    async def close_stdin(self) -> None:
+        """End the input: Ctrl-D is typed whenever all before it was read, until the program ends."""
+        self._call.write_eof()
+
     async def resize(self, rows: int, cols: int) -> None:
         """Give the terminal another size, and tell the program. The size is one for all who look at it."""
         check_size(rows, cols)

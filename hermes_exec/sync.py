@@ -833,6 +833,10 @@ class Pty(Face):
         """
         self._portal.call(self._core.write(data))
 
+    def close_stdin(self) -> None:
+        """End the input: Ctrl-D is typed whenever all before it was read, until the program ends."""
+        self._portal.call(self._core.close_stdin())
+
     def resize(self, rows: int, cols: int) -> None:
         """Give the terminal another size, and tell the program. The size is one for all who look at it."""
         self._portal.call(self._core.resize(rows, cols))

@@ -33,7 +33,6 @@ _ALTERNATE_ON, _ALTERNATE_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
 _CALM = b"\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
 """Ends what a program that was left in the middle may have asked for: mouse and focus reports, bracketed
 paste, keypad modes, a hidden cursor, colours (xterm's control sequences)."""
-_END_OF_INPUT = b"\x04"
 
 
 class Escape:
@@ -114,8 +113,8 @@ def raw(fd: int) -> Generator[bool]:
 async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | None:
     """Lend this terminal to ``pty`` until its program ends; gives its result, or None when it was detached.
 
-    ``stdin`` may be a pipe or a file: its end is typed as Ctrl-D. Call it on the main thread, where
-    SIGWINCH can be heard. SIGTERM and SIGHUP, unless something else handles them, cancel the calling
+    ``stdin`` may be a pipe or a file: its end is typed as Ctrl-D until the program ends. Call it on the main
+    thread, where SIGWINCH can be heard. SIGTERM and SIGHUP, unless something else handles them, cancel the calling
     task, so that all is put back on the way out.
 
     Raises:
@@ -165,19 +164,17 @@ def _write(fd: int, data: bytes) -> None:
 async def _type(pty: Pty, fd: int, screen: int) -> Wish:
     """Send what is typed, until a wish to leave or the end of a pipe; ``screen`` is -1 without a terminal."""
     escape = Escape()
-    last = b""
     while True:
         await _readable(fd)
         typed = os.read(fd, _READ)
         wish: Wish = ""
         if not typed:
-            if screen < 0:  # in the middle of a line the first Ctrl-D only hands over what there is of it
-                await pty.write(_END_OF_INPUT if last in b"\n" else 2 * _END_OF_INPUT)
+            if screen < 0:
+                await pty.close_stdin()
             return ""
         if screen >= 0:
             typed, wish = escape.feed(typed)
         await pty.write(typed)
-        last = typed[-1:]
         if wish == "help":
             _write(screen, _HELP)
         elif wish:

@@ -11,12 +11,23 @@ import typer
 from hermes_exec.cli import loop
 from hermes_exec.cli.options import Cwd, Env, On
 from hermes_exec.cli.places import opened, planned
+from hermes_exec.cli.quick import Spoken
+from hermes_exec.cli.running import perform
 from hermes_exec.cli.say import note
 from hermes_exec.cli.words import seconds, variables
 from hermes_exec.pty import Pty
 from hermes_exec.terminal import Terminal
 
 _LEAVE_S = 5.0
+_LOGIN_SHELL = """
+shell=$SHELL user=$(id -u)
+[ -n "$shell" ] || while IFS=: read -r _ _ id _ _ _ named; do
+    [ "$id" != "$user" ] || { shell=$named; break; }
+done </etc/passwd
+case ${shell##*/} in "" | nologin | false) shell=/bin/sh ;; esac
+exec "$shell" -l
+"""
+"""What a PTY's program is when none is named."""
 _FOR_EVER_S = 10 * 365 * 86400.0
 
 
@@ -40,8 +51,12 @@ def shell(
 
     Every key goes there, Ctrl-C too. After Enter, ~. hangs up and ends all that runs in it, ~? lists
     what else there is. With --keep, ~d leaves it to itself, as do a closed window and a lost connection.
+
+    Where standard input is a pipe or a file, the shell runs that to its end, without a terminal.
     """
     lives_s = (seconds(keep_for) or _FOR_EVER_S) if keep or name else 0.0
+    if not lives_s and not os.isatty(0):
+        return perform(Spoken(["sh", "-c", _LOGIN_SHELL], on=on, cwd=cwd, env=env or [], shell=False, stdin=True))
 
     async def work() -> int:
         async with opened(planned(on)) as terminal:

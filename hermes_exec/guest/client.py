@@ -44,7 +44,7 @@ class Request:
 
     def expect_input(self) -> "Inlet":
         """A new stream from the client, whose descriptor is not there yet."""
-        self.inlet = self.client.server.new_inlet(self.client.server.loop, self._credit)
+        self.inlet = self.client.server.new_inlet(self.client.server.loop, self.credit)
         return self.inlet
 
     def open_inlet(self, fd: int) -> "Inlet":
@@ -53,7 +53,8 @@ class Request:
         inlet.write_to(fd)
         return inlet
 
-    def _credit(self, offset: int) -> None:
+    def credit(self, offset: int) -> None:
+        """Tell the client how far its stream was used up."""
         self.client.control(wire.CREDIT, wire.STDIN, self.number, wire.OFFSET.pack(offset))
 
     def finish(self, answer: "dict[str, Any]") -> None:

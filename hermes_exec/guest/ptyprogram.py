@@ -103,7 +103,7 @@ class Pty:
     def attach(self, request: "Request", rows: int, cols: int) -> None:
         """A new viewer: it gets what was shown of late, then the program is asked to draw anew."""
         self._seen = True
-        view = View(request, self._master, self._read_on, self._left)
+        view = View(request, self._master, self._read_on, self._left, self._type_end)
         if self._lease is not None:
             self._lease.cancel()
         replay = self._history.replay()
@@ -126,6 +126,29 @@ class Pty:
         if view in self.views:
             self.views.remove(view)
             self._unwatched()
+
+    def _type_end(self, wait_s: float = 0.02) -> None:
+        """Type the end of input (Ctrl-D) of a viewer, once all before it was read, and again until the program ends.
+
+        One typed too early is lost: a shell that edits its lines reads a zero byte instead. And as a file's, the end
+        is there for each program that reads on. Only a shell that edits needs the last line to be finished.
+        """
+        import select
+        import termios
+
+        ended = [view for view in self.views if view.keys.closed]
+        if not ended or self._slave < 0:
+            return
+        if not select.select([self._slave], [], [], 0)[0]:
+            edits = not termios.tcgetattr(self._slave)[3] & termios.ICANON
+            finish = edits and any(view.keys.in_line for view in ended)
+            for view in ended:
+                view.keys.in_line = view.keys.in_line and not edits
+            try:
+                os.write(self._master, b"\r\4" if finish else b"\4")
+            except BlockingIOError:
+                pass  # it is full of what nobody reads
+        self._loop.call_later(wait_s, lambda: self._type_end(min(2 * wait_s, 1.0)))
 
     def _unwatched(self) -> None:
         if self.keep_s and not self.views:

@@ -48,6 +48,27 @@ class History:
         return re.sub(_QUESTIONS, b"", recent)
 
 
+class Keys(Inlet):
+    """What a viewer types. ``on_end`` is called when its input has ended and all of it was typed."""
+
+    def __init__(self, request: "Request", on_end: "Callable[[], None]") -> None:
+        Inlet.__init__(self, request.client.server.loop, request.credit)
+        self.in_line = False  # the last line was not finished
+        self._on_end = on_end
+
+    def feed(self, data: "bytes | memoryview") -> None:
+        """Take what was typed."""
+        self.in_line = bytes(data[-1:]) not in (b"\r", b"\n")
+        Inlet.feed(self, data)
+
+    def close(self) -> None:
+        """Type no more."""
+        ended = self._ended and not self.closed
+        Inlet.close(self)
+        if ended:
+            self._on_end()
+
+
 class View:
     """One look at a PTY. A pipe holds what is shown until the request's outlet takes or spools it."""
 
@@ -57,6 +78,7 @@ class View:
         master: int,
         on_room: "Callable[[], None]",
         on_left: "Callable[[View], None]",
+        on_end: "Callable[[], None]",
     ) -> None:
         self._request = request
         self._on_room = on_room
@@ -71,8 +93,9 @@ class View:
         self._tee.write_to(end)
         self._outlet = request.outlet(wire.STDOUT)
         self._outlet.read_from(self._pipe, self._finish)
+        self.keys = request.inlet = Keys(request, on_end)
         if master >= 0:
-            request.open_inlet(os.dup(master))
+            self.keys.write_to(os.dup(master))
         request.cancel = self._detach
 
     @property
@@ -96,8 +119,7 @@ class View:
 
     def hang_up(self) -> None:
         """Nothing more can be typed."""
-        if self._request.inlet is not None:
-            self._request.inlet.close()
+        self.keys.close()
 
     def _detach(self) -> None:
         """The viewer goes, the program does not."""

@@ -73,6 +73,27 @@ class Interactive(Behaviours):
             assert shown == data
 
     @needs("pty")
+    async def test_the_end_of_input_reaches_a_program_that_takes_keys_later(self, terminal: Terminal) -> None:
+        edits = """
+            read line; stty -icanon -echo
+            until [ "$(dd bs=1 count=1 2>/dev/null | od -An -tx1)" = " 04" ]; do :; done
+            exit 4
+        """
+        async with terminal.pty(["sh", "-c", edits]) as pty:
+            await pty.write("a line\n")
+            await pty.close_stdin()
+            assert (await asyncio.wait_for(pty.wait(), 45)).exit_code == 4
+
+    @needs("pty")
+    async def test_the_end_of_input_ends_every_program_that_reads_on(self, terminal: Terminal) -> None:
+        async with terminal.pty(["sh", "-c", "stty -echo; echo in; cat; cat; exit 4"]) as pty:
+            await seen(pty, b"in\r\n")
+            await pty.write("half a line")
+            await pty.close_stdin()
+            assert await seen(pty, b"half a line") == b"half a line"
+            assert (await asyncio.wait_for(pty.wait(), 45)).exit_code == 4
+
+    @needs("pty")
     async def test_closing_it_while_it_ends_by_itself_returns(self, terminal: Terminal) -> None:
         for _ in range(30):
             async with terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 1"]) as pty:

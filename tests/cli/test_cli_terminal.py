@@ -107,3 +107,23 @@ def test_trust_shows_the_file_and_asks(cli: Cli, screen: Callable[..., Screen], 
     assert here.end() == code
     trusted = b"ignored" not in cli("profile", "list").stderr
     assert trusted == (code == 0)
+
+
+@pytest.mark.parametrize(
+    ("typed", "output", "code"), [(b"", b"", 0), (b"echo hi", b"hi\n", 0), (b"echo hi\nexit 3\nno\n", b"hi\n", 3)]
+)
+def test_shell_runs_what_is_piped_into_it_without_a_terminal(cli: Cli, typed: bytes, output: bytes, code: int) -> None:
+    done = cli("shell", "--cwd", "/", stdin=typed)
+    assert (done.stdout, done.stderr, done.returncode) == (output, b"", code)
+
+
+def test_a_piped_shell_is_the_login_shell(cli: Cli) -> None:
+    done = cli("shell", "--env", "SHELL=/bin/echo")
+    assert (done.stdout, done.returncode) == (b"-l\n", 0)
+
+
+@pytest.mark.parametrize("words", [["run", "-t", "--", "bash"], ["shell", "--keep"]], ids=["run", "shell"])
+@pytest.mark.parametrize("typed", [b"", b"echo h''i; exit 3", b"echo h''i; exit 3\n"])
+def test_the_end_of_piped_input_ends_a_shell_on_a_terminal(cli: Cli, words: list[str], typed: bytes) -> None:
+    done = cli(*words, stdin=typed, env={"SHELL": "/bin/bash"})
+    assert (b"hi\r\n" in done.stdout, done.returncode) == ((True, 3) if typed else (False, 0))
