@@ -52,9 +52,9 @@ class Connection:
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
-    def control(self, frame: bytes) -> None:
+    def control(self, header: bytes, payload: bytes) -> None:
         """Queue a small frame ahead of all data."""
-        self._control.append(frame)
+        self._control.append(header + payload)
         self._schedule()
 
     def data(self, outlet: "Outlet") -> None:

@@ -76,8 +76,8 @@ class ExecChannel(Channel):
     def _readable(self) -> None:
         try:
             data = self._socket.recv(self._size)
-            while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
-                data += self._socket.recv(_READ)
+            while isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() and (more := self._rest()):
+                data += more
         except WAIT:
             return
         except OSError as error:
@@ -174,6 +174,8 @@ class ExecChannel(Channel):
         if not self._told:
             self._told = True
             self._let_go()
+            if not exit.lost and self._demux.partial:  # the engine sends whole frames, so the rest is missing
+                exit = Exit(lost="the connection to the engine ended in the middle of its output")
             self._receiver.closed(exit)
 
     def _let_go(self) -> None:

@@ -36,6 +36,11 @@ class Demux:
         self._at = 0
         self._go_on()
 
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun of which not all has come."""
+        return bool(self._head or self._left)
+
     def hold(self) -> None:
         """Hand on nothing more until ``release``."""
         self._held = True
