@@ -15,7 +15,7 @@ Words = str | bytes
 def encode(text: Words | os.PathLike[str]) -> bytes:
     """Bytes as they are, text as the file system spells it."""
     try:
-        data = text if isinstance(text, bytes) else os.fsencode(text)
+        data = text if isinstance(text, bytes) else _spelled(os.fspath(text))
     except UnicodeEncodeError as error:
         raise UsageError(f"text that has no bytes: {error}", remedy="give bytes") from error
     except TypeError as error:
@@ -23,6 +23,13 @@ def encode(text: Words | os.PathLike[str]) -> bytes:
     if b"\0" in data:
         raise UsageError("a command, path or variable cannot hold a NUL byte")
     return data
+
+
+def _spelled(text: Words) -> bytes:
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:  # a locale that cannot spell it, as C; places spell names in UTF-8
+        return os.fsdecode(text).encode("utf-8", "surrogateescape")
 
 
 def encode_words(command: Any) -> list[bytes]:

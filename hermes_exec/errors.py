@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hermes_exec.result import Result
 
 NOTHING_RAN = "nothing ran"
+_LONGEST = 300
+"""Characters of a command that an error shows."""
 
 
 class HermesError(Exception):
@@ -84,10 +86,11 @@ class CommandFailed(HermesError):
 
     state = "it ran to its end"
 
-    def __init__(self, command: str, result: Result) -> None:
+    def __init__(self, command: str, result: Result, last_words: str = "") -> None:
         self.command = command
         self.result = result
-        super().__init__(f"{command}: {result.reason}")
+        why = f"{result.reason}; it wrote: {last_words}" if last_words else result.reason
+        super().__init__(f"{command:.{_LONGEST}}: {why}")
 
 
 class TransferError(HermesError, OSError):

@@ -25,7 +25,7 @@ from hermes_exec.shortage import remedy_for
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hermes_exec.carrier import Carrier, Running
     from hermes_exec.limits import Limits
@@ -41,6 +41,8 @@ NEEDS_PYTHON = "install Python 3.6 or later there"
 ASK_WHAT = "Terminal.capabilities and Terminal.limits() tell what this place can do"
 _LONGEST = 300
 """Characters of what a place says that are shown in an error."""
+_LOOKED_AT = 64 << 10
+"""Bytes in which a secret is looked for; one that this cuts is far from the end that is shown."""
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
@@ -60,6 +62,8 @@ class Context:
     closed: bool = False
     suspended: bool = False
     """Whether its holder has stopped the place, so that no answer means nothing."""
+    clean: Callable[[str], str] = str
+    """Takes known secrets out of a text."""
 
     def check_open(self) -> None:
         """Raise Closed after the terminal's end."""
@@ -185,8 +189,16 @@ async def run(
     if told is not None:
         asyncio.get_running_loop().call_soon(told.ended, result, collector.stdout.total, collector.stderr.total)
     if options.check and not result.ok:
-        raise CommandFailed(shown(command), result)
+        said = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
+        raise CommandFailed(context.clean(shown(command)), result, said)
     return result
+
+
+def _end_of(output: bytes, clean: Callable[[str], str]) -> str:
+    """The end of an output for an error's line: known secrets taken out, cut, control characters escaped."""
+    text = clean(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
+    end = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[-_LONGEST:])
+    return f"…{end}" if len(text) > _LONGEST else end
 
 
 def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:

@@ -120,6 +120,7 @@ def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
         timeout_s=plan.timeout_s,
         job_lease_s=plan.job_lease_s,
         audit=audit,
+        clean=plan.clean,
     )
 
 

@@ -123,6 +123,14 @@ class Plan:
         if profile.setup:
             self.session["setup"] = [encode(line) for line in profile.setup]
 
+    def clean(self, text: str) -> str:
+        """``text`` without the secrets known by now."""
+        if not self.secrets:
+            return text
+        from hermes_exec.observe.redact import Redactor
+
+        return Redactor(self.secrets).text(text)
+
     def audit(self, *, wanted: bool | None) -> Audit | None:
         """The audit of this terminal, or None."""
         if not (self._audits if wanted is None else wanted):

@@ -19,7 +19,7 @@ from hermes_exec.within import opens
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from hermes_exec.backend import Backend
@@ -39,7 +39,7 @@ class Terminal(Access):
     ``hermes_exec.sync`` is for threads.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  what a plan knows, passed on by the one who opens it
         self,
         backend: Backend,
         carrier: Carrier,
@@ -50,12 +50,13 @@ class Terminal(Access):
         timeout_s: float | None = None,
         job_lease_s: float | None = None,
         audit: Audit | None = None,
+        clean: Callable[[str], str] = str,
     ) -> None:
         self._backend = backend
         self._carrier = carrier
         self._session_fields = dict(session)
         self._context = Context(
-            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S
+            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S, clean=clean
         )
         self._default: Session | None = None
         self._sessions = 0

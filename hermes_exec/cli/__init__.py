@@ -80,5 +80,5 @@ def _open_standard_files() -> None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  for our life
     stdout: Any = sys.stdout  # a TextIOWrapper, in a process of its own
-    if stdout.errors == "strict":
+    if stdout.errors in {"strict", "surrogateescape"}:  # the latter in the C locale, where it refuses letters too
         stdout.reconfigure(errors="backslashreplace")  # as standard error: no letter ends a table in its midst

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -118,8 +118,8 @@ def _before(
         typer.Option(metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")),
     ] = None,
     log_format: Annotated[  # noqa: ARG001  its callback does it
-        str | None,
-        typer.Option(metavar="text|json", help="How -v tells it.", callback=_variable("LOG_FORMAT")),
+        Literal["text", "json"] | None,
+        typer.Option(help="How -v tells it.", callback=_variable("LOG_FORMAT")),
     ] = None,
     audit: Annotated[bool | None, typer.Option("--audit/--no-audit", help="Whether commands are recorded.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,

@@ -13,6 +13,7 @@ import os
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.encoding import encode
 from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
@@ -52,8 +53,8 @@ class Link:
         self._backend, self.checksum = backend, backend.needs_checksum
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.link"), {"target": backend.target})
         self.client = os.urandom(16)  # what the guest knows this one by
-        self._env = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
-        self._cwd = None if cwd is None else os.fsencode(cwd)
+        self._env = {encode(name): encode(value) for name, value in env.items()}
+        self._cwd = None if cwd is None else encode(cwd)
         self._lease_s = lease_s
         self._pythons = [python] if python else list(backend.pythons)
         same = backend.same_python and python in {None, *backend.pythons[:1]}

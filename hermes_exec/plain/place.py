@@ -8,6 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_exec.encoding import encode
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError, PlaceUnavailable
 from hermes_exec.guest.wire import CHUNK, WINDOW
 from hermes_exec.plain import scripts
@@ -153,8 +154,8 @@ class Place:
         absolute = {name: path for name, path in found.items() if path.startswith("/")}
         return cls(
             backend=backend,
-            env={os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-            cwd=path_of(os.fsencode(cwd)) if cwd else b"",
+            env={encode(name): encode(value) for name, value in env.items()},
+            cwd=path_of(encode(cwd)) if cwd else b"",
             shell=absolute.get("sh", shell),  # found now, so that a command's own PATH does not matter
             bash=absolute.get("bash", ""),
             folder=absolute.get("folder", ""),

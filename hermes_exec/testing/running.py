@@ -175,6 +175,16 @@ class Running(Behaviours):
             await terminal.run(["sh", "-c", "echo out; echo err >&2; exit 5"], check=True)
         assert caught.value.result.exit_code == 5
         assert (caught.value.result.stdout, caught.value.result.stderr) == (b"out\n", b"err\n")
+        assert str(caught.value).endswith(": exit code 5; it wrote: err")
+
+    async def test_the_error_of_a_failure_shows_the_end_of_what_it_wrote_on_one_line(self, terminal: Terminal) -> None:
+        text = r"""printf 'x%.0s' $(seq 5000) >&2; printf 'why\n\033[31mnot\n\n' >&2; exit 5"""
+        with pytest.raises(CommandFailed) as caught:
+            await terminal.run(text, check=True)
+        assert str(caught.value).endswith(r"xxwhy\n\x1b[31mnot")
+        assert len(str(caught.value)) < 500
+        with pytest.raises(CommandFailed, match=r"it wrote: both$"):
+            await terminal.run("echo both; exit_here() { return 5; }; exit_here", check=True, merge_stderr=True)
 
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
     async def test_a_time_limit_that_makes_no_sense_is_refused(self, terminal: Terminal, timeout: float) -> None:

@@ -88,6 +88,22 @@ def test_letters_that_the_output_cannot_show_are_escaped(cli: Cli) -> None:
     assert line["command"] == "echo \u0161"
 
 
+def test_the_c_locale_shows_escapes_and_passes_bytes(cli: Cli) -> None:
+    # Without UTF-8 mode, as where LC_ALL is set or Python was built so, its streams and file names are ASCII.
+    c = {**cli.env, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    (cli.cwd / "š").mkdir()
+    profile = f"""[backends.box]\ntype = "local"\ncwd = "{cli.cwd}/š"\nenv = {{A = "š"}}\n"""
+    (cli.cwd / "own.toml").write_text(profile, encoding="utf-8")
+
+    def told(*words: str) -> bytes:
+        argv = [sys.executable, "-m", "hermes_exec", "--config", "own.toml", *words]
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, cwd=cli.cwd, env=c, timeout=170).stdout
+
+    assert told("run", "--on", "box", "pwd; echo š $A") == f"{cli.cwd}/š\nš š\n".encode()
+    assert cli("run", "echo š").returncode == 0
+    assert b"echo \\u0161" in told("log")
+
+
 def test_a_path_of_any_length_is_told_in_a_short_line(cli: Cli) -> None:
     done = cli("run", "--cwd", "/" + "a" * 100_000, "true")
     assert done.returncode == 2

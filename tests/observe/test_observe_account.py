@@ -126,6 +126,20 @@ async def test_a_command_that_was_lost_has_an_end(carrier: Carrier) -> None:
 
 
 @blocking
+async def test_the_error_of_a_failed_command_shows_no_secret(
+    carrier: Carrier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "hermes.toml"
+    config.write_text('[backends.box]\ntype = "local"\nsecrets = ["PASS"]\n')
+    monkeypatch.setenv("HERMES_EXEC_CONFIG", str(config))
+    monkeypatch.setenv("PASS", "hunter2000")
+    async with hermes_exec.open("box", carrier=carrier) as terminal:
+        with pytest.raises(hermes_exec.CommandFailed) as failed:
+            await terminal.run(["sh", "-c", "echo $PASS >&2; exit 3", "hunter2000"], check=True)
+    assert str(failed.value) == "sh -c 'echo $PASS >&2; exit 3' [secret PASS]: exit code 3; it wrote: [secret PASS]"
+
+
+@blocking
 async def test_the_log_has_each_command_and_its_end_without_secrets(
     carrier: Carrier, caplog: pytest.LogCaptureFixture
 ) -> None:

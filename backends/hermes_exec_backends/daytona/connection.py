@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import marshal
-import os
 import secrets
 import struct
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Exit
+from hermes_exec.encoding import encode
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.daytona import boot, frames
 from hermes_exec_backends.daytona.beside import Beside
@@ -121,8 +121,8 @@ class Connection:
         """Start a program; that it cannot be started is told by the channel's end."""
         self._number += 1
         channel = self._channels[self._number] = RelayChannel(self, self._number, receiver)
-        words = [os.fsencode(word) for word in argv]
-        variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+        words = [encode(word) for word in argv]
+        variables = {encode(name): encode(value) for name, value in env.items()}
         payload = marshal.dumps((words, variables), 2)
         *more, last = (payload[at : at + frames.LONGEST] for at in range(0, len(payload), frames.LONGEST))
         for part in more:

@@ -17,6 +17,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Exit
+from hermes_exec.encoding import encode
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def line(
     words = [os.fsencode(word) for word in argv]
     if any(b"\0" in word for word in words):
         raise UsageError("a word of the command holds a NUL, which no program can be given")
-    exports = [b"export %b=%b; " % (_name(name), quote(os.fsencode(value))) for name, value in (env or {}).items()]
+    exports = [b"export %b=%b; " % (_name(name), quote(encode(value))) for name, value in (env or {}).items()]
     start = b"echo %b; echo %b >&2; " % (nonce.encode(), nonce.encode())
     start += _exec(argv[0], setup, watched=watched)
     # The standard gives IFS at the start of a shell as space, tab, newline: the one way to a newline on one line.
@@ -73,7 +74,7 @@ def line(
     # The login shell has replaced itself and counted down; at level 0 Debian's bash would read its .bashrc again.
     text += b"SHLVL=1; export SHLVL; " + b"".join(exports)
     if setup:
-        lines = b"{\n" + b"\n".join(map(os.fsencode, setup)) + b"\n} </dev/null\n" + start
+        lines = b"{\n" + b"\n".join(map(encode, setup)) + b"\n} </dev/null\n" + start
         text += b'b=$(command -v bash || echo /bin/sh); exec "$b" -lc %b sh "$@"' % quote(lines)
     else:
         text += start
