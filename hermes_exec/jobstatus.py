@@ -16,6 +16,7 @@ from hermes_exec.errors import (
     Unsupported,
     UsageError,
 )
+from hermes_exec.shortage import remedy_for
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -111,4 +112,4 @@ def _error(answer: dict[str, Any], what: str) -> HermesError:
     if kind in ("exists", "missing", "running", "program", "cwd"):
         remedy = {"running": "kill it first", "cwd": "create the folder, or give another cwd"}.get(kind, "")
         return UsageError(f"{what}: {message}", remedy=remedy)
-    return PlaceError(f"{what}: {message}", state="nothing ran")
+    return PlaceError(f"{what}: {message}", remedy=remedy_for(answer.get("errno")), state="nothing ran")

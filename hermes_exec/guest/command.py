@@ -85,8 +85,8 @@ class Command:
     def open_outlets(self, merge: bool) -> "list[tuple[Outlet, int, int]]":
         """New pipes for the output: outlet, read end, write end; one for both if ``merge``."""
         pipes: "list[tuple[Outlet, int, int]]" = []
-        for channel in (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR):
-            ours, theirs = os.pipe()
+        channels = (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR)
+        for channel, (ours, theirs) in zip(channels, runner.open_pipes(len(channels))):
             os.set_blocking(ours, False)
             outlet = self.request.outlet(channel, bulk=True)
             outlet.on_disk_full = self.disk_full
@@ -130,9 +130,10 @@ class Exec(Command):
         if self.confined is not None:
             spec["confine"] = self.confined.spec()
         self._pipes = self.open_outlets(bool(arguments.get("merge")))
-        stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-        fds = [stdin, self._pipes[0][2], self._pipes[-1][2]]
+        fds = [self._pipes[0][2], self._pipes[-1][2]]
         try:
+            stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            fds.insert(0, stdin)
             self._runner: "Runner" = pool.start(spec, fds, self._ended)
         except OSError:
             self._let_go(self._pipes)
@@ -170,6 +171,8 @@ class Exec(Command):
         elif kind == runner.NO_FOLDER:
             message = "{}: {}".format(os.fsdecode(self._cwd), os.strerror(value))
             self.answer.update(error="cwd", errno=value, message=message)
+        elif kind == runner.NO_ROOM:
+            self.answer.update(error="os", errno=value, message=os.strerror(value))
         elif kind == runner.NO_LIMITS:
             message = "its limits could not be set: " + os.strerror(value)
             self.answer.update(error="unsupported", errno=value, message=message)

@@ -12,7 +12,7 @@ import struct
 from . import filebeside, filesafe, filetransfer, wire
 from .fileput import BrokeOff
 from .filework import Task
-from .plumbing import close_above
+from .runner import keep_channel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,12 +37,7 @@ def serve(fd: int) -> None:
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
     _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
-    os.dup2(fd, 3, False)
-    null = os.open("/dev/null", os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(null, standard)
-    close_above(3)
-    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+    channel = keep_channel(fd)
     while True:
         head, ancillary, _, _ = channel.recvmsg(LENGTH.size, _socket.CMSG_SPACE(8), _CLOEXEC)
         if not head:

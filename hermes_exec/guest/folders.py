@@ -14,6 +14,10 @@ _LARGE = 100 << 10
 """Kernels refuse to start a program with a variable over 128 KiB, so a shell gets larger ones by file."""
 
 
+class NoFolder(OSError):
+    """A folder to run in cannot be entered."""
+
+
 def write_file(path: str, data: bytes) -> None:
     """A new private file."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -83,7 +87,7 @@ def _whole(folder: str) -> bytes:
 class Recipe:
     """What each shell of a session is made from: its program, its environment, and a folder with its state.
 
-    Raises OSError when the session's working directory does not exist.
+    Raises NoFolder when the session's working directory does not exist.
     """
 
     def __init__(self, client: "Client", arguments: "dict[str, Any]") -> None:
@@ -108,7 +112,10 @@ def _prepare_folder(
 ) -> "dict[bytes, bytes]":
     """Make a session's folder with its first state; gives the environment for the shell itself."""
     cwd: bytes = resolve_folder(client, arguments.get("cwd"))
-    os.stat(os.path.join(cwd, b"."))
+    try:
+        os.stat(os.path.join(cwd, b"."))
+    except OSError as error:
+        raise NoFolder(error.errno, error.strerror, cwd) from error
     for path in (os.path.dirname(folder), folder, folder + "/s"):
         try:
             os.mkdir(path, 0o700)

@@ -28,6 +28,12 @@ _LARGE = 100 << 10
 """Kernels refuse to start a program with a word over 128 KiB, so the shell gets larger commands by file."""
 _LONGEST_NAME = 256
 _FULL_LOG = "its log is full"
+_ERRORS = {
+    runner.NO_FOLDER: "cwd",
+    runner.NO_PROGRAM: "program",
+    runner.NO_LIMITS: "unsupported",
+    runner.NO_ROOM: "os",
+}
 
 
 class _Alone(Pool):
@@ -62,7 +68,7 @@ class Job:
         self._shown = _shortened(self._argv) if self._command is None else self._command[:_SHOWN]
         self._main: "tree.Process" = (0, 0)
         self._answer: "dict[str, Any]" = {}
-        self._program_over = False
+        self._program_over = self._refused = False
         self._killing: "tree.TreeKill | None" = None
         self._began = now()
         self._started = time.time()
@@ -88,7 +94,7 @@ class Job:
     @property
     def started(self) -> bool:
         """False when its program could not be started."""
-        return bool(self._main[0])
+        return not self._refused
 
     def _launch(self, arguments: "dict[str, Any]") -> None:
         client = self._request.client
@@ -130,10 +136,12 @@ class Job:
                 self._answer["signal"] = os.WTERMSIG(value)
             else:
                 self._answer["code"] = os.WEXITSTATUS(value)
+            self._request.finish({"job": self.status()})  # counts only where its runner was killed before it said so
             self._end(GRACE_S)
             return
+        self._refused = True
         self._close()
-        error = {runner.NO_FOLDER: "cwd", runner.NO_PROGRAM: "program", runner.NO_LIMITS: "unsupported"}[kind]
+        error = _ERRORS[kind]
         message = ("its limits could not be set: " if error == "unsupported" else "") + os.strerror(value)
         self._request.fail(error, message, value)
         self._on_end(self)

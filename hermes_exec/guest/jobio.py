@@ -6,6 +6,7 @@ import os
 from . import wire
 from .inlet import Inlet
 from .plumbing import enlarge
+from .runner import open_pipes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,8 +32,8 @@ class Recorder:
     def open(self) -> "list[int]":
         """New pipes; gives the ends for standard output and standard error."""
         theirs: "list[int]" = []
-        for channel in (wire.STDOUT, wire.STDERR):
-            self._pipes[channel], end = os.pipe()
+        for channel, (ours, end) in zip((wire.STDOUT, wire.STDERR), open_pipes(2)):
+            self._pipes[channel] = ours
             theirs.append(end)
             os.set_blocking(self._pipes[channel], False)
             self._watch(channel, self._pipes[channel])

@@ -43,7 +43,13 @@ class Log:
         self._marks: "list[tuple[int, int, int, int]]" = []  # both, record, stdout, stderr
         self._last = 0
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        self._fds = [os.open("{}/{}".format(folder, name), flags, 0o600) for name in _NAMES]
+        self._fds: "list[int]" = []
+        try:
+            for name in _NAMES:
+                self._fds.append(os.open("{}/{}".format(folder, name), flags, 0o600))
+        except OSError:
+            self.close()
+            raise
 
     @property
     def room(self) -> int:

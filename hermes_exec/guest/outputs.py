@@ -9,6 +9,7 @@ import os
 
 from . import wire
 from .outlet import waiting_bytes
+from .runner import open_pipes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Outputs:
 
     def open(self) -> "list[int]":
         """New pipes for a new shell; gives the ends that the shell writes to."""
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        (out, out_end), (err, err_end) = open_pipes(2)
         self.taps = [self._tap(fd, channel) for fd, channel in zip((out, err), _CHANNELS)]
         self._text = b""
         return [out_end, err_end]

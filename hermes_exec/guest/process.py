@@ -34,6 +34,7 @@ class Runner:
         self._on_started: "Callable[[int], None] | None" = None
         self._on_end: "Callable[[int, int], None] | None" = None
         self._kills = 0
+        self._new = True
         self._ended: "bool | None" = None  # whether the program left something, once it has ended
         loop.on_read(ours.fileno(), self._replied)
         loop.on_exit(self.pid, lambda _: None)
@@ -49,9 +50,12 @@ class Runner:
         self._on_end = on_end
         self._on_started = on_started
         spec["tell"] = on_started is not None
+        new, self._new = self._new, False
         try:
             runner.send_spec(self._channel, spec, fds)
         except OSError:
+            if new:  # it could not become a runner; its reply says why
+                return
             self._on_end = None
             raise
 

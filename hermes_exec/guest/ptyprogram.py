@@ -53,11 +53,16 @@ class Pty:
         self.argv: "list[bytes]" = arguments["argv"]
         # The guest holds the program's side too, so that the program may close it and open it again.
         self._master, self._slave = os.openpty()
+        self._reserve: "list[int]" = []  # what the first viewer takes, or its program would run and be refused
         try:
+            ((reading, writing),) = runner.open_pipes(1)
+            self._reserve += [reading, writing]
+            self._reserve.append(os.dup(reading))
             self.tty = os.ttyname(self._slave)
             self._start(arguments)
         except BaseException:
             self._hang_up()
+            self._release_reserve()
             raise
         self._read_on()
         self._unwatched()
@@ -103,6 +108,7 @@ class Pty:
     def attach(self, request: "Request", rows: int, cols: int) -> None:
         """A new viewer: it gets what was shown of late, then the program is asked to draw anew."""
         self._seen = True
+        self._release_reserve()
         view = View(request, self._master, self._read_on, self._left, self._type_end)
         if self._lease is not None:
             self._lease.cancel()
@@ -200,6 +206,8 @@ class Pty:
             answer.update(error="program", errno=value, message=os.strerror(value), code=code)
         elif kind == runner.NO_FOLDER:
             answer.update(error="cwd", errno=value, message=os.strerror(value))
+        elif kind == runner.NO_ROOM:
+            answer.update(error="os", errno=value, message=os.strerror(value))
         elif os.WIFSIGNALED(value):
             answer["signal"] = os.WTERMSIG(value)
         else:
@@ -241,8 +249,13 @@ class Pty:
                 os.close(fd)
         self._master = self._slave = -1
 
+    def _release_reserve(self) -> None:
+        while self._reserve:
+            os.close(self._reserve.pop())
+
     def close(self) -> None:
         """Hang up, at which shells and editors save what they have, and end all that runs in it."""
+        self._release_reserve()
         if self.ended:
             self._gone(self)
         elif not self._closed:

@@ -4,6 +4,7 @@ import os
 
 from . import wire
 from .inlet import Inlet
+from .runner import open_pipes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -86,7 +87,13 @@ class View:
         self._answer: "dict[str, Any]" = {"detached": True}
         self._shown = 0
         self._taken = 0
-        self._pipe, end = os.pipe()
+        typed = os.dup(master) if master >= 0 else -1
+        try:
+            ((self._pipe, end),) = open_pipes(1)
+        except OSError:
+            if typed >= 0:
+                os.close(typed)
+            raise
         os.set_blocking(self._pipe, False)
         os.set_blocking(end, False)
         self._tee = Inlet(request.client.server.loop, self._passed)
@@ -94,8 +101,8 @@ class View:
         self._outlet = request.outlet(wire.STDOUT)
         self._outlet.read_from(self._pipe, self._finish)
         self.keys = request.inlet = Keys(request, on_end)
-        if master >= 0:
-            self.keys.write_to(os.dup(master))
+        if typed >= 0:
+            self.keys.write_to(typed)
         request.cancel = self._detach
 
     @property

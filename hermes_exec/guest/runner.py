@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 REPLY = struct.Struct("<BBi")
 """Kind, whether it left processes behind, and a value: errno, pid or wait status."""
-NO_PROGRAM, NO_FOLDER, STARTED, ENDED, NO_LIMITS = range(5)
+NO_PROGRAM, NO_FOLDER, STARTED, ENDED, NO_LIMITS, NO_ROOM = range(6)
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+"""What keeps any program from being started, so that it says nothing of the program or its folder."""
 _LENGTH = struct.Struct(">I")
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
 RESET = [number for number in range(1, 32) if number not in (_signal.SIGKILL, _signal.SIGSTOP)]
@@ -35,6 +37,20 @@ def send_spec(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]
     rest = payload[max(0, sent - 4) :]
     if rest:
         channel.sendall(rest)
+
+
+def open_pipes(count: int) -> "list[tuple[int, int]]":
+    """So many new pipes, or none and an OSError."""
+    pipes: "list[tuple[int, int]]" = []
+    try:
+        while len(pipes) < count:
+            pipes.append(os.pipe())
+    except OSError:
+        for ends in pipes:
+            for fd in ends:
+                os.close(fd)
+        raise
+    return pipes
 
 
 _usual_limit: "list[tuple[int, int]]" = []
@@ -61,22 +77,43 @@ def serve(fd: int) -> None:
     """Be a runner until the other end of ``fd`` closes. Does not return."""
     _signal.set_wakeup_fd(-1)
     _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    try:
+        channel = keep_channel(fd)
+        usual_descriptor_limit()
+        native.become_subreaper()
+        usual = dict(os.environb)  # copied one by one, so not for every program
+        while True:
+            head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
+            if not head:
+                os._exit(0)
+            fds = _unpack_fds(ancillary)
+            spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
+            _run(channel, spec, fds, dict(usual))
+    except (MemoryError, OSError) as error:  # what it was to start has not begun
+        os.write(3, REPLY.pack(NO_ROOM, 0, _errno_of(error)))
+
+
+def _unpack_fds(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
+    if not ancillary or len(ancillary[0][2]) < 12:
+        raise OSError(errno.EMFILE, "the kernel could not hand over the descriptors")
+    return list(struct.unpack("3i", ancillary[0][2]))
+
+
+def keep_channel(fd: int) -> "_socket.socket":
+    """In a new process: keep one end of a socket, and nothing else that was inherited."""
     os.dup2(fd, 3, False)
+    if fd != 3:
+        os.close(fd)  # one is free now, also where no more may be opened
+    close_above(3)
     null = os.open("/dev/null", os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    close_above(3)
-    usual_descriptor_limit()
-    native.become_subreaper()
-    channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
-    usual = dict(os.environb)  # copied one by one, so not for every program
-    while True:
-        head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
-        if not head:
-            os._exit(0)
-        fds = list(struct.unpack("3i", ancillary[0][2]))
-        spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
-        _run(channel, spec, fds, dict(usual))
+    os.close(null)
+    return _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
+
+
+def _errno_of(error: Exception) -> int:
+    return errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None) or errno.EIO
 
 
 def _receive(channel: "_socket.socket", size: int) -> bytes:
@@ -97,19 +134,25 @@ def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]", en
         os.chdir(spec["cwd"])
         stage = NO_PROGRAM
         pid = _start(find_program(spec["argv"][0], env), spec, env, fds)
-    except OSError as error:
+    except (MemoryError, OSError) as error:
         for fd in fds:
             os.close(fd)
+        code = _errno_of(error)
         if isinstance(error, NotConfined):
             stage = NO_LIMITS
-        channel.sendall(REPLY.pack(stage, 0, error.errno or 0))
+        elif code in SHORTAGES:
+            stage = NO_ROOM
+        channel.sendall(REPLY.pack(stage, 0, code))
         return
     for fd in fds:
         os.close(fd)
-    if spec.get("tell"):
-        channel.sendall(REPLY.pack(STARTED, 0, pid))
-    status = _wait(pid)
-    channel.sendall(REPLY.pack(ENDED, _left(), status))
+    try:
+        if spec.get("tell"):
+            channel.sendall(REPLY.pack(STARTED, 0, pid))
+        status = _wait(pid)
+        channel.sendall(REPLY.pack(ENDED, _left(), status))
+    except (MemoryError, OSError):
+        os._exit(1)  # from the start on, no failure may say that nothing ran
 
 
 def find_program(name: bytes, env: "dict[bytes, bytes]") -> bytes:
@@ -177,7 +220,12 @@ def fork_exec(
     if confine:
         __import__("resource")  # now, before the limits leave no descriptor for that
     limited = False
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(told)
+        os.close(tell)
+        raise
     if pid == 0:
         try:
             os.setsid()

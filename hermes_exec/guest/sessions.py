@@ -4,7 +4,7 @@
 """
 
 from . import native, runner
-from .folders import describe, last_state
+from .folders import NoFolder, describe, last_state
 from .polled import Polled
 from .session import Session
 from .shellcommand import ShellCommand
@@ -61,7 +61,7 @@ def install(server: "Server") -> None:
                 watches.append(_watch(server.loop))
             session = sessions[key] = Session(watches[0], request, arguments)
         except OSError as error:
-            kind = "cwd" if error.filename else "os"
+            kind = "cwd" if isinstance(error, NoFolder) else "os"
             refused[key] = (kind, describe(error), error.errno or 0)
             request.fail(*refused[key])
             return
