@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.say import note
+from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -96,7 +97,7 @@ def planned(on: str | None, place: str | None = None) -> Plan:
 
 @asynccontextmanager
 async def opened(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Terminal]:
-    """Open a place, and close it at the end.
+    """Open a place, and close it at the end; a note says so where that fails, since what was done there stays done.
 
     ``audit`` says whether commands are recorded; as configured if left out.
 
@@ -105,8 +106,14 @@ async def opened(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Ter
     """
     from hermes_exec.opening import open_plan
 
-    async with await open_plan(plan, plan.audit(wanted=audit)) as terminal:
+    terminal = await open_plan(plan, plan.audit(wanted=audit))
+    try:
         yield terminal
+    finally:
+        try:
+            await terminal.close()
+        except HermesError as error:  # the command's own exit code, or its own error, is what counts
+            note(str(error))
 
 
 def folder_of(plan: Plan) -> str | None:

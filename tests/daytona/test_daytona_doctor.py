@@ -79,7 +79,7 @@ def test_a_service_that_is_not_there(run: Any, monkeypatch: pytest.MonkeyPatch) 
     found = said(run)["reachable"]
     assert found.status == "missing"
     assert "refused" in found.detail
-    assert "curl" in found.remedy
+    assert "network" in found.remedy
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])

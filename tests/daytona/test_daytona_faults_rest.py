@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.cloud import tags
+from hermes_exec_backends.cloud import retry, tags
 from hermes_exec_backends.daytona import DaytonaBackend, beside, boot, failures
 from tests.rigs.breadth import leave_out
 from tests.rigs.daytona_rig import only, ran
@@ -43,19 +44,42 @@ def test_a_look_at_a_new_sandbox_that_fails_once_leaves_it_the_only_one(
             assert (await terminal.run("echo in")).stdout == b"in\n"
 
     run(work())
-    # After a 429 it is asked for again, and refused, because its name is taken.
-    assert daytona.count("create_sandbox") - before == (2 if fault.get("status") == 429 else 1)
+    assert daytona.count("create_sandbox") - before == 1
+
+
+def test_a_deletion_that_is_throttled_waits_as_long_as_the_service_says(
+    run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_S", 0.01)
+    asked_s = 0.4
+    times: list[float] = []
+
+    async def note() -> None:
+        times.append(time.monotonic())
+
+    async def work() -> None:
+        async with opened():
+            daytona.fail("delete_sandbox", status=429, headers={"Retry-After": str(asked_s)}, times=2, act=note)
+
+    run(work())
+    assert len(times) == 2
+    assert times[1] - times[0] >= asked_s
+    assert not daytona.sandboxes
 
 
 def test_a_deletion_that_never_succeeds_is_told_and_the_sandbox_ends_with_its_lease(
-    run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend]
+    run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(retry, "FIRST_S", 0.01)
+
     async def work() -> None:
         terminal = await hermes_exec.open(backend(), audit=False, lease_s=60.0)
         fault = daytona.fail("delete_sandbox", status=503, message="away", times=99)
-        with pytest.raises(PlaceUnavailable, match="was not deleted"):
+        with pytest.raises(
+            PlaceUnavailable, match="was not deleted.*may cost until its lease ends it.*backends --cost"
+        ):
             await terminal.close()
-        assert fault.met == 3
+        assert fault.met == retry.TRIES
 
     run(work())
     assert len(daytona.sandboxes) == 1

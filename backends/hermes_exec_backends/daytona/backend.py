@@ -16,7 +16,7 @@ from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiv
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona.connection import Connection
-from hermes_exec_backends.daytona.creating import again, attach, check_lives, create, delete
+from hermes_exec_backends.daytona.creating import again, attach, check_lives, create, delete, persist
 from hermes_exec_backends.daytona.failures import sdk_errors
 from hermes_exec_backends.daytona.mover import FileCalls
 from hermes_exec_backends.daytona.options import NEVER, intervals
@@ -242,10 +242,10 @@ class DaytonaBackend(Backend):
 
     async def _leave(self, minutes: int) -> None:
         if self._ours:
-            with sdk_errors(f"sandbox {self._name!r} was not left to its jobs"):
-                await self._sandbox.set_autostop_interval(minutes, request_timeout=REQUEST_S)
-                labels = {**self._sandbox.labels, tags.STATE: "jobs"}
-                await self._sandbox.set_labels(labels, request_timeout=REQUEST_S)
+            sandbox, what = self._sandbox, f"sandbox {self._name!r} was not left to its jobs"
+            labels = {**sandbox.labels, tags.STATE: "jobs"}
+            await persist(what, lambda: sandbox.set_autostop_interval(minutes, request_timeout=REQUEST_S))
+            await persist(what, lambda: sandbox.set_labels(labels, request_timeout=REQUEST_S))
 
     async def close(self, *, keep: bool = False) -> None:
         """Delete the sandbox; one that was there already is as it was.
@@ -265,8 +265,8 @@ class DaytonaBackend(Backend):
         if self._ours:
             await self._mark("kept")
         if self._ours or self._woken:
-            with sdk_errors(f"sandbox {self._name!r} was not stopped"):
-                await self._sandbox.stop(timeout=STATE_S)
+            sandbox = self._sandbox
+            await persist(f"sandbox {self._name!r} was not stopped", lambda: sandbox.stop(timeout=STATE_S))
 
     async def _end_after_jobs(self) -> None:
         """Delete a sandbox that was left to jobs and has none; one that the profile names ends by its lease again."""

@@ -11,25 +11,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.cloud import guard, tags
-from hermes_exec_backends.daytona.failures import InDoubt, RateLimited, sdk_errors
+from hermes_exec_backends.cloud.obstacle import Obstacle, Unreached, explain_delay
+from hermes_exec_backends.cloud.retry import Backoff, repeat
+from hermes_exec_backends.daytona.failures import InDoubt, NotConnected, RateLimited, Refused, is_of, sdk_errors
 from hermes_exec_backends.daytona.options import parameters
 from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, described, gone
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from hermes_exec_backends.daytona.service import Service
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
+T = TypeVar("T")
 _log = logging.getLogger("hermes_exec.backend.daytona")
 _CREATE_S = 900.0
 """An image may have to be built."""
-_TRIES = 3
-_PAUSE_S = 0.2
-_PATIENCE_S = 60.0
-"""In all, for a service that says that there were too many requests."""
+_BY_HAND = "hermes-exec backends --cost shows it; delete it at https://app.daytona.io/dashboard/sandboxes"
 _COUNTED = ("archived", "archiving", "destroyed", "destroying", "stopped", "stopping", "error", "build_failed")
 
 
@@ -43,8 +45,15 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
     asked = await asyncio.to_thread(parameters, profile, name, lease_s)
     if profile.max_sandboxes is not None:
         guard.check_count(profile, await living(service, profile))
+
+    def fail(obstacle: Obstacle) -> PlaceUnavailable:
+        return PlaceUnavailable(f"daytona: {obstacle.what}; {_may_be_there(name)}", remedy=obstacle.remedy)
+
     try:
-        return await _create(service, asked, name)
+        return await explain_delay(_create(service, asked, name), service.find_obstacle, fail)
+    except NotConnected as error:
+        obstacle = await service.find_obstacle()
+        raise Unreached("daytona", obstacle or Obstacle(error.what.removeprefix("daytona: "), error.remedy)) from error
     except BaseException as error:
         # Also where we were told to stop: nothing may stay that nobody knows of.
         if not isinstance(error, PlaceUnavailable) or isinstance(error, _Doubtful):
@@ -56,26 +65,28 @@ class _Doubtful(PlaceUnavailable):
     """It did not come to run, and may be there."""
 
 
+def _may_be_there(name: str) -> str:
+    return f"a sandbox {name} may be there, and then ends by itself"
+
+
 async def _create(service: Service, asked: Any, name: str) -> Any:
     what = f"a sandbox was not created ({name})"
-    waited_s = 0.0
-    for attempt in range(1, _TRIES + 1):
+    backoff = Backoff()
+    doubtful = False
+    while True:
         try:
             with sdk_errors(what):
                 return await service.client.create(asked, timeout=_CREATE_S)
-        except RateLimited as error:
-            waited_s += error.wait_s
-            if attempt == _TRIES or waited_s > _PATIENCE_S:
-                raise
-            await asyncio.sleep(error.wait_s)
         except HermesError as error:
-            found = await _found(service, name, asked.labels)
+            settled = isinstance(error, RateLimited | NotConnected | Refused) and is_of(error, "create_sandbox")
+            doubtful = doubtful or not settled
+            found = await _found(service, name, asked.labels) if doubtful else None
             if found is not None:
                 return await _started(found, error)
-            if attempt == _TRIES or not isinstance(error, InDoubt):
+            if not isinstance(error, RateLimited | InDoubt):
                 raise
+            await backoff.wait(error)
             _log.info("not created, once more: %s", error.what)
-    raise AssertionError("every way out of the loop was taken")
 
 
 async def _found(service: Service, name: str, labels: dict[str, str]) -> Any:
@@ -85,9 +96,7 @@ async def _found(service: Service, name: str, labels: dict[str, str]) -> Any:
     except PlaceGone:
         return None
     except PlaceUnavailable as error:
-        raise _Doubtful(
-            f"{error.what}; a sandbox {name} may be there, and then ends by itself", remedy=error.remedy
-        ) from error
+        raise _Doubtful(f"{error.what}; {_may_be_there(name)}", remedy=error.remedy) from error
     ours = (tags.OWNER, tags.CREATED)
     return found if all(found.labels.get(key) == labels[key] for key in ours) else None
 
@@ -116,18 +125,27 @@ async def delete(sandbox: Any) -> None:
     """Delete a sandbox; that there is none any more is as well.
 
     Raises:
-        PlaceUnavailable: it may still be there.
+        PlaceUnavailable: it may still be there; says what it may cost, and how to delete it.
     """
-    for attempt in range(1, _TRIES + 1):
-        try:
-            with contextlib.suppress(PlaceGone), sdk_errors(f"sandbox {sandbox.name!r} was not deleted"):
-                await sandbox.delete(timeout=STATE_S)
-        except InDoubt:
-            if attempt == _TRIES:
-                raise
-            await asyncio.sleep(_PAUSE_S * attempt)
-        else:
-            return
+    try:
+        with contextlib.suppress(PlaceGone):
+            await persist(f"sandbox {sandbox.name!r} was not deleted", lambda: sandbox.delete(timeout=STATE_S))
+    except PlaceUnavailable as error:
+        raise PlaceUnavailable(f"{error.what}; it may cost until its lease ends it", remedy=_BY_HAND) from error
+
+
+async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
+    """Make a request that does no harm when it is made twice, again while it fails with what may pass.
+
+    Raises:
+        PlaceUnavailable: it failed for good.
+    """
+
+    async def once() -> T:
+        with sdk_errors(what):
+            return await request()
+
+    return await repeat(once, (RateLimited, InDoubt, NotConnected))
 
 
 async def living(service: Service, profile: DaytonaProfile) -> int:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError
+from hermes_exec_backends.cloud.obstacle import find_obstacle
 from hermes_exec_backends.daytona.failures import KEYS
-from hermes_exec_backends.daytona.service import Account, unconfigured
+from hermes_exec_backends.daytona.service import Account, endpoint, unconfigured
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 TESTED = "0.226"
 """The SDK's line that this is tested with."""
 _INSTALL = "pip install 'hermes-exec[daytona]'"
-_ANSWER_S = 10.0
+_ANSWER_S = 4.0
 _SKEW_S = 60.0
 _WEEK_S = 7 * 86400.0
 _DAY_S = 86400.0
@@ -59,6 +60,9 @@ async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
     except HermesError as error:
         return [*found, Check("key", "missing", _ignored(error.what.removeprefix("daytona: ")), error.remedy)]
     found.append(Check("key", "ok", f"found in {profile.api_key}"))
+    obstacle = await find_obstacle(endpoint(account.api_url))
+    if obstacle is not None:
+        return [*found, Check("reachable", "missing", f"{account.api_url}: {obstacle.what}", obstacle.remedy)]
     try:
         answer = await asyncio.to_thread(_ask, account, "/api-keys/current")
     except OSError as error:

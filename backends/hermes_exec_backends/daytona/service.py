@@ -14,8 +14,10 @@ import warnings
 import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
+from hermes_exec_backends.cloud.obstacle import Endpoint, Obstacle, find_obstacle
 from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
 API_URL = "https://app.daytona.io/api"
+_UNTRUSTED = "export SSL_CERT_FILE=FILE, with the certificate of the authority that signed it (a proxy's, often)"
 REQUEST_S = 30.0
 """For one short request."""
 STATE_S = 120.0
@@ -164,6 +167,10 @@ class Service:
             with sdk_errors("the connections were not closed"):
                 await _done(self.account)
 
+    async def find_obstacle(self) -> Obstacle | None:
+        """What keeps a connection from the service; None where it answers, or the place is not open."""
+        return await find_obstacle(endpoint(self.account.api_url)) if self.account else None
+
     async def get(self, name: str) -> Any:
         """The sandbox of that id or name, as it is now.
 
@@ -181,6 +188,17 @@ class Service:
         with sdk_errors("the list of sandboxes"):
             query = ListSandboxesQuery(labels=labels, limit=100)
             return [sandbox async for sandbox in self.client.list(query, request_timeout=REQUEST_S)]
+
+
+def endpoint(api_url: str) -> Endpoint:
+    """How the service is looked at."""
+    parts = urlsplit(api_url)
+    lines = [
+        f"GET {parts.path}/api-keys/current HTTP/1.1",
+        f"Host: {parts.netloc.rpartition('@')[2]}",
+        "Connection: close",
+    ]
+    return Endpoint(api_url, ("\r\n".join(lines) + "\r\n\r\n").encode(), _UNTRUSTED)
 
 
 def unconfigured() -> DaytonaProfile:

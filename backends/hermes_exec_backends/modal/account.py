@@ -11,7 +11,9 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.config.secrets import resolve_secrets
-from hermes_exec_backends.modal.failures import NEW_TOKEN, Refused, sdk_errors
+from hermes_exec_backends.cloud.obstacle import Obstacle, Unreached, abandon, explain_delay
+from hermes_exec_backends.modal.failures import NEW_TOKEN, Doubtful, NotFound, Refused, sdk_errors
+from hermes_exec_backends.modal.reaching import look
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -68,19 +70,33 @@ class Account:
 
     async def _open(self, profile: ModalProfile, token_id: str, token_secret: str) -> None:
         async with self._lock:
-            if self._client is None:
-                with sdk_errors("modal: the SDK cannot be used"):
-                    self._client = await sdk().Client.from_credentials.aio(token_id, token_secret)
-            if self.app is None:
-                self.app = await self.call(
-                    f"modal: the app {profile.app!r}",
-                    sdk().App.lookup.aio(
-                        profile.app,
-                        create_if_missing=True,
-                        environment_name=profile.environment,
-                        client=self._client,
-                    ),
-                )
+            if self.app is not None:
+                return
+            modal = sdk()
+            try:
+                await explain_delay(self._reach(modal, profile, token_id, token_secret), look, _unreached)
+            except Doubtful as error:
+                obstacle = await look()
+                if obstacle is None:
+                    raise
+                raise _unreached(obstacle) from error
+            except NotFound as error:
+                name = profile.environment or "of the account's default"
+                raise Refused(f"{error.what} (environment {name})", remedy="modal environment list") from error
+
+    async def _reach(self, modal: Any, profile: ModalProfile, token_id: str, token_secret: str) -> None:
+        if self._client is None:
+            with sdk_errors("modal: no connection"):
+                self._client = await modal.Client.from_credentials.aio(token_id, token_secret)
+        self.app = await self.call(
+            f"modal: the app {profile.app!r}",
+            modal.App.lookup.aio(
+                profile.app,
+                create_if_missing=True,
+                environment_name=profile.environment,
+                client=self._client,
+            ),
+        )
 
     @property
     def client(self) -> Any:
@@ -98,12 +114,10 @@ class Account:
             try:
                 done, _ = await asyncio.wait([task], timeout=limit_s)
             except asyncio.CancelledError:
-                task.cancel()
+                abandon(task)
                 raise
             if not done:
-                # It is not waited for: the SDK goes on with some requests for a minute when they are cancelled.
-                task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-                task.cancel()
+                abandon(task)
                 raise TimeoutError
             return task.result()
 
@@ -115,6 +129,10 @@ class Account:
             client, self._client = self._client, None
             if client is not None:
                 await client.close.aio()
+
+
+def _unreached(obstacle: Obstacle) -> Unreached:
+    return Unreached("modal", obstacle)
 
 
 def sdk() -> Any:
@@ -146,6 +164,9 @@ def credentials(profile: ModalProfile) -> tuple[str, str]:
             named[name].reveal() if name in named else str(config.get(name) or "")
             for name in ("token_id", "token_secret")
         ]
-    if not all(found):
+    if not any(found):
         raise Refused("modal: there is no token", remedy=NEW_TOKEN)
+    if not all(found):
+        half, other = ("id", "secret") if not found[0] else ("secret", "id")
+        raise Refused(f"modal: there is no token: its {other} is there, and its {half} is not", remedy=NEW_TOKEN)
     return found[0], found[1]

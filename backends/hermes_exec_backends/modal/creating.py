@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.finishing import finished
 from hermes_exec_backends.cloud import guard, tags
+from hermes_exec_backends.cloud.retry import repeat
 from hermes_exec_backends.modal import lease, options
 from hermes_exec_backends.modal.account import BUILD_S, sdk
-from hermes_exec_backends.modal.failures import Doubtful, Gone, NotFound, Taken
+from hermes_exec_backends.modal.failures import Doubtful, Gone, NotFound, Taken, Trouble
 from hermes_exec_backends.modal.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -72,21 +73,22 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
     longest = guard.longest_s(profile)
     if longest is not None:
         arguments["timeout"] = min(arguments["timeout"], round(longest))
-    work = sdk().Sandbox.create.aio(
-        *lease.entrypoint(lease_s, profile.job_lease_s),
-        name=name,
-        image=chosen,
-        tags={**tags.tags(profile, lease_s), SIZE: size(profile)},
-        **arguments,
-    )
+    arguments.update(name=name, image=chosen, tags={**tags.tags(profile, lease_s), SIZE: size(profile)})
+    first = lease.entrypoint(lease_s, profile.job_lease_s)
+
+    async def once() -> Sandbox:
+        work = sdk().Sandbox.create.aio(*first, **arguments)
+        try:
+            with options.generation(profile.generation):
+                return Sandbox(account, await account.call("modal: a sandbox", work, BUILD_S))
+        except Taken:
+            found = await find(account, profile, name)
+            if found is None:
+                raise
+            return found
+
     try:
-        with options.generation(profile.generation):
-            return Sandbox(account, await account.call("modal: a sandbox", work, BUILD_S))
-    except Taken:
-        found = await find(account, profile, name)
-        if found is None:
-            raise
-        return found
+        return await repeat(once, (Trouble,))  # its name keeps it from being created twice
     except (Doubtful, asyncio.CancelledError):
         await finished(_end_doubtful(account, profile, name))
         raise

@@ -8,21 +8,22 @@ import time
 import urllib.error
 import urllib.request
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec_backends.modal import creating
 from hermes_exec_backends.modal.account import Account, bound_throttling, credentials
-from hermes_exec_backends.modal.failures import NEW_TOKEN
+from hermes_exec_backends.modal.failures import DOCTOR, NEW_TOKEN
+from hermes_exec_backends.modal.reaching import look, servers
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.modal import ModalProfile
 
 TESTED = (1, 6)
 """The release of the SDK that the tests drive; its wire format is recorded there."""
-_HELLO_S = 15.0
-_KNOCK_S = 5.0
+_ANSWER_S = 8.0
+_DATE_S = 3.0
 _CLOCK_S = 60.0
 _NETWORK = "check the network and its proxy, MODAL_SERVER_URL, and status.modal.com"
 _UPGRADE = "pip install --upgrade 'hermes-exec[modal]'"
@@ -73,53 +74,43 @@ def _token(profile: ModalProfile) -> Check:
         where = "MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"
     else:
         where = os.environ.get("MODAL_CONFIG_PATH") or "~/.modal.toml"
+    if bool(profile.token_id) != bool(profile.token_secret) or (not profile.token_id and _is_mixed()):
+        detail = "its id and its secret come from two places, which may be halves of two tokens"
+        return Check("token", "warning", detail, "set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET both, or neither")
     return Check("token", "ok", f"from {where}")
 
 
-async def _service(profile: ModalProfile) -> list[Check]:
-    from hermes_exec_backends.modal import creating
+def _is_mixed() -> bool:
+    """Whether the environment has only one half of a token."""
+    return bool(os.environ.get("MODAL_TOKEN_ID")) != bool(os.environ.get("MODAL_TOKEN_SECRET"))
 
-    server = _server()
-    unreachable = await _knock(server)
-    if unreachable:
-        return [Check("service", "missing", f"{server} cannot be reached: {unreachable}", _NETWORK)]
+
+async def _service(profile: ModalProfile) -> list[Check]:
+    server = servers()[0]
+    obstacle = await look()
+    if obstacle is not None:
+        return [Check("service", "missing", f"{server} cannot be reached: {obstacle.what}", obstacle.remedy)]
     clock = _clock(await asyncio.to_thread(_served_at, server))
     try:
-        account = await Account.of(profile)
+        async with asyncio.timeout(_ANSWER_S):
+            alive = await _count(profile)
+    except TimeoutError:
+        return [Check("service", "missing", f"{server} gives no answer within {_ANSWER_S:g} s", _NETWORK), *clock]
     except PlaceUnavailable as error:
-        return [Check("service", "missing", error.what, error.remedy or _NETWORK), *clock]
-    try:
-        await account.call("modal", account.client.hello.aio(), _HELLO_S)
-        alive = await creating.alive(account, {})
-    except PlaceUnavailable as error:
-        return [Check("service", "missing", error.what, error.remedy or _NETWORK), *clock]
-    finally:
-        await account.leave()
-    app = f"{profile.app}: {len(alive)} sandboxes are alive; quotas are told only when one is exceeded"
+        remedy = _NETWORK if error.remedy in {"", DOCTOR} else error.remedy
+        return [Check("service", "missing", error.what, remedy), *clock]
+    app = f"{profile.app}: {alive} sandboxes are alive; quotas are told only when one is exceeded"
     return [Check("service", "ok", f"{server} answers, and takes the token"), *clock, Check("app", "ok", app)]
 
 
-def _server() -> str:
-    from modal.config import config
-
-    settings: Any = config
-    return str(settings.get("server_url")).partition(",")[0]
-
-
-async def _knock(server: str) -> str:
-    """Why nobody answers at the service's address; nothing where a proxy is between, which the SDK goes through."""
-    parts = urlsplit(server)
-    if any(urllib.request.getproxies().get(kind) for kind in ("http", "https", "all")) or not parts.hostname:
-        return ""
+async def _count(profile: ModalProfile) -> int:
+    """How many sandboxes of the app are alive."""
+    account = await Account.of(profile)
     try:
-        async with asyncio.timeout(_KNOCK_S):
-            _, writer = await asyncio.open_connection(parts.hostname, parts.port or 443)
-    except TimeoutError:
-        return f"no answer within {_KNOCK_S:g} s"
-    except OSError as error:
-        return error.strerror or str(error)
-    writer.close()
-    return ""
+        await account.call("modal", account.client.hello.aio())
+        return len(await creating.alive(account, {}))
+    finally:
+        await account.leave()
 
 
 def _served_at(server: str) -> float | None:
@@ -127,7 +118,7 @@ def _served_at(server: str) -> float | None:
     if not server.startswith("https://"):
         return None
     try:
-        with urllib.request.urlopen(server, timeout=_KNOCK_S) as reply:  # noqa: S310  an https address of Modal's settings
+        with urllib.request.urlopen(server, timeout=_DATE_S) as reply:  # noqa: S310  an https address of Modal's settings
             date = reply.headers.get("Date")
     except urllib.error.HTTPError as refusal:
         date = refusal.headers.get("Date")

@@ -19,6 +19,9 @@ _LONGEST = 500
 NEW_TOKEN = "modal token new, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"  # noqa: S105  the command that makes one
 
 
+DOCTOR = "hermes-exec doctor modal"
+
+
 class Refused(PlaceUnavailable):
     """Modal answered, and refused. Nothing ran."""
 
@@ -39,6 +42,14 @@ class Doubtful(PlaceUnavailable):
     """No answer came, or one that settles nothing: what was asked for may have been done."""
 
     state = "unknown: it may have been done"
+
+
+class Exhausted(Refused):
+    """A quota, the spending limit, or too many requests. Nothing ran."""
+
+
+class Trouble(Doubtful):
+    """The service, or the way to it, failed in a way that may pass."""
 
 
 @contextlib.contextmanager
@@ -63,7 +74,7 @@ def translated(what: str, error: Exception) -> Exception:
     if isinstance(error, exception.PermissionDeniedError):
         return Refused(said, remedy="a token of a member who may do that")
     if isinstance(error, exception.ResourceExhaustedError):
-        return Refused(
+        return Exhausted(
             f"{said} (a quota, the spending limit, no capacity, or too many requests)",
             remedy="hermes-exec backends --cost shows what is alive; try again later, or raise the limit",
         )
@@ -82,9 +93,9 @@ def translated(what: str, error: Exception) -> Exception:
     if isinstance(error, exception.InvalidError):
         return ConfigError(said)
     if isinstance(error, TimeoutError | exception.TimeoutError):
-        return Doubtful(f"{what}: no answer in time", remedy="hermes-exec doctor modal")
+        return Doubtful(f"{what}: no answer in time", remedy=DOCTOR)
     if isinstance(error, (exception.Error, OSError, *_of_the_transport())):
-        return Doubtful(f"{said} (Modal cannot be reached, or has trouble)", remedy="hermes-exec doctor modal")
+        return Trouble(f"{said} (Modal cannot be reached, or has trouble)", remedy=DOCTOR)
     return error
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.finishing import made
+from hermes_exec_backends.cloud.retry import repeat
 from hermes_exec_backends.modal import lease
 from hermes_exec_backends.modal.channel import ExecChannel
-from hermes_exec_backends.modal.failures import NotFound
+from hermes_exec_backends.modal.failures import Exhausted, NotFound, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _LONGEST_ARGV = 60_000
 """Characters; the SDK refuses 65,536 before it asks anybody. Nothing of ours is near that."""
 _FAREWELL_S = 2.0
+_BY_HAND = "hermes-exec backends --cost shows it; end it at https://modal.com/sandboxes"
 _TIMEOUT, _KILLED = 124, 137
 _ENDED = {
     0: "it ended by itself (its lease or its idle timeout was over)",
@@ -145,10 +147,13 @@ class Sandbox:
         Raises:
             PlaceUnavailable: Modal does not confirm it.
         """
+        what = f"modal: the sandbox {self.id} was not ended"
         try:
-            await self._account.call(f"modal: the sandbox {self.id}", self.handle.terminate.aio(wait=True))
+            await repeat(lambda: self._account.call(what, self.handle.terminate.aio(wait=True)), (Trouble, Exhausted))
         except (NotFound, PlaceGone):
             return
+        except PlaceUnavailable as error:
+            raise PlaceUnavailable(f"{error.what}; it may cost until its lease ends it", remedy=_BY_HAND) from error
 
     async def detach(self) -> None:
         """Let go of the connection to its worker, after what is under way has been said."""
