@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import ipaddress
 import os
 import random
 import shutil
@@ -31,7 +32,10 @@ USERS = range(50_000, 58_000)
 """Numbers that no Debian gives to anybody, below those that policies give to sandboxes."""
 PORTS = range(12_000, 32_000)
 """Below those that the kernel gives to connections, which would take one between its choice and its use."""
+SUBNETS = ipaddress.ip_network("10.128.0.0/9")
+"""Where engines and networks of the tests have their addresses, 4096 for each."""
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _END_S = 30.0
 _PROCESS = os.getpid()
 _held: dict[Path, Claim] = {}
@@ -98,6 +102,40 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
+def take_subnet() -> tuple[ipaddress.IPv4Network, Claim]:
+    """Addresses that no route or interface of this machine has, and no other run."""
+    candidates = [*SUBNETS.subnets(new_prefix=20)]
+    used = _routed()
+    for subnet in random.sample(candidates, len(candidates)):
+        if not any(subnet.overlaps(each) for each in used) and (claim := take("subnet", subnet.network_address)):
+            return subnet, claim
+    raise RuntimeError("every subnet is taken")
+
+
+def let_through(subnet: ipaddress.IPv4Network) -> None:
+    """Have the machine's packet filter forward what stays in the subnet: one beside a running Docker drops it."""
+    _iptables("-I", "FORWARD", "-s", str(subnet), "-d", str(subnet), "-j", "ACCEPT")
+
+
+def make_bridge(subnet: ipaddress.IPv4Network) -> str:
+    """A bridge with the subnet's last addresses; gone with ``remove_subnet``."""
+    name, last = f"hx{os.urandom(5).hex()}", [*subnet.subnets(new_prefix=24)][-1]
+    for words in (("link", "add", name, "type", "bridge"), ("addr", "add", f"{last[1]}/24", "dev", name)):
+        subprocess.run(["ip", *words], check=True)
+    subprocess.run(["ip", "link", "set", name, "up"], check=True)
+    return name
+
+
+def remove_subnet(subnet: ipaddress.IPv4Network) -> None:
+    """Remove the filter's rules for a claimed subnet, and the interfaces that have an address of it."""
+    while _iptables("-D", "FORWARD", "-s", str(subnet), "-d", str(subnet), "-j", "ACCEPT"):
+        pass
+    shown = subprocess.run(["ip", "-o", "-4", "addr"], check=False, capture_output=True, text=True).stdout
+    for _, name, _, address, *_ in map(str.split, shown.splitlines()):
+        if ipaddress.ip_address(address.partition("/")[0]) in subnet:
+            subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
+
+
 def make_folder(prefix: str) -> Path:
     """A new folder in /tmp, whose short name suits the path of a socket; ``remove_folder`` takes it away.
 
@@ -133,6 +171,20 @@ def remove_traces(user: int) -> None:
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
+def _routed() -> list[ipaddress.IPv4Network]:
+    lines = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
+    words = [(socket.ntohl(int(line[1], 16)), socket.ntohl(int(line[7], 16))) for line in lines]
+    return [ipaddress.IPv4Network((number, mask.bit_count())) for number, mask in words if mask]
+
+
+def _iptables(*words: str) -> bool:
+    program = shutil.which("iptables", path=_PATH)
+    return (
+        program is not None
+        and subprocess.run([program, "-w", *words], check=False, capture_output=True).returncode == 0
+    )
+
+
 def _lock(path: Path, options: int) -> Claim | None:
     with contextlib.suppress(FileExistsError):
         CLAIMS.mkdir(mode=0o1777)
@@ -162,6 +214,8 @@ def _clear(claim: Claim) -> None:
         remove_folder(Path("/tmp", value))
     if kind == "user":
         remove_traces(int(value))
+    if kind == "subnet":
+        remove_subnet(ipaddress.IPv4Network(f"{value}/20"))
     claim.release()
 
 

@@ -1,7 +1,8 @@
 """A Docker engine of our own for the tests: a dockerd with its data, its socket and its state in one folder.
 
-It needs root and nothing of the machine's: no bridge, no packet filter, no service manager, no registry. Where
-we are not root, an engine that runs already is used as it is, and images are added to it.
+It needs root and nothing of the machine's: no bridge, no service manager, no registry. Its networks take a subnet
+that it claims, and the packet filter lets that through while it runs. Where we are not root, an engine that runs
+already is used as it is, and images are added to it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,7 @@ from docker.errors import DockerException, ImageNotFound
 
 from hermes_exec_backends.profiles.docker import DockerProfile
 from tests.conftest import require_engines, require_part
-from tests.rigs import images
+from tests.rigs import claims, images
 
 DEBIAN = "hermes-exec-test-debian:1"
 """bash, the usual tools and a Python 3, from Debian's packages."""
@@ -33,7 +33,7 @@ UNCONFINED = ("seccomp=unconfined", "systempaths=unconfined")
 BUSYBOX = "hermes-exec-test-busybox:1"
 """A shell and no Python."""
 _IMAGES = {DEBIAN: images.debian, BUBBLEWRAP: images.debian_with_bubblewrap, BUSYBOX: images.busybox}
-_START_S = 60.0
+_START_S = 120.0
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -105,7 +105,11 @@ class Dockerd(Engine):
         self._more = more
         self._around = around
         self._program = shutil.which("dockerd", path=_PATH) or ""
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="hx-dockerd-"))
+        self.folder = folder or claims.make_folder("hx-dockerd")
+        self._subnet, self._subnet_claim = claims.take_subnet()
+        claims.let_through(self._subnet)
+        # An engine that has no bridge removes docker0, though it be that of another engine, which runs.
+        self._bridge = claims.make_bridge(self._subnet) if Path("/sys/class/net/docker0").exists() else "none"
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
         super().__init__(f"unix://{self.folder}/sock")
@@ -116,7 +120,11 @@ class Dockerd(Engine):
         words = [
             *self._around, self._program, "--host", f"unix://{folder}/sock", "--pidfile", f"{folder}/pid",
             "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec",
-            "--bridge=none", "--iptables=false", "--ip6tables=false", *self._more,
+            f"--bridge={self._bridge}", "--iptables=false", "--ip6tables=false",
+            "--default-address-pool", f"base={self._subnet},size=24",
+            # Where the machine has a containerd, it is taken, and shared with the engine that runs already.
+            "--containerd-namespace", folder.name, "--containerd-plugins-namespace", f"{folder.name}-plugins",
+            *self._more,
         ]  # fmt: skip
         # Its mounts come and go with containers; whoever copies all mounts of this machine must not meet them.
         words = ["unshare", "--mount", "--propagation", "slave", *words]
@@ -152,10 +160,9 @@ class Dockerd(Engine):
     def remove(self) -> None:
         """End it, with all that it has."""
         self.stop()
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
-            subprocess.run(["umount", "-l", mount], check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        claims.remove_folder(self.folder)
+        claims.remove_subnet(self._subnet)
+        self._subnet_claim.release()
 
 
 @cache

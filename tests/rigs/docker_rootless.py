@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.conftest import require_engines, require_part
+from tests.rigs import claims
 from tests.rigs.docker_engine import Dockerd
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_UID = 61_900
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _NEEDED = ("dockerd", "rootlesskit", "newuidmap", "setpriv", "unshare")
 _INSIDE = """\
@@ -34,16 +33,25 @@ class Rootless(Dockerd):
     """One in a mount namespace where its user is known."""
 
     def __init__(self) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="hx-rootless-", dir="/tmp"))
+        folder = claims.make_folder("hx-rootless")
         (folder / "run").mkdir()
-        user = f"hx-rootless:x:{_UID}:{_UID}::{folder}:/bin/sh\n"
+        self._user, self._user_claim = claims.take_user()
+        first, self._further_claim = claims.take_one("subids", range(700_000, 700_000 + 500 * 65536, 65536))
+        user = f"hx-rootless:x:{self._user}:{self._user}::{folder}:/bin/sh\n"
         (folder / "passwd").write_text(Path("/etc/passwd").read_text() + user)
-        (folder / "subid").write_text("hx-rootless:700000:65536\n")
+        (folder / "subid").write_text(f"hx-rootless:{first}:65536\n")
         for path in (folder, folder / "run"):
-            os.chown(path, _UID, _UID)
+            os.chown(path, self._user, self._user)
         super().__init__(
-            folder=folder, around=("unshare", "-m", "sh", "-c", _INSIDE.format(uid=_UID), "sh", str(folder))
+            folder=folder, around=("unshare", "-m", "sh", "-c", _INSIDE.format(uid=self._user), "sh", str(folder))
         )
+
+    def remove(self) -> None:
+        """End it, with all that it and its user have."""
+        super().remove()
+        claims.remove_traces(self._user)
+        for claim in (self._user_claim, self._further_claim):
+            claim.release()
 
 
 def rootless() -> Generator[Rootless]:

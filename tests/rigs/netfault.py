@@ -39,9 +39,12 @@ class Network:
     """The far end has ``address``; what runs after the words of ``inside`` is there."""
 
     def __init__(self) -> None:
-        number = os.getpid() % 250
-        self.near, self.address = f"10.213.{number}.1", f"10.213.{number}.2"
-        self._device = f"hx{os.getpid()}"
+        # Not at the top: run as a script, this module has no other of ours to import.
+        from tests.rigs import claims
+
+        subnet, self._claim = claims.take_subnet()
+        self.near, self.address = str(subnet[1]), str(subnet[2])
+        self._device = f"hx{os.urandom(5).hex()}"
         self._holder = subprocess.Popen(["unshare", "-n", "sleep", "infinity"], stdin=subprocess.DEVNULL)
         self.inside = ("nsenter", "-t", str(self._holder.pid), "-n", "--")
         own = os.readlink("/proc/self/ns/net")
@@ -81,6 +84,7 @@ class Network:
         for stream in (self._relay.stdin, self._relay.stdout):
             if stream is not None:
                 stream.close()
+        self._claim.release()
 
     def __enter__(self) -> Self:
         """As it was made."""

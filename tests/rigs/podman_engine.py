@@ -12,18 +12,21 @@ import os
 import resource
 import shutil
 import subprocess
-import tempfile
 import time
 from functools import cache
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from docker import APIClient
 from docker.errors import DockerException
 
 from tests.conftest import require_engines, require_part
+from tests.rigs import claims
 from tests.rigs.docker_engine import Engine
 
-_START_S = 60.0
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_START_S = 120.0
 _SETTINGS = """\
 [containers]
 default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]
@@ -40,7 +43,7 @@ class Podman(Engine):
     """A service that was started for the tests."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="hx-podman-"))
+        self.folder = claims.make_folder("hx-podman")
         most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
         processes = _PROCESSES if most == resource.RLIM_INFINITY else min(most, _PROCESSES)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -66,7 +69,7 @@ class Podman(Engine):
             if process.poll() is not None or time.monotonic() > give_up:
                 process.kill()
                 said = (self.folder / "log").read_text(errors="replace")[-600:]
-                shutil.rmtree(self.folder, ignore_errors=True)
+                claims.remove_folder(self.folder)
                 raise RuntimeError(f"podman does not start here: {said}")
             time.sleep(0.05)
 
@@ -81,10 +84,7 @@ class Podman(Engine):
         subprocess.run(words, check=False, capture_output=True, env=self._env)
         self._process.terminate()
         self._process.wait(60)
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for mount in reversed([mount for mount in mounts if mount.startswith(f"{self.folder}/")]):
-            subprocess.run(["umount", "-l", mount], check=False)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        claims.remove_folder(self.folder)
 
 
 @cache

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.conftest import require_part
+from tests.rigs.claims import free_port
 from tests.rigs.docker_engine import Dockerd, own_engine
 from tests.rigs.stack_images import CORE, DATABASE, DEPLOY, add_stack
 
@@ -64,7 +65,7 @@ def prepare(path: Path) -> Folder:
         "HERMES_IMAGE": CORE,
         "HERMES_DB_IMAGE": DATABASE,
         "HERMES_DB_PASSWORD": SECRET,
-        "HERMES_PORT": "0",  # any that is free
+        "HERMES_PORT": str(free_port()),
         "DEFAULT_MODEL": "scripted",
         "OPENAI_API_KEY": KEY,
     }
