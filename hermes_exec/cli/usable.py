@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _PATIENCE_S = 15.0
 _LIMITED = "run as an ordinary user, mount control groups that can be written, or limit the whole place"
 _POLLED = "sysctl fs.inotify.max_user_instances=1024 there"
+_ABOVE = "what the lines above say; else try again later"
 _WORST = ("ok", "warning", "missing")
 
 
@@ -216,7 +217,8 @@ def walked(text: str, chain: list[str], error: HermesError) -> list[Kind]:
     """How far the opening of ``text`` came that ended with ``error``: the places of ``chain``, outermost first."""
     broken = chain.index(error.place) if error.place in chain else 0
     said = [Check("open", "warning", "not tried") for _ in chain[:broken]]
-    said += [Check("open", "missing", error.what, error.remedy)]
+    remedy = _ABOVE if error.remedy.startswith("hermes-exec doctor") else error.remedy
+    said += [Check("open", "missing", error.what, remedy)]
     said += [Check("open", "ok", "it opens") for _ in chain[broken + 1 :]]
     return [Kind(place, [check]) for place, check in zip(reversed([text, *chain[1:]]), reversed(said), strict=True)]
 

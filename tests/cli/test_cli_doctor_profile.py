@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.cli.app import start
+from hermes_exec.cli.usable import walked
+from hermes_exec.errors import PlaceUnavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,3 +40,10 @@ def test_doctor_looks_at_what_the_profile_names(
     (check,) = [each for each in checks if each["name"] == name]
     assert check["status"] == "missing"
     assert words in check["detail"]
+
+
+def test_doctor_does_not_advise_to_run_doctor() -> None:
+    error = PlaceUnavailable("modal: no answer in time", remedy="hermes-exec doctor modal")
+    (place,) = walked("modal", ["modal"], error)
+    assert "doctor" not in place.remedy
+    assert place.remedy
