@@ -46,8 +46,7 @@ class Link:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
-        self.stays = False  # once closed: whether the guest goes on, for its jobs or for others
-        self.adopts = True  # see Welcome
+        self.stays, self.adopts = False, True  # whether it goes on for jobs or others once closed; see Welcome
         self.near, self.mover, self.authenticated = backend.near, backend.mover, backend.authenticated  # see Backend
         self.damages = 0  # connections in a row that ended because bytes were lost or changed, and nothing new came
         self._backend, self.checksum = backend, backend.needs_checksum
@@ -224,8 +223,8 @@ class Link:
     async def _start(self) -> Welcome:
         attempt = Attempt(self)
         argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
-        frames = [self._attach(known=False), *self._parts.first()]
-        return await self._connect(attempt, argv, [payload, *attempt.seal(*frames)])
+        frames = attempt.seal(self._attach(known=False), *self._parts.first())
+        return await self._connect(attempt, argv, [payload, *frames])
 
     async def _connect(self, attempt: Attempt, argv: list[str], first: Iterable[bytes | memoryview]) -> Welcome:
         self._attempt = attempt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
+from hermes_exec.errors import ConfigError, HermesError, OutcomeUnknown, PlaceUnavailable, Unsupported
 from hermes_exec.result import ShellState
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker import address as addresses
@@ -119,6 +119,8 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._clients: set[asyncio.StreamWriter] = set()
         self.address = ""
+        self.limit = sys.maxsize
+        """After so many bytes to a client, what follows is dropped, and its connection ends cleanly."""
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncGenerator[Proxy]:
@@ -134,7 +136,7 @@ class Proxy:
         there, back = await asyncio.open_unix_connection(self._path)
         self._writers |= {writer, back}
         self._clients.add(writer)
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        await asyncio.gather(_copy(reader, back), _copy(there, writer, lambda: self.limit))
         self._clients.discard(writer)
         writer.close()
         back.close()
@@ -152,10 +154,14 @@ class Proxy:
         self._writers.clear()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: Callable[[], int] = lambda: sys.maxsize
+) -> None:
+    copied = 0
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: it was finished meanwhile
         while data := await reader.read(65536):
-            writer.write(data)
+            writer.write(data[: max(0, limit() - copied)])
+            copied += len(data)
             await writer.drain()
         writer.write_eof()
 
@@ -170,6 +176,18 @@ def test_an_engine_can_be_reached_by_tcp(run: Any, dock: Engine, image: str) -> 
                 assert (await terminal.run(["cat"], stdin=data)).stdout == data
 
     run(reach())
+
+
+def test_output_that_ends_inside_a_frame_of_the_engine_is_no_outcome(run: Any, dock: Engine) -> None:
+    async def cut() -> None:
+        async with Proxy(dock.address.removeprefix("unix://")).opened() as proxy:
+            profile = dock.profile(BUSYBOX).model_copy(update={"engine": proxy.address})
+            async with hermes_exec.open(DockerBackend(profile), audit=False) as terminal:
+                proxy.limit = 1_000_001
+                with pytest.raises(OutcomeUnknown, match="middle of its output"):
+                    await terminal.run("head -c 3000000 /dev/zero", max_output=4_000_000)
+
+    run(cut())
 
 
 def test_a_connection_that_breaks_is_replaced(run: Any, dock: Engine) -> None:

@@ -25,7 +25,7 @@ class Demux:
         self._head = b""
         self._kind = 0
         self._size = 0
-        self._left = 0
+        self._left: int = 0
         self._data = b""
         self._at = 0
         self._held = False
