@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rigs import columns
+from tests.rigs import columns, results
 from tests.rigs.breadth import WHOLE, sampled
 
 if TYPE_CHECKING:
@@ -54,6 +54,11 @@ def require_engines() -> None:
     """Skip what starts engines (dockerd, Slurm, Apptainer) where the whole suite was asked for without provisioning."""
     if not WHOLE:
         pytest.skip("starts an engine. Try: ./dev test --provision, or name this test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write what the session shows, where ``./dev`` asks for it."""
+    results.record(config)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import hermes_exec
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -31,7 +32,7 @@ def inside(require: Require) -> Inside:
         backend = BubblewrapBackend(BubblewrapProfile.model_validate(options))
 
         async def once() -> Result:
-            async with asyncio.timeout(50), hermes_exec.open(backend, audit=False) as terminal:
+            async with asyncio.timeout(PATIENCE_S), hermes_exec.open(backend, audit=False) as terminal:
                 return await terminal.run(command)
 
         return asyncio.run(once())

@@ -13,6 +13,7 @@ from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
 from hermes_exec_policies.host import this_host
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.boxes import Box
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def under(require: Require, monkeypatch: pytest.MonkeyPatch) -> Callable[..., st
         backend = BubblewrapBackend(BubblewrapProfile(policy=policy))
 
         async def once() -> str:
-            async with asyncio.timeout(50), hermes_exec.open(backend, carrier=carrier, audit=False) as terminal:
+            async with asyncio.timeout(PATIENCE_S), hermes_exec.open(backend, carrier=carrier, audit=False) as terminal:
                 result = await terminal.run(command)
                 return result.stdout_text + result.stderr_text
 
@@ -81,7 +82,7 @@ def test_a_profile_says_what_is_different_from_its_policy(require: Require) -> N
     profile = BubblewrapProfile(policy="workspace", policy_overrides=different)
 
     async def told() -> str:
-        async with asyncio.timeout(50), hermes_exec.open(BubblewrapBackend(profile), audit=False) as terminal:
+        async with asyncio.timeout(PATIENCE_S), hermes_exec.open(BubblewrapBackend(profile), audit=False) as terminal:
             return (await terminal.run("ulimit -n; echo $WHO")).stdout_text
 
     assert asyncio.run(told()) == "99\nme\n"

@@ -17,6 +17,7 @@ import hermes_exec
 import hermes_exec.sync
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.processes import every, read
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def test_a_sandbox_ends_with_the_process_that_opened_it(inside: Inside) -> None:
         assert process.stdin is not None
         process.stdin.close()
         await process.wait()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while _held(folder):
                 await asyncio.sleep(0.02)
 

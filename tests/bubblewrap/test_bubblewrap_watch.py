@@ -16,6 +16,7 @@ from hermes_exec.guest import cgroups
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_backends.confined import Limits, Tmpfs
 from hermes_exec_backends.confined.collect import collect
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.processes import with_mark
 from tests.rigs.sandboxes import PYTHON, run_text, specification
 
@@ -45,7 +46,7 @@ def held(require: Require, somebody: int) -> Callable[..., Any]:
         async def within() -> Any:
             words = [PYTHON, "-I", "-c", text]
             async with (
-                asyncio.timeout(50),
+                asyncio.timeout(PATIENCE_S),
                 await start(specification(uid=somebody, **fields), words, limits=Limits(wall_s=45)) as run,
             ):
                 return await what(run)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.conftest import require_part
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.cell import Cell, CellError
 from tests.rigs.cell_process import read_some
 from tests.rigs.cell_root import why_not
@@ -30,7 +31,7 @@ def cells() -> None:
 @pytest.fixture
 def run() -> Callable[[Coroutine[Any, Any, None]], None]:
     async def within(work: Coroutine[Any, Any, None]) -> None:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(PATIENCE_S):
             await work
 
     return lambda work: asyncio.run(within(work))

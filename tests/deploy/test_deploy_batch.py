@@ -13,7 +13,7 @@ import pytest
 
 from hermes_exec_agent.models import ask, say
 from tests.rigs import slurm
-from tests.rigs.bounded import wait_until
+from tests.rigs.bounded import PATIENCE_S, wait_until
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 SCRIPT = Path(__file__).parents[2] / "deploy/examples/agent.sbatch"
-_PATIENCE_S = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def ended(cluster: slurm.Cluster, job: str) -> str:
         state = found[1] if found is not None else ""
         return state not in {"", "PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}
 
-    wait_until(is_over, _PATIENCE_S)
+    wait_until(is_over, PATIENCE_S)
     return state
 
 

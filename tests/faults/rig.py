@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_exec.backend import Channel, Exit, Receiver
 from hermes_exec.testing.place import link, until
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.processes import alive, parent
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ async def written(terminal: Terminal, text: bytes) -> None:
     await until(is_there, 30)
 
 
-async def gone(pids: set[int], within_s: float = 45.0) -> None:
+async def gone(pids: set[int], within_s: float = PATIENCE_S) -> None:
     """Return when none of the processes is alive; fail when one stays."""
     clock = asyncio.get_running_loop().time
     give_up = clock() + within_s

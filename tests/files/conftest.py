@@ -14,6 +14,7 @@ from hermes_exec.files import Files
 from hermes_exec.link.call import Call
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
@@ -129,7 +130,7 @@ class Rig:
         """Wait for something on the rig's event loop, half a minute at most."""
 
         async def whole() -> R:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(PATIENCE_S):
                 return await awaitable
 
         return self._runner.run(whole())

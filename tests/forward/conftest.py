@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
-from tests.rigs.bounded import until
+from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
@@ -72,7 +72,7 @@ def live(backend: Place) -> Live:
             link = Link(backend, env={}, cwd=None)
             await link.open()
             try:
-                async with asyncio.timeout(40):
+                async with asyncio.timeout(PATIENCE_S):
                     await scenario(link)
             finally:
                 await link.close()

@@ -18,7 +18,7 @@ import hermes_exec
 from hermes_exec.job import prune_jobs, start_job
 from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
-from tests.rigs.bounded import until
+from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run_in(backend: LocalBackend, scenario: Scenario) -> None:
     """Run a scenario in a new terminal that leaves neither process nor folder behind."""
 
     async def whole() -> None:
-        async with asyncio.timeout(50), hermes_exec.open(backend, audit=False, cwd="/") as terminal:
+        async with asyncio.timeout(PATIENCE_S), hermes_exec.open(backend, audit=False, cwd="/") as terminal:
             link = link_of(terminal)
             await scenario(terminal)
             await prune_jobs(link)

@@ -12,7 +12,7 @@ import pytest
 import hermes_exec
 from hermes_exec_backends.modal import ModalBackend
 from tests.rigs import modal
-from tests.rigs.bounded import within
+from tests.rigs.bounded import PATIENCE_S, within
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
@@ -64,7 +64,7 @@ def ran(server: Apart, name: str = "once") -> int:
     return sum(len(file.read_text().splitlines()) for file in files if file.exists())
 
 
-def wait_until_none_is_alive(server: Apart, within_s: float = 40.0) -> None:
+def wait_until_none_is_alive(server: Apart, within_s: float = PATIENCE_S) -> None:
     """Return once nothing costs anything any more."""
     give_up = time.monotonic() + within_s
     while left := server.call("alive"):

@@ -12,6 +12,7 @@ import pytest
 import hermes_exec
 from hermes_exec.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +92,7 @@ def plain(tools: dict[str, str], tmp_path: Path) -> Callable[..., None]:
             env = {**tools, "TMPDIR": str(scratch), **options.pop("env", {})}
             place = backend or LocalBackend()
             opening = hermes_exec.open(place, env=env, carrier="plain", audit=False, **options)
-            async with asyncio.timeout(40), opening as terminal:
+            async with asyncio.timeout(PATIENCE_S), opening as terminal:
                 await scenario(terminal)
 
         asyncio.run(whole())

@@ -14,6 +14,7 @@ from hermes_exec.errors import TransferError
 from hermes_exec.plain import PlainCarrier, scripts
 from hermes_exec.plain.place import Place
 from hermes_exec_backends.local import LocalBackend
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ In = Callable[[Callable[[PlainCarrier], Awaitable[None]]], None]
 def inside(tools: dict[str, str], tmp_path: Path) -> In:
     def run(scenario: Callable[[PlainCarrier], Awaitable[None]]) -> None:
         async def whole() -> None:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(PATIENCE_S):
                 carrier = await PlainCarrier.open(LocalBackend(), env=tools, cwd=str(tmp_path))
                 await scenario(carrier)
                 await carrier.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hermes_exec.guest import wire
 from hermes_exec.testing.place import link
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.breadth import examples
 from tests.rigs.frames import seal_all
 
@@ -74,7 +75,7 @@ def knock(folder: str) -> tuple[socket.socket, socket.socket]:
     rights = array.array("i", [theirs.fileno(), theirs.fileno()])
     door.sendmsg([b"h"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     theirs.close()
-    ours.settimeout(5)
+    ours.settimeout(PATIENCE_S)
     return ours, door
 
 

@@ -16,6 +16,7 @@ from hermes_exec.guest import wire
 from hermes_exec.link.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.properties.test_guest_fuzz import ANYTHING, NUMBERS, PAYLOADS
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.breadth import examples
 from tests.rigs.frames import seal_all
 
@@ -125,7 +126,7 @@ def meet(first: list[bytes], then: list[bytes], *, sealed: bool = True) -> None:
         assert not wrong
 
     async def bounded() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await ask()
 
     asyncio.run(bounded())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.tty import Escape, Screen, size_of
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -76,7 +77,7 @@ class Person:
     def types(self, keys: str) -> None:
         os.write(self.fd, keys.encode())
 
-    def sees(self, text: str, within_s: float = 45) -> bytes:
+    def sees(self, text: str, within_s: float = PATIENCE_S) -> bytes:
         """Read until ``text`` is shown; gives what came up to there."""
         end = time.monotonic() + within_s
         while text.encode() not in self.shown:

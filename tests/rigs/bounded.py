@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+PATIENCE_S = 120.0
+"""How long a test waits for what has to come. A loaded machine delays it; pytest ends a test after 150 s."""
+
 
 def within(limit_s: float) -> Callable[[Awaitable[Any]], Any]:
     """What runs an awaitable on a loop of its own for ``limit_s`` seconds at most, and gives its result."""
@@ -23,7 +26,7 @@ def within(limit_s: float) -> Callable[[Awaitable[Any]], Any]:
     return run
 
 
-async def until(holds: Callable[[], object], within_s: float = 60.0) -> None:
+async def until(holds: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     """Wait until something is so that no event tells."""
     give_up = time.monotonic() + within_s
     while not holds():
@@ -31,7 +34,7 @@ async def until(holds: Callable[[], object], within_s: float = 60.0) -> None:
         await asyncio.sleep(0.01)
 
 
-def wait_until(holds: Callable[[], object], within_s: float = 60.0) -> None:
+def wait_until(holds: Callable[[], object], within_s: float = PATIENCE_S) -> None:
     """``until``, where no loop runs."""
     give_up = time.monotonic() + within_s
     while not holds():

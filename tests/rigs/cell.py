@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.rigs import cell_root
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.cell_process import Process
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ _CHILDLESS = Path(__file__).with_name("cell_childless.py")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV = {"PATH": _PATH, "HOME": "/root", "LANG": "C.UTF-8"}
 _FDS = 8
-_START_S = 60.0
 
 
 class CellError(Exception):
@@ -119,7 +119,7 @@ class Cell:
             said = await asyncio.to_thread(information.read)
         if not said:
             ours.close()
-            raise CellError(f"bubblewrap ended with {self._bwrap.wait(_START_S)}")
+            raise CellError(f"bubblewrap ended with {self._bwrap.wait(PATIENCE_S)}")
         self._init = int(json.loads(said)["child-pid"])
         self._control = ours
         asyncio.get_running_loop().add_reader(ours, self._readable)

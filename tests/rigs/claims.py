@@ -32,7 +32,7 @@ USERS = range(50_000, 58_000)
 """Numbers that no Debian gives to anybody, below those that policies give to sandboxes."""
 PORTS = range(12_000, 32_000)
 """Below those that the kernel gives to connections, which would take one between its choice and its use."""
-SUBNETS = ipaddress.ip_network("10.128.0.0/9")
+SUBNETS = ipaddress.IPv4Network("10.128.0.0/9")
 """Where engines and networks of the tests have their addresses, 4096 for each."""
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"

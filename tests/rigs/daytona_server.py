@@ -24,6 +24,7 @@ import socketio  # type: ignore[import-untyped]  # pyright: ignore[reportMissing
 from aiohttp import web
 
 from tests.rigs import daytona_routes
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.cell import CellError
 from tests.rigs.daytona_api import MainApi
 from tests.rigs.daytona_faults import Drop, Fault, hang_up, refusal
@@ -201,7 +202,7 @@ class Daytona:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return when ``condition`` holds; fail when it does not come to hold."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(_TICK_S / 5)
 

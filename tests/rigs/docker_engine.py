@@ -23,6 +23,7 @@ from docker.errors import DockerException, ImageNotFound
 from hermes_exec_backends.profiles.docker import DockerProfile
 from tests.conftest import require_engines, require_part
 from tests.rigs import claims, images
+from tests.rigs.bounded import PATIENCE_S
 
 DEBIAN = "hermes-exec-test-debian:1"
 """bash, the usual tools and a Python 3, from Debian's packages."""
@@ -33,7 +34,6 @@ UNCONFINED = ("seccomp=unconfined", "systempaths=unconfined")
 BUSYBOX = "hermes-exec-test-busybox:1"
 """A shell and no Python."""
 _IMAGES = {DEBIAN: images.debian, BUBBLEWRAP: images.debian_with_bubblewrap, BUSYBOX: images.busybox}
-_START_S = 120.0
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -74,7 +74,7 @@ class Engine:
         found: list[dict[str, Any]] = self.client.containers(all=True, filters={"label": "hermes_exec.lease_s"})
         return found
 
-    def wait_until_none(self, within_s: float = 40.0) -> None:
+    def wait_until_none(self, within_s: float = PATIENCE_S) -> None:
         """Return once no container of hermes_exec is there."""
         give_up = time.monotonic() + within_s
         while found := self.containers():
@@ -134,7 +134,7 @@ class Dockerd(Engine):
             self._process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": self._path}
             )
-        give_up = time.monotonic() + _START_S
+        give_up = time.monotonic() + PATIENCE_S
         while True:
             with contextlib.suppress(DockerException), contextlib.closing(APIClient(f"unix://{folder}/sock")) as client:
                 client.ping()

@@ -168,7 +168,7 @@ def bait() -> Generator[list[object]]:
     loop = asyncio.get_running_loop()
     saved = {name: os.environ.get(name) for name in _SECRETS}
     os.environ.update(_SECRETS)
-    file = Path("/dev/shm/hermes-canary")
+    file = Path(f"/dev/shm/hermes-canary-{os.getpid()}")
     libc = ctypes.CDLL(None)
     segment = libc.shmget(0, ctypes.c_size_t(4096), 0o666)
     listener = socket.socket()

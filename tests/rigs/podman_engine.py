@@ -21,12 +21,12 @@ from docker.errors import DockerException
 
 from tests.conftest import require_engines, require_part
 from tests.rigs import claims
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.docker_engine import Engine
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_START_S = 120.0
 _SETTINGS = """\
 [containers]
 default_ulimits = ["nofile={files}:{files}", "nproc={processes}:{processes}"]
@@ -61,7 +61,7 @@ class Podman(Engine):
             words = [tied, "--pdeathsig", "TERM", *words]
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env)
-        give_up = time.monotonic() + _START_S
+        give_up = time.monotonic() + PATIENCE_S
         while True:
             with contextlib.suppress(DockerException), contextlib.closing(APIClient(address)) as client:
                 client.ping()

@@ -20,12 +20,11 @@ from hermes_exec.wrapper import Prepared
 from hermes_exec_backends.local import LocalBackend
 from tests.conftest import require_engines, require_part
 from tests.rigs import claims
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-_START_S = 60.0
-_STOP_S = 60.0
 _CONFIG = """
 ClusterName=hermes
 SlurmctldHost={host}(127.0.0.1)
@@ -145,7 +144,7 @@ class Cluster:
             while self.run("squeue", "--noheader").strip() and time.monotonic() < give_up:
                 time.sleep(0.1)
         # Not by a word: a controller may hang in its end. Nothing that it would write down is wanted any more.
-        give_up = time.monotonic() + _STOP_S
+        give_up = time.monotonic() + PATIENCE_S
         while (left := list(self._processes())) and time.monotonic() < give_up:
             for process, _ in left:
                 with contextlib.suppress(OSError):
@@ -173,7 +172,7 @@ class Cluster:
         assert done.returncode == 0, (self.folder / "log" / "start").read_text()
 
     def _until_idle(self) -> None:
-        give_up = time.monotonic() + _START_S
+        give_up = time.monotonic() + PATIENCE_S
         while True:
             done = subprocess.run(
                 ["sinfo", "--noheader", "--partition=main", "--states=idle", "--format=%D"],

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 from hermes_exec_backends.profiles.ssh import SshProfile
 from tests.conftest import require_engines, require_part
 from tests.rigs import claims, processes
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = os.geteuid() == 0
-_START_S = 120.0
 _SETTINGS = """\
 ListenAddress 127.0.0.1
 StrictModes no
@@ -175,7 +175,7 @@ class Sshd:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        give_up = time.monotonic() + _START_S
+        give_up = time.monotonic() + PATIENCE_S
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 log = (self.folder / "log").read_text() if (self.folder / "log").exists() else "no log"
@@ -196,7 +196,7 @@ class Sshd:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         process.terminate()
-        process.wait(_START_S)
+        process.wait(PATIENCE_S)
         (self.folder / "pid").unlink(missing_ok=True)
 
     def close(self) -> None:

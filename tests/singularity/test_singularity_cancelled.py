@@ -27,4 +27,4 @@ def test_whenever_it_comes_no_instance_is_left(
     folders = tmp_path_factory.mktemp("folders")
     monkeypatch.setenv("TMPDIR", str(folders))
     within(50)(many(lambda: SingularityBackend(SingularityProfile(image=str(tree)))))
-    wait_until(lambda: (instances(tree), list(folders.iterdir())) == ([], []), within_s=5)
+    wait_until(lambda: (instances(tree), list(folders.iterdir())) == ([], []))

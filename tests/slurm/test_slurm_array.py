@@ -11,6 +11,7 @@ import pytest
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm.array import Task, run_array
+from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.rigs.slurm import Cluster
@@ -42,7 +43,7 @@ def test_a_task_that_never_ran_has_no_exit_code(cluster: Cluster, tmp_path: Path
     async def run() -> list[Task]:
         work = run_array(held, ["true"], range(2), folder=str(tmp_path), outer=cluster.here)
         running = asyncio.ensure_future(work)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not cluster.jobs():
                 await asyncio.sleep(0.1)
         (job,) = set(cluster.jobs())
@@ -57,7 +58,7 @@ def test_an_array_is_cancelled_with_whoever_waits_for_it(cluster: Cluster, tmp_p
     async def run() -> None:
         work = run_array(PROFILE, ["sleep", "1000"], range(3), folder=str(tmp_path), outer=cluster.here)
         waiting = asyncio.ensure_future(work)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while not cluster.jobs():
                 await asyncio.sleep(0.1)
         waiting.cancel()

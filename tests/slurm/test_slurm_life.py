@@ -20,13 +20,12 @@ from hermes_exec.testing.place import link
 from hermes_exec_backends.profiles import SlurmProfile
 from hermes_exec_backends.slurm import SlurmBackend
 from tests.rigs import slurm
-from tests.rigs.bounded import wait_until
+from tests.rigs.bounded import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from tests.rigs.slurm import Cluster
 
 MEMORY = 512 << 20
-PATIENCE_S = 40.0
 
 
 def allocation(cluster: Cluster, **fields: object) -> SlurmBackend:

@@ -9,6 +9,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec_backends.ssh import SshBackend
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.coroutines import pytest_pyfunc_call
 from tests.rigs.sshd import Sshd
 
@@ -29,7 +30,7 @@ def sshd() -> Generator[Sshd]:
 
 async def said_on(profile: SshProfile, command: str | list[str], **options: Any) -> Result:
     """Open the host for one command."""
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(PATIENCE_S):
         async with hermes_exec.open(SshBackend(profile), audit=False, **options) as terminal:
             return await terminal.run(command)
 

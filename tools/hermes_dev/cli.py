@@ -10,6 +10,7 @@ from hermes_dev.place import ROOT, DevError, call, replace, say, venv, venv_pyth
 from hermes_dev.places import write_table
 from hermes_dev.provision import provision
 from hermes_dev.setup import ensure
+from hermes_dev.unsteady import run_suite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,8 @@ usage: ./dev COMMAND [ARGUMENTS]
   demo              see the main job done on real input, on every place that is usable here
   test              every check (ruff, mypy, pyright, import-linter), then the whole suite
   test ARGUMENTS    the suite alone, with these pytest arguments
-  test --provision  first install the Debian packages that the suite requires; says which
+  test --provision  first install the Debian packages that the suite requires; says which. What fails runs once
+                    more, alone; what passes then is unsteady, and is listed in tests/unsteady.md
   lint              the checks alone
   fmt [PATHS]       put the code into its format and mend what can be mended by itself
   generate          write the blocking face (hermes_exec/sync.py), and what policies are rendered to
@@ -91,7 +93,8 @@ def test(arguments: list[str]) -> int:
         os.environ["HERMES_DEV_SUITE"] = "plain"  # tests/rigs/breadth.py: what it leaves out
     # conftest.py repeats them just above the closing line, so that nobody reads "passed" and stops there.
     os.environ["HERMES_DEV_FAILED_CHECKS"] = ", ".join(failed)
-    code = call(pytest("-rfEs", *(asked or WORKERS)))
+    words = ["-rfEs", *(asked or WORKERS)]
+    code = run_suite(pytest, words) if provisioning and not asked else call(pytest(*words))
     return code or int(bool(failed))
 
 
