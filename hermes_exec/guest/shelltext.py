@@ -19,11 +19,11 @@ _BASH = (
     r'{ IFS= \read -r -d "" @VAR@ <@DIR@/state; \eval "\unset -v @VAR@;$@VAR@"; '
     r"\unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
     r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
-    r"until ((0)); do :; until { @VAR@=$?; "
+    r"until ((0)); do :; until { @VAR@s=$?; "
     r"case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
-    r'>|"@DIR@/s/$@VAR@"; '
+    r'>|"@DIR@/s/${@VAR@s}"; '
     r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; ((0)); '
-    r'do \eval "\unset -v @VAR@;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
+    r'do \eval "\unset -v @VAR@ @VAR@s;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
 )
 _BASH_DUMP = r"""{ {
 \builtin shopt -p
