@@ -70,13 +70,31 @@ def serve(fd: int) -> None:
     native.become_subreaper()
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, 3)
     usual = dict(os.environb)  # copied one by one, so not for every program
+    try:
+        while _serve_one(channel, dict(usual)):
+            pass
+    except OSError:
+        pass  # the guest was killed while a program ran
+    _outlive_children()
+
+
+def _serve_one(channel: "_socket.socket", env: "dict[bytes, bytes]") -> bool:
+    head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
+    if not head:
+        return False
+    fds = list(struct.unpack("3i", ancillary[0][2]))
+    spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
+    _run(channel, spec, fds, env)
+    return True
+
+
+def _outlive_children() -> None:
+    """Exit once nothing is left below this process: the next guest finds there what a killed one has left."""
     while True:
-        head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
-        if not head:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
             os._exit(0)
-        fds = list(struct.unpack("3i", ancillary[0][2]))
-        spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
-        _run(channel, spec, fds, dict(usual))
 
 
 def _receive(channel: "_socket.socket", size: int) -> bytes:
