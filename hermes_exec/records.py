@@ -16,7 +16,7 @@ import time
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.config.paths import read_regular, state_folder, write_private
+from hermes_exec.config.paths import read_regular, shown, state_folder, write_private
 from hermes_exec.errors import ConfigError, ProtocolError
 from hermes_exec.shortage import remedy_for
 
@@ -100,27 +100,54 @@ def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) 
     try:
         write_private(path, json.dumps(asdict(record), indent=1).encode())
     except OSError as error:
-        raise ConfigError(
-            f"nobody would find it again, for {path} cannot be written: {error.strerror}",
-            remedy=remedy_for(error.errno) or "export XDG_STATE_HOME=… another folder",
-        ) from error
+        raise _refusal(f"nobody would find it again, for {shown(path)} cannot be written", error) from error
+
+
+def _refusal(what: str, error: OSError) -> ConfigError:
+    remedy = remedy_for(error.errno) or "export XDG_STATE_HOME=… another folder"
+    return ConfigError(f"{what}: {error.strerror}", remedy=remedy)
 
 
 def read_record(guest: str, environ: Mapping[str, str] | None = None) -> GuestRecord | None:
-    """The record of one guest; None where there is none, or one that makes no sense."""
+    """The record of one guest; None where there is none, or one that makes no sense.
+
+    Raises:
+        ConfigError: the folder of the records cannot be read.
+    """
     path = _folder(environ) / f"{guest}.json"
-    return _read(path) if _ID.fullmatch(guest) and path.is_file() else None
+    try:
+        return _read(path) if _ID.fullmatch(guest) and path.is_file() else None
+    except OSError as error:
+        raise _refusal(f"{shown(path)} cannot be read", error) from error
 
 
 def remove_record(guest: str, environ: Mapping[str, str] | None = None) -> None:
-    """Forget a guest; safe when it is not recorded."""
-    if _ID.fullmatch(guest):
-        (_folder(environ) / f"{guest}.json").unlink(missing_ok=True)
+    """Forget a guest; safe when it is not recorded.
+
+    Raises:
+        ConfigError: its record cannot be removed.
+    """
+    path = _folder(environ) / f"{guest}.json"
+    try:
+        if _ID.fullmatch(guest):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _refusal(f"{shown(path)} cannot be removed", error) from error
 
 
 def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
-    """All records, the oldest first. A file that is no record is left alone, and a warning names it."""
-    paths = sorted(_folder(environ).glob("*.json"))
+    """All records, the oldest first. A file that is no record is left alone, and a warning names it.
+
+    Raises:
+        ConfigError: the folder of the records cannot be read.
+    """
+    folder = _folder(environ)
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".json")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _refusal(f"{shown(folder)} cannot be read", error) from error
     found = [_read(path) for path in paths if not path.name.startswith(".")]  # those are being written
     return sorted((record for record in found if record), key=lambda record: record.created)
 

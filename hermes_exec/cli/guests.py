@@ -59,7 +59,9 @@ async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]
     target = None if on is None else planned(on).target
     records = [record for record in read_records() if target in {None, record.target}]
     async with AsyncExitStack() as stack:
-        found = await asyncio.gather(*(_ask(record, stack) for record in records))
+        gone: list[GuestRecord] = []
+        found = await asyncio.gather(*(_ask(record, stack, gone) for record in records))
+        _forget(gone)
         yield [guest for guest in found if guest is not None]
 
 
@@ -74,7 +76,19 @@ def record_ends(guests: Iterable[Guest]) -> None:
             Account(guest.context, id).ended(result, job.stdout_bytes, job.stderr_bytes)
 
 
-async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
+def _forget(gone: list[GuestRecord]) -> None:
+    """Remove the records of guests that are gone, and name each place once, in one line."""
+    for record in gone:
+        remove_record(record.id)
+    if gone:
+        places = ", ".join(dict.fromkeys(record.target for record in gone))
+        whose = (
+            "its guest is gone, and so are its" if len(gone) == 1 else f"{len(gone)} guests are gone, and so are their"
+        )
+        note(f"{places}: {whose} jobs, if any were left")
+
+
+async def _ask(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecord]) -> Guest | None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             plan = planned(record.target, record.place)
@@ -90,8 +104,7 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack) -> Guest | None:
         note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:
         if isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what:
-            note(f"{record.target}: its guest is gone, and so are its jobs, if it still had any")
-            remove_record(record.id)
+            gone.append(record)
         else:
             note(f"{record.target}: its jobs are not shown: {error}")
     except HermesError as error:

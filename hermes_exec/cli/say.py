@@ -6,7 +6,9 @@ import os
 import sys
 
 from hermes_exec.cli.flags import flags
+from hermes_exec.config.paths import config_folder, state_folder
 from hermes_exec.errors import NOTHING_RAN, HermesError, PlaceError, UsageError
+from hermes_exec.shortage import remedy_for
 
 CHECK_FAILED = 1
 """What was asked for was looked at, and the answer is no."""
@@ -38,6 +40,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def _own_folders() -> dict[str, str]:
+    """The folders that our own files are in, by the variable that chooses another one."""
+    return {"XDG_STATE_HOME": str(state_folder(os.environ)), "XDG_CONFIG_HOME": str(config_folder(os.environ))}
+
+
 def report(error: BaseException) -> int:
     """Tell an error in a line, or with its traceback if asked to, and give the exit code for it."""
     if flags.debug:
@@ -51,9 +58,11 @@ def report(error: BaseException) -> int:
         say(told)
         return USAGE if isinstance(error, UsageError) else OURS
     if isinstance(error, OSError) and error.strerror:
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        say(f"{where}{error.strerror}")
-        return OURS
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        variable = next((name for name, folder in _own_folders().items() if path.startswith(folder)), "")
+        remedy = remedy_for(error.errno) or (variable and f"export {variable}=… another folder")
+        say(f"{path}{path and ': '}{error.strerror}{remedy and f'. Try: {remedy}'}")
+        return USAGE if variable else OURS
     hint = "" if flags.debug else ". Try: hermes-exec --debug …, which shows where"
     say(f"internal error: {type(error).__name__}: {' '.join(str(error).split())}{hint}")
     return INTERNAL

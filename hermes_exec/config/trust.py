@@ -89,10 +89,14 @@ def _key(path: Path) -> str:
 
 def _read(environ: Mapping[str, str]) -> dict[str, str]:
     path = trust_file(environ)
-    if not path.exists():
-        return {}
     try:
+        path.stat()
         record: object = json.loads(read_regular(path))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        what = f"{shown(path)} cannot be read: {error.strerror}"
+        raise ConfigError(what, remedy="export XDG_STATE_HOME=… another folder") from error
     except ValueError:
         record = None
     files = cast("dict[str, object]", record).get("files") if isinstance(record, dict) else None

@@ -135,5 +135,6 @@ def _prepare_folder(
     if arguments.get("state"):
         write_file(folder + "/state", arguments["state"] + _whole(folder))
     write_file(folder + "/dump", shelltext.dump_text(folder, dialect.bash))
+    write_file(folder + "/stay", shelltext.stay_text(folder))
     write_file(folder + "/b", b"")
     return env

@@ -2,7 +2,8 @@
 
 A guest is gone when nothing listens at the door in its folder. Its live shells are known by the FIFO in
 that folder, which is in their argv; its runners are orphans with the guest's own argv and nothing but a torn
-socket. All that descends from these goes too, for shells and runners are the subreapers of what they start.
+socket. All that descends from these goes too, for shells and runners are the subreapers of what they start, and
+stay for as long as they have children. What outlived a shell, or took its place, is in the session's record.
 
 Keepers sweep by themselves, and only what is certain to be of this start of this machine and of their own
 table of processes: a folder that others can see too, such as one on a shared disk, may be a living guest's.
@@ -145,7 +146,7 @@ def sweep(guests: "dict[str, list[str]]") -> "list[Swept]":
     swept: "list[Swept]" = []
     for name in sorted(guests):
         first, *others = guests[name]
-        ended, left = _kill(_shells_of(name))
+        ended, left = _kill(_shells_of(name, guests[name]))
         swept += [(folder, [], _remove(folder)) for folder in others]
         swept.append((first, ended, left or _remove(first)))
     return swept
@@ -174,10 +175,19 @@ def _argv(pid: int) -> bytes:
     return tree.read("/proc/{}/cmdline".format(pid))
 
 
-def _shells_of(name: str) -> "list[int]":
-    """Its live shells: the path of their FIFO, ``…/hx-NAME/SESSION/in``, is in their argv."""
+def _shells_of(name: str, paths: "list[str]") -> "list[int]":
+    """Its live shells: the path of their FIFO, ``…/hx-NAME/SESSION/in``, is in their argv; and what is in a record."""
     mark = b"/hx-" + name.encode() + b"/"
-    return [pid for pid, argv in _ours() if any(rest[8:11] == b"/in" for rest in argv.split(mark)[1:])]
+    recorded: "set[bytes]" = set()
+    for path in paths:
+        if _signed(path) == _home():  # else its pids are of another table of processes
+            for session in os.listdir(path):
+                recorded.update(tree.read(path + "/" + session + "/left").splitlines())
+    return [
+        pid
+        for pid, argv in _ours()
+        if any(rest[8:11] == b"/in" for rest in argv.split(mark)[1:]) or b"%d %d" % (pid, tree.stat(pid)[2]) in recorded
+    ]
 
 
 def _orphaned_runners() -> "list[int]":

@@ -1,8 +1,13 @@
-"""Orphans: a process that outlives its shell becomes the guest's own child, and still belongs to its session."""
+"""Orphans: a process that outlives its shell becomes the guest's own child, and still belongs to its session.
+
+A session's shells and what they leave are also recorded in the session's folder, by pid and start time. When the
+guest is killed together with its keeper, the next guest of this user ends what is recorded (``leftovers``).
+"""
 
 import os
 
 from . import tree
+from .folders import write_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -12,13 +17,28 @@ if TYPE_CHECKING:
 
 
 class Orphans:
-    """What the ended shells of one session left alive."""
+    """What the ended shells of one session left alive, and the record of all that may have to be ended later."""
 
     _claimed: "set[tree.Process]" = set()  # noqa: RUF012  by whichever session, so that none is claimed twice
 
-    def __init__(self, loop: "Loop") -> None:
+    def __init__(self, loop: "Loop", folder: str) -> None:
         self._loop = loop
+        self._folder = folder
         self._mine: "set[tree.Process]" = set()
+        self._recorded: "set[tree.Process]" = set()
+
+    def record(self, processes: "set[tree.Process]") -> None:
+        """Write down processes for the next guest; what has ended leaves the record."""
+        if processes <= self._recorded:
+            return
+        self._recorded = tree.still(self._recorded | processes)
+        lines = ["{} {}\n".format(pid, start) for pid, start in sorted(self._recorded)]
+        path = self._folder + "/left"
+        try:
+            write_file(path + ".new", "".join(lines).encode())
+            os.replace(path + ".new", path)
+        except OSError:
+            pass  # no room, or the folder is gone: what is below a shell is found without a record
 
     def claim(self, shell: int) -> "set[tree.Process]":
         """Take what the shell of that pid has just left behind, and nothing of any other shell's."""
@@ -27,6 +47,7 @@ class Orphans:
         new = {process for process in found if tree.session(process[0]) not in own - {shell}}
         Orphans._claimed = tree.still(Orphans._claimed) | new
         self._mine = tree.still(self._mine) | new
+        self.record(new)
         return new
 
     def kill(self, processes: "set[tree.Process]", grace_s: float, done: "Callable[[list[int]], None]") -> None:

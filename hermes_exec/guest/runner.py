@@ -85,7 +85,7 @@ def serve(fd: int) -> None:
         while True:
             head, ancillary, _, _ = channel.recvmsg(4, _socket.CMSG_SPACE(12), _CLOEXEC)
             if not head:
-                os._exit(0)
+                _outlive_children()
             fds = _unpack_fds(ancillary)
             spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
             _run(channel, spec, fds, dict(usual))
@@ -114,6 +114,15 @@ def keep_channel(fd: int) -> "_socket.socket":
 
 def _errno_of(error: Exception) -> int:
     return errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None) or errno.EIO
+
+
+def _outlive_children() -> None:
+    """Exit once nothing is left below this process: the next guest finds there what a killed one has left."""
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            os._exit(0)
 
 
 def _receive(channel: "_socket.socket", size: int) -> bytes:
@@ -151,8 +160,10 @@ def _run(channel: "_socket.socket", spec: "dict[str, Any]", fds: "list[int]", en
             channel.sendall(REPLY.pack(STARTED, 0, pid))
         status = _wait(pid)
         channel.sendall(REPLY.pack(ENDED, _left(), status))
-    except (MemoryError, OSError):
+    except MemoryError:
         os._exit(1)  # from the start on, no failure may say that nothing ran
+    except OSError:  # the guest was killed meanwhile
+        _outlive_children()
 
 
 def find_program(name: bytes, env: "dict[bytes, bytes]") -> bytes:

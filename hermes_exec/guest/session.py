@@ -44,7 +44,7 @@ class Session:
         self._shell: "Shell | None" = None
         self._settling = self._replacing = False
         self._closed: "Callable[[], None] | None" = None
-        self._orphans = Orphans(self._loop)
+        self._orphans = Orphans(self._loop, self.folder)
         self._state = KEPT
         self._note = watches.note
         self._code = 0
@@ -59,6 +59,7 @@ class Session:
         try:
             outputs = self._outputs.open()
             self._shell = Shell(self._loop, self._watches, self._recipe, outputs, self._opened, self._exited)
+            self._orphans.record(tree.living([self._shell.pid]))
         except OSError:
             self._outputs.retire()
             raise
@@ -184,6 +185,7 @@ class Session:
             self._outputs.retire()
         elif shell.has_children():
             shell.kept = tree.living(shell.descendants())
+            self._orphans.record(shell.kept)
             self._note = self._note or self._outputs.renew(shell)
         self._next()
 

@@ -18,12 +18,12 @@ _BASH = (
     r"\unset BASH_EXECUTION_STRING; "
     r'{ IFS= \read -r -d "" @VAR@ <@DIR@/state; \eval "\unset -v @VAR@;$@VAR@"; '
     r"\unset -f builtin eval unset exit read trap set cd; } 2>/dev/null; "
-    r"\trap '{ . @DIR@/dump; } 2>/dev/null' EXIT; "
-    r"until ((0)); do :; until { @VAR@=$?; "
+    r"\trap '{ . @DIR@/dump; . @DIR@/stay; } 2>/dev/null' EXIT; "
+    r"until ((0)); do :; until { @VAR@s=$?; "
     r"case $- in *x*) \set +x; @VAR@x=1;; *) \unset -v @VAR@x;; esac; } 2>&-; "
-    r'>|"@DIR@/s/$@VAR@"; '
+    r'>|"@DIR@/s/${@VAR@s}"; '
     r'IFS= \builtin read -r -d "" @VAR@ <@DIR@/in || \builtin exit; ((0)); '
-    r'do \eval "\unset -v @VAR@;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
+    r'do \eval "\unset -v @VAR@ @VAR@s;${@VAR@:+>|@DIR@/b;}${@VAR@x:+\\set -x;}$@VAR@"; done; done'
 )
 _BASH_DUMP = r"""{ {
 \builtin shopt -p
@@ -43,7 +43,7 @@ if [[ ${OLDPWD+x} ]]; then \builtin printf 'OLDPWD=%q\n' "$OLDPWD"; else \builti
 # A shell that is not bash reads its commands as a script from the FIFO, each as a file to source.
 _SH = """\
 { command . @DIR@/state || . @DIR@/state; } 2>/dev/null
-trap '{ . @DIR@/dump; } 2>/dev/null' EXIT
+trap '{ . @DIR@/dump; . @DIR@/stay; } 2>/dev/null' EXIT
 trap 'exit 143' TERM
 >|"@DIR@/s/0"
 """
@@ -58,6 +58,11 @@ set
 printf 'cd -- "$PWD" || cd /\n'
 printf '%s\n' '>|"@DIR@/s/whole"' '# complete'
 } >|@DIR@/state.new; } 2>/dev/null || :
+"""
+
+# A shell that ends without its guest waits as long as it has children, for they are found below it. To open the FIFO
+# takes no time while the guest lives, which has it open, and lasts for ever afterwards.
+_STAY = r"""{ read -r @VAR@ </proc/$$/task/$$/children || [ "$@VAR@" ]; } && { :; } <@DIR@/in || :
 """
 
 _SPEAK = "\\exec >&3 2>&4 3>&- 4>&-\n"
@@ -75,6 +80,11 @@ COMPLETE = b"# complete\n"
 def dump_text(folder: str, bash: bool) -> bytes:
     """A script that writes the shell's state to ``state.new``; sourced by bash, it forks nothing."""
     return (_BASH_DUMP if bash else _SH_DUMP).replace("@DIR@", folder).encode()
+
+
+def stay_text(folder: str) -> bytes:
+    """A script that keeps a shell whose guest is gone for as long as it has children."""
+    return _STAY.replace("@DIR@", folder).replace("@VAR@", "H" + os.urandom(4).hex()).encode()
 
 
 def quote(data: bytes) -> bytes:

@@ -142,6 +142,30 @@ def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
     assert not record.exists()
 
 
+def test_all_guests_that_are_gone_are_one_line(cli: Cli) -> None:
+    job = started(cli, "sleep 60")
+    (record,) = (Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "guests").glob("*.json")
+    kept = record.read_text()
+    cli("kill", "--grace", "0", job)
+    cli("jobs", "--prune")
+    for number in range(5):
+        record.with_stem(f"{number:016x}").write_text(kept.replace(record.stem, f"{number:016x}"))
+    told = [line for line in cli("jobs").stderr.splitlines() if b"gone" in line]
+    assert told == [b"hermes-exec: local: 5 guests are gone, and so are their jobs, if any were left"]
+    assert not list(record.parent.glob("*.json"))
+
+
+def test_a_state_folder_that_is_a_file_is_one_line_with_a_remedy(cli: Cli) -> None:
+    folder = Path(cli.env["XDG_STATE_HOME"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "hermes_exec").write_text("")
+    for command in ("jobs", "log"):
+        done = cli(command)
+        assert done.returncode == 2
+        assert done.stderr.count(b"\n") == 1
+        assert b"Not a directory. Try: export XDG_STATE_HOME" in done.stderr
+
+
 def test_jobs_are_told_of_when_there_are_none(cli: Cli) -> None:
     done = cli("jobs")
     assert (done.stdout, done.returncode) == (b"", 0)

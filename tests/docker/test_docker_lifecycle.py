@@ -13,7 +13,9 @@ from hermes_exec.testing.place import until
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.docker.engine import Engine as Way
 from hermes_exec_backends.docker.reaping import reap
+from tests.rigs.bounded import within
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
+from tests.rigs.orphans import check_next_guest_ends_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -234,3 +236,13 @@ def test_a_container_without_work_ends_when_it_is_left(run: Any, dock: Engine) -
         await until(gone, 30)
 
     run(leave())
+
+
+def test_the_next_guest_in_a_container_ends_what_a_killed_one_left(dock: Engine) -> None:
+    async def use() -> None:
+        first = DockerBackend(dock.profile(DEBIAN, lease_s=300))
+        async with hermes_exec.open(first, audit=False):
+            name = first.target.partition("@")[2]
+            await check_next_guest_ends_orphans(lambda: DockerBackend(dock.profile(container=name)))
+
+    within(140)(use())

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ import pytest
 
 import hermes_exec
 from hermes_exec.guest import leftovers
+from hermes_exec.guest.tree import stat
 from hermes_exec.testing.place import link, marker, until
 from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import folders_of, gone, guest_pid, kill
+from tests.rigs.orphans import check_next_guest_ends_orphans
 from tests.rigs.processes import alive, argv, parent, tree
 
 if TYPE_CHECKING:
@@ -95,6 +98,38 @@ def test_a_terminal_that_is_closed_at_once_removes_them(place: Place) -> None:
             await until(lambda: _absent(folder), 20)
 
     place.run(scenario(), 55)
+
+
+def test_the_next_guest_ends_what_outlived_its_shell(place: Place) -> None:
+    place.run(check_next_guest_ends_orphans(LocalBackend), 140)
+
+
+def test_a_recorded_pid_that_another_process_has_by_now_is_left_alone(pretended: Path) -> None:
+    """Only the process with that start time is meant, and only on the machine that the record is of."""
+    with subprocess.Popen(["sleep", marker()]) as ours, subprocess.Popen(["sleep", marker()]) as stranger:
+        session = pretended / "0123abcd"
+        session.mkdir()
+        record = f"{ours.pid} {stat(ours.pid)[2]}\n{stranger.pid} {stat(stranger.pid)[2] - 1}\n"
+        (session / "left").write_text(record)
+        gone = {pretended.name[3:]: [str(pretended)]}
+        try:
+            (pretended / "home").symlink_to("another-boot pid:[1]")
+            assert not _killed(leftovers.sweep(gone))
+            assert ours.poll() is None
+            session.mkdir(parents=True)
+            (session / "left").write_text(record)
+            leftovers.sign(str(pretended))
+            assert _killed(leftovers.sweep(gone)) == [ours.pid]
+            assert ours.wait() == -signal.SIGKILL
+            assert stranger.poll() is None
+        finally:
+            ours.kill()
+            stranger.kill()
+            pretended.mkdir(exist_ok=True)
+
+
+def _killed(swept: list[tuple[str, list[int], str]]) -> list[int]:
+    return [pid for _, pids, _ in swept for pid in pids]
 
 
 async def _absent(folder: Path) -> bool:

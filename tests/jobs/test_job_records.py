@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.errors import ConfigError
 from hermes_exec.records import GuestRecord, read_record, read_records, remove_record, write_record
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def test_a_removed_record_is_gone_and_removing_again_is_safe(state: Path) -> Non
     remove_record(RECORD.id)
     assert read_records() == []
     assert read_record(RECORD.id) is None
+
+
+def test_a_folder_that_cannot_be_read_is_one_line_with_a_remedy(state: Path) -> None:
+    state.parent.mkdir(parents=True, exist_ok=True)
+    state.write_text("a file where a folder is expected")
+    for use in (read_records, lambda: write_record(RECORD), lambda: remove_record(RECORD.id)):
+        with pytest.raises(ConfigError, match=r"guests.*: (Not a directory|File exists)\. Try: export XDG_STATE_HOME"):
+            use()
 
 
 def test_no_folder_is_no_record(state: Path) -> None:
