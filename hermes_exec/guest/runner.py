@@ -90,7 +90,10 @@ def serve(fd: int) -> None:
             spec = wire.unpack(_receive(channel, _LENGTH.unpack(head)[0]))
             _run(channel, spec, fds, dict(usual))
     except (MemoryError, OSError) as error:  # what it was to start has not begun
-        os.write(3, REPLY.pack(NO_ROOM, 0, _errno_of(error)))
+        try:
+            os.write(3, REPLY.pack(NO_ROOM, 0, _errno_of(error)))
+        except OSError:  # the guest was killed meanwhile
+            _outlive_children()
 
 
 def _unpack_fds(ancillary: "list[tuple[int, int, bytes]]") -> "list[int]":
