@@ -66,6 +66,9 @@ class Backend(ABC):
     lease_s: float = 900.0
     """Seconds that what ``open`` creates outlives an orchestrator that vanished; set before ``open``."""
 
+    keepalive_s: float = 15.0
+    """Seconds of silence after which a peer is asked for a sign of life, while something waits for it."""
+
     returning: bool = False
     """Whether ``open`` goes to a place that was there before, so that one that is missing is gone; set before it."""
 

@@ -53,6 +53,9 @@ class Running(Protocol):
     def cancel(self) -> None:
         """End it, with all that it started."""
 
+    async def settle(self) -> None:
+        """Return when it is answered, or when the place is out of reach; raises what ``result`` raises."""
+
     async def end(self) -> None:
         """``cancel``, and return when it is gone, or when nobody can tell because the place is out of reach."""
 

@@ -147,12 +147,17 @@ class Pty:
         await asyncio.shield(self._call.answer)
 
     async def close(self) -> None:
-        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice."""
+        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice.
+
+        Where the place is out of reach it returns as well, and it is ended as soon as the place is reached.
+        """
         self._drop()
         if not self._call.answer.done():
-            await self._link.request("pty.close", {"name": self.name})
-            await asyncio.shield(self._call.answer)
-            await records.forget_guest(self._link)
+            closing = self._link.call("pty.close", {"name": self.name})
+            await closing.settle()
+            if closing.answer.done():
+                await asyncio.shield(self._call.answer)
+                await records.forget_guest(self._link)
 
     def _drop(self) -> None:
         self._dropping = True

@@ -90,11 +90,15 @@ class Session:
         return self._background.take(STDOUT), self._background.take(STDERR)
 
     async def close(self) -> None:
-        """End the shell and everything that its commands left running. Safe to call twice."""
+        """End the shell and everything that its commands left running. Safe to call twice.
+
+        Where the place is out of reach it returns within the time in which that is noticed; the shell is then ended as
+        soon as the place is reached.
+        """
         if not self._closed and not self._context.closed:
             self._closed = True
             call = self._context.carrier.start("close", {"session": self._call.number}, self._background)
-            await call.result()
+            await call.settle()
 
     async def __aenter__(self) -> Self:
         """The session itself."""

@@ -177,7 +177,8 @@ class Terminal(Face):
             grace_s: seconds between TERM and KILL when it is ended; 2 by default.
 
         Raises:
-            OutcomeUnknown: the place was lost; it ran once at most, and nobody knows how it ended.
+            OutcomeUnknown: the place was lost, or out of reach when the ``timeout`` and the grace were over, for three
+                times the profile's ``keepalive_s`` (45 s); it ran once at most, and nobody knows how it ended.
             PlaceError, UsageError: nothing ran.
             CommandFailed: see ``check``.
             KeyboardInterrupt: Ctrl-C came; the command has ended by then.
@@ -456,7 +457,11 @@ class Session(Face):
         return self._portal.do(self._core.background_output)
 
     def close(self) -> None:
-        """End the shell and everything that its commands left running. Safe to call twice."""
+        """End the shell and everything that its commands left running. Safe to call twice.
+
+        Where the place is out of reach it returns within the time in which that is noticed; the shell is then ended as
+        soon as the place is reached.
+        """
         self._end(self._core.close())
 
     def __enter__(self) -> Self:
@@ -863,7 +868,10 @@ class Pty(Face):
         self._portal.call(self._core.detach())
 
     def close(self) -> None:
-        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice."""
+        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice.
+
+        Where the place is out of reach it returns as well, and it is ended as soon as the place is reached.
+        """
         self._end(self._core.close())
 
     def __enter__(self) -> Self:

@@ -97,7 +97,8 @@ class Terminal(Access):
             grace_s: seconds between TERM and KILL when it is ended; 2 by default.
 
         Raises:
-            OutcomeUnknown: the place was lost; it ran once at most, and nobody knows how it ended.
+            OutcomeUnknown: the place was lost, or out of reach when the ``timeout`` and the grace were over, for three
+                times the profile's ``keepalive_s`` (45 s); it ran once at most, and nobody knows how it ended.
             PlaceError, UsageError: nothing ran.
             CommandFailed: see ``check``.
             asyncio.CancelledError: the task was cancelled; the command has ended by then.
@@ -193,6 +194,8 @@ class Terminal(Access):
         """
         self._context.check_open()
         self._context.suspended = True
+        if self._carrier.link is not None:
+            self._carrier.link.watch.suspend(on=True)
         await self._backend.suspend()
 
     async def resume(self) -> None:
@@ -204,6 +207,8 @@ class Terminal(Access):
         self._context.check_open()
         await self._backend.resume()
         self._context.suspended = False
+        if self._carrier.link is not None:
+            self._carrier.link.watch.suspend(on=False)
 
     async def close(self, *, keep: bool = False) -> None:
         """End everything but jobs, and let go of the place. Safe to call twice.

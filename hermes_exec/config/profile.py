@@ -57,6 +57,9 @@ class Profile(
     """How commands travel: `guest` needs a Python there, `plain` only a sh and promises less."""
     lease_s: Seconds = 900.0
     """Seconds that sessions go on after the orchestrator vanished."""
+    keepalive_s: Seconds = 15.0
+    """Seconds of silence after which the other side is asked for a sign of life while something waits for it; after
+    three times as many the connection counts as broken."""
     job_lease_s: Seconds = 86400.0
     """Seconds after which a job that still runs is stopped."""
     max_output: Size = 8 << 20

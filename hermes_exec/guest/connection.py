@@ -9,6 +9,7 @@ import struct
 from _collections import deque
 
 from . import native, wire
+from .loop import now
 from .plumbing import enlarge
 
 TYPE_CHECKING = False
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _SMALL = 16 << 10  # a large buffer for a small read costs more than the read
 _ATTACH_S = 60.0
 _BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
+_QUIET_S = 1.0  # a client that sends much over a slow network hears this often that it arrives
 _REST_S = 0.001  # a megabyte lasts longer, and to be woken for each page that is taken costs more than to write it
 
 
@@ -44,6 +46,8 @@ class Connection:
         self._flush_soon = False
         self._blocked = False
         self._read_size = _SMALL
+        self._heard = 0
+        self._said = now()
         self._open = True
         self.on_closed: "Callable[[], None]" = lambda: None
         os.set_blocking(fd_in, False)
@@ -103,10 +107,18 @@ class Connection:
             self._lost()
             return
         self._read_size = wire.CHUNK if len(chunk) == self._read_size else _SMALL
+        self._heard += len(chunk)
+        if self._heard > _SMALL and self._client is not None and now() > self._said + _QUIET_S:
+            self._pong()
         try:
             self._parser.feed(chunk)
         except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
             self._refuse(error)
+
+    def _pong(self) -> None:
+        self._heard = 0
+        self._said = now()
+        self.control(wire.frame(wire.PONG, 0, 0), b"")
 
     def _refuse(self, error: Exception) -> None:
         reason = {"message": "malformed: {}".format(error), "damaged": type(error) is wire.DamageError}
@@ -139,6 +151,8 @@ class Connection:
                 request.cancel()
         elif kind == wire.LOAD:
             self._server.load(payload)
+        elif kind == wire.PING:
+            self._pong()
         elif kind == wire.BYE:
             client.close()
         else:

@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import HermesError, PlaceUnavailable, ProtocolError
+from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
 from hermes_exec.guest import wire
 from hermes_exec.guest.heap import keep_freed_memory
 
@@ -106,7 +106,10 @@ class Attempt:
         Raises:
             PlaceUnavailable: none came, or it was the last one; what was started is killed.
         """
-        channel = self.channel = await backend.spawn(words, self)
+        try:
+            channel = self.channel = await backend.spawn(words, self)
+        except OutcomeUnknown as error:  # a guest that was started after all ends with its input
+            raise PlaceUnavailable(error.what, remedy=error.remedy) from error
         channel.write(*first)
         try:
             async with asyncio.timeout(_WELCOME_S):
@@ -133,12 +136,19 @@ class Attempt:
                     self._fail(ProtocolError(f"the place printed {noise[:200]!r} … and no guest answered"))
                 return
             self._before = None
+        if self.welcome.done():
+            self._link.watch.heard()
         try:
             self._parser.feed(data)
         except wire.DamageError as error:
             self._end_damaged(str(error))
         except (ValueError, LookupError, TypeError, AttributeError, struct.error) as error:
             self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
+
+    def welcomed(self, payload: bytes) -> None:
+        """A WELCOME frame came."""
+        if not self.welcome.done():
+            self.welcome.set_result(Welcome.read(payload))
 
     def stderr_received(self, data: bytes, /) -> None:
         """What interpreters and login scripts complain about."""

@@ -15,9 +15,12 @@ import zlib
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hermes_exec.link.lean import lean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Kind = Literal["code", "both", "source"]
 """What is sent: compiled code, both, or source alone."""
@@ -129,6 +132,6 @@ def _bridge() -> str:
     return (Path(__file__).parent.parent / "guest" / "bridge.py").read_text()
 
 
-def bridge(folder: str, host: str, boot: str, nonce: str) -> list[str]:
+def bridge(guest: Mapping[str, Any], nonce: str) -> list[str]:
     """The argv, without its interpreter, that ties a new channel to a guest that is there already."""
-    return ["-ISc", _bridge(), folder, host, boot, nonce]
+    return ["-ISc", _bridge(), str(guest["folder"]), str(guest["host"]), str(guest["boot"]), nonce]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was ended before the place was told of it, so nothing ran"}
 """The answer to a request that was cancelled while the link was down."""
-_RECEIPTS_S = 0.05
 _AGAIN = 16 << 10
 """Bytes of one frame of input that is sent once more."""
 
@@ -40,36 +39,8 @@ class Lost(OutcomeUnknown):
         self.why = why
 
 
-class Receipts:
-    """Which answers have arrived: told to the guest with the next request, or soon."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._numbers: list[int] = []
-        self._due = False
-
-    def add(self, number: int) -> None:
-        """The answer to this request is here."""
-        self._link.damages = 0
-        self._numbers.append(number)
-        if not self._due:
-            self._due = True
-            self._link.loop.call_later(_RECEIPTS_S, self._send)
-
-    def take(self) -> list[bytes]:
-        """A frame for those not told of yet, if there are any. One that is lost is made good on attaching."""
-        if not self._numbers:
-            return []
-        payload = b"".join(map(wire.OFFSET.pack, self._numbers))
-        self._numbers.clear()
-        return [wire.frame(wire.FORGET, 0, 0, payload)]
-
-    def _send(self) -> None:
-        self._due = False
-        if self._numbers:
-            self._link.send(*self.take())
-
-
+GRACE_S = 2.0
+"""Seconds between TERM and KILL that a guest takes where it is given none."""
 _OUT_OF_REACH_S = 5.0
 """How often a cancelled wait looks whether the place is within reach at all."""
 
@@ -86,8 +57,8 @@ class Call:
     """A request: its answer, its output through a sink, its input, and what a new connection needs of it."""
 
     __slots__ = (
-        "_borrowed", "_consumed", "_drained", "_ended", "_link", "_queue", "_sent", "_told", "_written",
-        "answer", "cancelled", "frame", "number", "received", "sink",
+        "_borrowed", "_consumed", "_drained", "_ended", "_link", "_overdue", "_queue", "_sent", "_told", "_written",
+        "answer", "awaited", "cancelled", "frame", "number", "overdue", "received", "sink",
     )  # fmt: skip
 
     def __init__(self, link: Link, number: int, frame: bytes, sink: Sink) -> None:
@@ -98,6 +69,11 @@ class Call:
         self.answer: asyncio.Future[dict[str, Any]] = link.loop.create_future()
         self.received = [0, 0, 0]
         self.cancelled = False
+        self.awaited = True
+        """Whether somebody waits for its answer or its bytes; false of a session, which answers only on failure."""
+        self.overdue = False
+        """Whether the guest should have answered by now, as far as the clock here says."""
+        self._overdue: asyncio.TimerHandle | None = None
         self._link = link
         self._consumed = [0, 0, 0]
         self._told = [0, 0, 0]
@@ -118,6 +94,20 @@ class Call:
         self.expect(channel, position)
         self._link.damages = 0
         self.feed(channel, data)
+
+    def expect_answer(self, within_s: float) -> None:
+        """Have the link give it up after so many seconds, should the place be out of reach then for too long."""
+        if not self.overdue and not self.answer.done():
+            if self._overdue is not None:
+                self._overdue.cancel()
+            self._overdue = self._link.loop.call_later(within_s, self._link.watch.fall_due, self)
+
+    def give_up(self, error: Exception | None) -> None:
+        """End it here with ``error``, or as a request that never ran; when the place is reached it is ended there."""
+        self.discard()
+        self._link.send(wire.frame(wire.CANCEL, 0, self.number))
+        self.cancelled = True
+        self.answered(NEVER_RAN) if error is None else self.failed(error)
 
     def feed(self, channel: int, data: bytes) -> None:
         """Bytes of output came."""
@@ -180,6 +170,19 @@ class Call:
     async def end(self) -> None:
         """End what was asked for, and return when it is gone, or when the place is out of reach (see ``result``)."""
         self.cancel()
+        await self._wait_within_reach()
+
+    async def settle(self) -> None:
+        """Return when the answer is there, or when the place is out of reach: it is then asked again as soon as it is.
+
+        Raises:
+            OutcomeUnknown: the place was lost.
+        """
+        await self._wait_within_reach()
+        if self.answer.done():
+            self.answer.result()
+
+    async def _wait_within_reach(self) -> None:
         while not self.answer.done():
             await asyncio.wait([self.answer], timeout=_OUT_OF_REACH_S)
             if not self._link.connected:
@@ -190,6 +193,7 @@ class Call:
         if not self.answer.done() and not self.cancelled:
             self.cancelled = True
             self._link.send(wire.frame(wire.CANCEL, 0, self.number))
+            self.expect_answer(GRACE_S)
 
     async def write(self, data: bytes) -> None:
         """Send input, waiting while the place takes no more; what the command does not read is dropped."""
@@ -263,20 +267,25 @@ class Call:
 
     def answered(self, answer: dict[str, Any]) -> None:
         """The outcome is there."""
-        self.let_go()
-        self._wake()
+        self._settle()
         pending = self._pending()
         if pending is not None:
             pending.set_result(answer)
 
     def failed(self, error: Exception) -> None:
         """There will be no answer."""
-        self.let_go()
-        self._wake()
+        self._settle()
         pending = self._pending()
         if pending is not None:
             pending.set_exception(error)
             pending.exception()  # looked at, so that asyncio does not complain when nobody awaits it
+
+    def _settle(self) -> None:
+        self.let_go()
+        self._wake()
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
 
     def _pending(self) -> asyncio.Future[dict[str, Any]] | None:
         """Where the outcome goes, if it is not there yet.

@@ -10,17 +10,18 @@ import asyncio
 import contextlib
 import logging
 import os
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.encoding import encode
-from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
+from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.guest import wire
 from hermes_exec.link import bootstrap
 from hermes_exec.link.attempt import Attempt, Welcome, read_fatal
 from hermes_exec.link.borrowed import Loans
-from hermes_exec.link.call import NEVER_RAN, Call, Discard, Lapsed, Lost, Receipts
+from hermes_exec.link.call import NEVER_RAN, Call, Discard, Lapsed, Lost
+from hermes_exec.link.messages import Receipts, read_answer, request_frame
 from hermes_exec.link.parts import Parts
+from hermes_exec.link.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,7 +59,7 @@ class Link:
         self._pythons = [python] if python else list(backend.pythons)
         same = backend.same_python and python in {None, *backend.pythons[:1]}
         self._kind: bootstrap.Kind = "code" if same else "source" if backend.far else "both"
-        self._python, self._number, self._sent = "", 0, 0
+        self._python, self._number, self.sent = "", 0, 0  # sent: what a guest may know of while there is no channel
         self._calls: dict[int, Call] = {}
         self._loans = Loans(self._calls, near=backend.near)
         self._attempt: Attempt | None = None
@@ -68,6 +69,7 @@ class Link:
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
         self._gone = asyncio.Event()
+        self.watch = Watch(self, self._calls, backend.keepalive_s)
 
     async def open(self) -> None:
         """Start a guest in the place.
@@ -83,8 +85,8 @@ class Link:
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
                 self._log.info("no guest by %s", reasons[-1])
-                continue
-            return
+            else:
+                return
         raise PlaceUnavailable(
             "; ".join(reasons) or "no interpreter to try",
             remedy='install Python 3.6 or later in the place, or set carrier = "plain"',
@@ -115,12 +117,10 @@ class Link:
         if self._lost is not None:
             raise self._lost
         number = self._number = self._number + 1
-        payload = wire.pack([operation, arguments])
-        if len(payload) > wire.MAX_REQUEST:
-            raise ProtocolError("the request is larger than 64 MiB", remedy="send it as a file")
-        call = Call(self, number, wire.frame(wire.REQUEST, 0, number, payload), sink or Discard())
+        call = Call(self, number, request_frame(number, operation, arguments), sink or Discard())
         self._calls[number] = call
         self.send(*self._receipts.take(), call.frame)
+        self.watch.begin(call, operation, arguments)
         return call
 
     async def request(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> dict[str, Any]:
@@ -163,28 +163,26 @@ class Link:
 
     def cut(self) -> None:
         """Break the channel, as a failing network would; the link reconnects by itself."""
-        if self._channel is not None:
-            self._channel.abandon()
+        attempt, channel = self._attempt, self._channel
+        if attempt is not None and channel is not None:
+            self.on_closed(attempt)  # at once, whatever the channel does
+            channel.abandon()
 
     def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
         """A whole frame came."""
         if kind == wire.RESULT:
-            answer: Any = wire.unpack(payload)
-            if not isinstance(answer, dict):
-                raise wire.WireError("an answer that is none")
+            answer = read_answer(payload)
             call = self._calls.pop(number, None)
             if call is not None:
                 self._receipts.add(number)
-                call.answered(answer)  # pyright: ignore[reportUnknownArgumentType]  its fields are looked at by who asked
+                call.answered(answer)
         elif kind == wire.CREDIT:
             if number in self._calls:
                 self._calls[number].credited(wire.OFFSET.unpack(payload)[0])
         elif kind in {wire.LEND, wire.RECALL}:
             self._loans.told(kind, channel, number, payload)
-        elif kind == wire.WELCOME:
-            attempt = self._attempt
-            if attempt is not None and not attempt.welcome.done():
-                attempt.welcome.set_result(Welcome.read(payload))
+        elif kind == wire.WELCOME and self._attempt is not None:
+            self._attempt.welcomed(payload)
         elif kind == wire.BYE:
             ends = wire.unpack(payload)["ends"]
             self._log.info("the guest %s", "ends" if ends else "stays: it has jobs, or other clients")
@@ -194,7 +192,7 @@ class Link:
                 self._gone.set()
         elif kind == wire.FATAL:
             raise read_fatal(payload)
-        elif kind != wire.EVENT:
+        elif kind not in {wire.EVENT, wire.PONG}:
             raise wire.WireError(f"frame kind {kind}")
 
     def on_data(self, channel: int, number: int, position: int, data: bytes) -> None:
@@ -214,8 +212,9 @@ class Link:
             self._loans.let_go()
         if attempt is not self._attempt or self._channel is None:
             return
-        self._channel, self._sent = None, self._number
+        self._channel, self.sent = None, self._number
         self._gone.set()
+        self.watch.disconnected()
         if self._lost is None:
             self._log.info("the connection broke; its lease runs, %g s", self._lease_s)
             self._reconnecting = self.loop.create_task(self._reconnect())
@@ -233,6 +232,7 @@ class Link:
         self._parts.told(welcome.parts)
         self._channel = attempt.channel
         self._gone.clear()
+        self.watch.connected()
         return welcome
 
     def _attach(self, *, known: bool) -> bytes:
@@ -249,10 +249,8 @@ class Link:
         return wire.frame(wire.ATTACH, 0, 0, wire.pack(hello))
 
     async def _bridge(self, *, known: bool) -> Welcome:
-        attempt = Attempt(self)
-        guest = self.guest
-        argv = bootstrap.bridge(str(guest["folder"]), str(guest["host"]), str(guest["boot"]), attempt.nonce)
-        return await self._connect(attempt, argv, attempt.seal(self._attach(known=known)))
+        attempt, hello = Attempt(self), self._attach(known=known)
+        return await self._connect(attempt, bootstrap.bridge(self.guest, attempt.nonce), attempt.seal(hello))
 
     async def _reconnect(self) -> None:
         give_up = self.loop.time() + self._lease_s
@@ -270,7 +268,7 @@ class Link:
                 self._log.info("no new connection yet: %s", why)
             else:
                 if welcome.lapsed:
-                    self._fail_all(Lapsed(self._lease_s), self._sent)  # what came after that was not sent yet
+                    self._fail_all(Lapsed(self._lease_s), self.sent)  # what came after that was not sent yet
                 self._resume(welcome)
                 return
 
@@ -289,12 +287,13 @@ class Link:
         self._lost = error
         self._fail_all(error)
 
-    def _fail_all(self, error: HermesError, highest: float = inf) -> None:
+    def _fail_all(self, error: HermesError, highest: int = (1 << 64) - 1) -> None:
         for number in [number for number in self._calls if number <= highest]:
             self._calls.pop(number).failed(error)
 
     def _drop_channel(self) -> None:
-        channel, self._channel = self._channel, None
+        channel, self._channel, self.sent = self._channel, None, self._number
+        self.watch.disconnected()
         self._loans.let_go()
         if channel is not None:
             channel.abandon()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError
 from hermes_exec.execute import NO_SHELL
+from hermes_exec.heartbeat import MISSES
 from hermes_exec.plain import scripts
 from hermes_exec.plain.files import store
 from hermes_exec.plain.place import Stat
@@ -61,6 +62,7 @@ class Command:
         self._why = ""
         self._note = ""
         self._stopper: asyncio.Task[None] | None = None
+        self._overdue: asyncio.TimerHandle | None = None
         self._let_go = False
         self._all_gone = False
 
@@ -77,6 +79,25 @@ class Command:
     def begin(self) -> None:
         """Its turn has come."""
         self._work = self._loop.create_task(self._carry_out())
+        if self._limit_s is not None:
+            self._expect_end(self._limit_s)
+
+    def _expect_end(self, within_s: float) -> None:
+        """Give it up where the place is silent for so long that nobody can tell what became of it."""
+        if self._overdue is None or self._why == "cancelled":
+            if self._overdue is not None:
+                self._overdue.cancel()
+            delay_s = within_s + self._grace_s + MISSES * self._place.backend.keepalive_s
+            self._overdue = self._loop.call_later(delay_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.over:
+            return
+        if self._work is not None:
+            self._work.cancel()
+        if self._channel is not None:
+            self._channel.abandon()
+        self._finish(OutcomeUnknown("the place did not answer until some time after this should have ended"))
 
     async def _carry_out(self) -> None:
         try:
@@ -86,6 +107,8 @@ class Command:
 
     def _finish(self, outcome: dict[str, Any] | Exception) -> None:
         self._streams.detach()
+        if self._overdue is not None:
+            self._overdue.cancel()
         if isinstance(outcome, dict):
             self._answer.set_result(outcome)
         else:
@@ -187,6 +210,10 @@ class Command:
         """End it, with all that it started."""
         self.stop("cancelled")
 
+    async def settle(self) -> None:
+        """Wait for its answer."""
+        await self.result()
+
     async def end(self) -> None:
         """End it, and wait for that."""
         self.cancel()
@@ -204,7 +231,10 @@ class Command:
         self._why = why
         if self._work is None:
             self._finish(self._never_ran("it was still waiting for its turn"))
-        elif self._channel is not None:
+            return
+        if why == "cancelled":
+            self._expect_end(0.0)
+        if self._channel is not None:
             self._stop_now()
 
     def _stop_now(self) -> None:

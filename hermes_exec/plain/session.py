@@ -41,6 +41,10 @@ class Quiet:
     def cancel(self) -> None:
         """It ends by itself."""
 
+    async def settle(self) -> None:
+        """Wait for its end."""
+        await self.result()
+
     async def end(self) -> None:
         """Wait for that."""
         await asyncio.wait([self._task])

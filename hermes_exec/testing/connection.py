@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec.errors import OutcomeUnknown
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.output import NUMBERS
@@ -19,6 +20,11 @@ from hermes_exec.testing.streams import text_until
 if TYPE_CHECKING:
     from hermes_exec.session import Session
     from hermes_exec.terminal import Terminal
+
+
+STOP_GUEST = """read -r _ _ _ guest _ </proc/$PPID/stat
+echo ran >>"$0"; kill -STOP "$guest"; sleep 10; kill -CONT "$guest\""""
+"""Stops the guest, whose child's child this is, for 10 seconds, in which it answers nothing."""
 
 
 class Connection(Behaviours):
@@ -134,6 +140,17 @@ class Connection(Behaviours):
             link(terminal).cut()
             assert (await stream.cancel()).cancelled
             assert await living(terminal, mark) == 0
+
+    @needs("reconnect")
+    async def test_a_guest_that_stops_answering_holds_nobody_up(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(place.backend, "keepalive_s", 1.0)
+        async with place.fresh() as terminal:
+            ran = (await terminal.run("kept=1; mktemp")).stdout_text.strip()
+            with pytest.raises(OutcomeUnknown):
+                await terminal.run(["sh", "-c", STOP_GUEST, ran], timeout=0.5)
+            assert (await terminal.run(f"echo $kept; cat {ran}; rm {ran}")).stdout == b"1\nran\n"
 
     @needs("reconnect")
     async def test_closing_right_after_a_cut_leaves_nothing(self, place: Place) -> None:

@@ -50,7 +50,7 @@ def test_what_a_shell_says_after_it_was_refused_changes_nothing() -> None:
         return ""
 
     async def work() -> None:
-        connection = Connection(["python3"], nobody_knows)
+        connection = Connection(["python3"], nobody_knows, 15.0)
         inside, received = vars(connection), vars(Connection)["_received"]
         received(connection, inside["_none"].encode())
         received(connection, inside["_mark"])

@@ -23,6 +23,7 @@ from hermes_exec_backends.docker.doctor import checks
 from hermes_exec_backends.docker.engine import Engine as Way
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN, engine
 from tests.rigs.docker_rootless import rootless
+from tests.rigs.holding_proxy import HoldingProxy
 from tests.rigs.podman_engine import podman
 
 if TYPE_CHECKING:
@@ -220,6 +221,27 @@ def test_a_connection_that_ends_cleanly_is_replaced(run: Any, dock: Engine) -> N
                 assert (await terminal.run("echo $kept; cat /tmp/count")).stdout == b"1\nonce\n"
 
     run(finish())
+
+
+@pytest.mark.parametrize(("image", "carrier"), [(DEBIAN, "guest"), (BUSYBOX, "plain")])
+def test_an_engine_behind_a_proxy_that_holds_every_byte_holds_nobody_up(
+    run: Any, dock: Engine, image: str, carrier: Any
+) -> None:
+    async def hold() -> None:
+        async with HoldingProxy(dock.address.removeprefix("unix://")).opened() as proxy:
+            profile = dock.profile(image, keepalive_s=1.0)
+            profile = profile.model_copy(update={"engine": f"tcp://127.0.0.1:{proxy.port}"})
+            async with hermes_exec.open(DockerBackend(profile), audit=False, carrier=carrier) as terminal:
+                command = ["sh", "-c", "echo x >> /tmp/ran; echo in; sleep 1000"]
+                async with terminal.stream(command, timeout=1) as stream:
+                    assert (await anext(stream)).data == b"in\n"
+                    proxy.hold()
+                    with pytest.raises(OutcomeUnknown):
+                        await stream.result()
+                proxy.release()
+                assert (await terminal.run(["cat", "/tmp/ran"])).stdout == b"x\n"
+
+    run(hold())
 
 
 def test_a_command_that_closes_its_outputs_is_waited_for(run: Any, dock: Engine) -> None:

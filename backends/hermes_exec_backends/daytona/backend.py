@@ -44,7 +44,7 @@ class DaytonaBackend(Backend):
     tells_exit: ClassVar[bool] = True
 
     def __init__(self, profile: DaytonaProfile) -> None:
-        self.lease_s = profile.lease_s
+        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
         self._profile = profile
         self._service = Service(profile)
         self._sandbox: Any = None
@@ -190,7 +190,7 @@ class DaytonaBackend(Backend):
         return connection.start(argv, receiver, env or {})
 
     async def _connect(self, sandbox: Any) -> Connection:
-        connection = Connection(self.pythons, self._why_lost)
+        connection = Connection(self.pythons, self._why_lost, self.keepalive_s)
         try:
             with sdk_errors("no terminal in the sandbox"):
                 await connection.connect(sandbox)

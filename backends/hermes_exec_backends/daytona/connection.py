@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.backend import Exit
 from hermes_exec.encoding import encode
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.heartbeat import Heartbeat
 from hermes_exec_backends.daytona import boot, frames
 from hermes_exec_backends.daytona.beside import Beside
 from hermes_exec_backends.daytona.channel import RelayChannel
@@ -37,7 +38,7 @@ _MESSAGE = 32 << 10
 class Connection:
     """``await connect``, then ``start`` programs until it is ``lost``."""
 
-    def __init__(self, pythons: Sequence[str], why_lost: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, pythons: Sequence[str], why_lost: Callable[[], Awaitable[str]], keepalive_s: float) -> None:
         self.id = f"hermes-exec-{secrets.token_hex(8)}"
         """The terminal's name at the vendor's."""
         self.lost = False
@@ -61,6 +62,12 @@ class Connection:
         self.beside = Beside(None, self._break)
         """For what is too large for it."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._heartbeat = Heartbeat(
+            keepalive_s,
+            lambda: self.send(frames.HERE, 0),
+            lambda: self._break(f"the relay was silent for {self._heartbeat.patience_s:g} s"),
+            lambda: bool(self._channels) and not self.lost,
+        )
 
     async def connect(self, sandbox: Any) -> None:
         """Open a terminal in the SDK's ``sandbox``, and turn its shell into our relay.
@@ -121,6 +128,7 @@ class Connection:
         """Start a program; that it cannot be started is told by the channel's end."""
         self._number += 1
         channel = self._channels[self._number] = RelayChannel(self, self._number, receiver)
+        self._heartbeat.watch()
         words = [encode(word) for word in argv]
         variables = {encode(name): encode(value) for name, value in env.items()}
         payload = marshal.dumps((words, variables), 2)
@@ -194,6 +202,7 @@ class Connection:
 
     def _stop(self) -> None:
         self.lost = True
+        self._heartbeat.stop()
         self.beside.close()
         for task in self._tasks:
             if task is not asyncio.current_task():
@@ -216,6 +225,7 @@ class Connection:
             self._ready.set_result(None)  # frames can follow at once: they wait until the program has begun
         if not data or self.lost:
             return
+        self._heartbeat.heard()
         try:
             for kind, number, payload in self._parser.feed(data):
                 self._arrived[0] += frames.HEADER.size + len(payload)

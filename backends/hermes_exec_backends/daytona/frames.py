@@ -14,7 +14,8 @@ HEADER = struct.Struct("!2sBxIIII")
 """The mark, the kind, the program's number, the frame's number, the length, a checksum of them and of the payload."""
 MARK = b"hx"
 START, MORE, INPUT, FILED, EOF, USED, KILL, LEAVE, RECEIVED, HERE = range(10)
-"""What is told the relay: MORE comes before a START that is long, FILED is an INPUT that is in a file."""
+"""Sent to the relay: MORE comes before a START that is long, FILED is an INPUT that is in a file, HERE is answered
+by a HERE."""
 OUT, ERR, STORED, TAKEN, EXIT, ENDED, FAILED, READY = range(16, 24)
 """What it tells: STORED is an output that is in a file, EXIT a program's end, ENDED that of its outputs as well."""
 COUNT = struct.Struct("!Q")

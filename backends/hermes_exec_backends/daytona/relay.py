@@ -120,6 +120,8 @@ class Relay:
                 self._start(number, self._parts.pop(number, b"") + payload)
             elif kind == frames.RECEIVED:
                 self._received = list(frames.COUNTS.unpack(payload))
+            elif kind == frames.HERE:
+                self._send(frames.HERE, 0, b"")  # so that the other end learns that it is heard
             elif kind == frames.LEAVE and number == 0:
                 self._over = True
             elif number in self._programs:

@@ -41,9 +41,10 @@ class DockerBackend(Backend):
     features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "suspend", "gpu"})
 
     def __init__(self, profile: DockerProfile, engine: Engine | None = None) -> None:
-        self.lease_s = profile.lease_s
+        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
         self._profile = profile
         self._engine = engine or Engine(profile.engine)
+        self._engine.keepalive_s = profile.keepalive_s
         self._container: Container | None = None
         self._name = ""
         self._ours = False

@@ -7,12 +7,14 @@ writes its own failures to the command's standard output, and a stream also ends
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Channel, Exit, OutputReceiver, Receiver
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
+from hermes_exec.heartbeat import Heartbeat
 from hermes_exec_backends.docker.demux import ENGINE, STDERR, Demux
 from hermes_exec_backends.docker.failures import Refused
 from hermes_exec_backends.docker.sending import WAIT, Sender
@@ -28,6 +30,8 @@ _SMALL = 16 << 10
 """A large buffer for a small read costs more than the read."""
 _LONGEST_HEADER = 64 << 10
 _BEGUN = (101, 200)
+_START_S = 45.0
+"""For an engine to answer that it has begun."""
 
 
 class ExecChannel(Channel):
@@ -51,12 +55,15 @@ class ExecChannel(Channel):
         self._doubt = b""  # a first frame that may be the engine's complaint instead of the command's output
         self._complaint = b""
         self._task: asyncio.Task[None] | None = None
+        self._pinging: asyncio.Task[None] | None = None
+        self._heartbeat = Heartbeat(command.keepalive_s, self._ask, self._fall_silent, lambda: not self._over)
 
     async def start(self, version: str) -> None:
         """Begin the exec, and take the connection over.
 
         Raises:
             PlaceUnavailable: the engine refused, so nothing ran.
+            OutcomeUnknown: it does not answer.
         """
         body = b'{"Detach": false, "Tty": false}'
         head = (
@@ -67,11 +74,31 @@ class ExecChannel(Channel):
         self._read(on=True)
         self._sender.write(head.encode() + body)
         try:
-            await self._started
-        except BaseException:
+            async with asyncio.timeout(_START_S):
+                await self._started
+        except BaseException as error:
             self._told = True
             self._let_go()
+            if isinstance(error, TimeoutError):
+                raise OutcomeUnknown(f"docker: the engine did not answer within {_START_S:g} s") from None
             raise
+        if not self._needs_output:  # else who is given the output finds out by itself, and more
+            self._heartbeat.watch()
+
+    @property
+    def _needs_output(self) -> bool:
+        return isinstance(self._receiver, OutputReceiver) and self._receiver.needs_output
+
+    def _ask(self) -> None:
+        self._pinging = self._loop.create_task(self._ping())
+
+    async def _ping(self) -> None:
+        with contextlib.suppress(PlaceUnavailable):  # the next one may be answered
+            await self._exec.ping()
+            self._heartbeat.heard()
+
+    def _fall_silent(self) -> None:
+        self._tell(Exit(lost=f"the engine was silent for {self._heartbeat.patience_s:g} s"))
 
     def _readable(self) -> None:
         try:
@@ -86,6 +113,7 @@ class ExecChannel(Channel):
         if not data:
             self._ended("")
             return
+        self._heartbeat.heard()
         if len(data) < _SMALL:
             self._size = max(_SMALL, self._size // 2)
         else:
@@ -160,7 +188,7 @@ class ExecChannel(Channel):
     async def _conclude(self, before: asyncio.Task[None] | None, broken: str) -> None:
         if before is not None:
             await asyncio.wait([before])
-        if not broken and isinstance(self._receiver, OutputReceiver) and self._receiver.needs_output:
+        if not broken and self._needs_output:
             broken = "it ended while the command goes on"
         exit = await self._exec.outcome(broken)
         if self._exec.began_never:
@@ -180,6 +208,7 @@ class ExecChannel(Channel):
 
     def _let_go(self) -> None:
         self._over = True
+        self._heartbeat.stop()
         self._read(on=False)
         self._sender.stop()
         self._socket.close()

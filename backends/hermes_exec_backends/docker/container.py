@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.backend import Exit
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec_backends.docker.channel import ExecChannel
+from hermes_exec_backends.docker.engine import SOON_S
 from hermes_exec_backends.docker.failures import Refused
 
 if TYPE_CHECKING:
@@ -46,7 +47,9 @@ class Container:
         options = {"stdin": True, "environment": variables, "user": self._user or ""}
         try:
             made = await self._engine.call(
-                "docker: the command was not started", lambda client: client.exec_create(self.id, words, **options)
+                "docker: the command was not started",
+                lambda client: client.exec_create(self.id, words, **options),
+                SOON_S,
             )
         except Refused as error:
             why = await self.death()
@@ -66,7 +69,7 @@ class Container:
             PlaceUnavailable: the engine does not answer.
         """
         found: dict[str, Any] = await self._engine.call(
-            f"docker: container {self.id[:12]}", lambda client: client.inspect_container(self.id)
+            f"docker: container {self.id[:12]}", lambda client: client.inspect_container(self.id), SOON_S
         )
         return found
 
@@ -96,7 +99,9 @@ class Container:
             Refused: with status 404 when it is gone, 409 when somebody else is removing it.
         """
         await self._engine.call(
-            f"docker: container {self.id[:12]}", lambda client: client.remove_container(self.id, v=True, force=True)
+            f"docker: container {self.id[:12]}",
+            lambda client: client.remove_container(self.id, v=True, force=True),
+            SOON_S,
         )
 
     async def signal(self, name: str) -> None:
@@ -105,7 +110,8 @@ class Container:
         Raises:
             PlaceUnavailable: it does not run, or the engine does not answer.
         """
-        await self._engine.call(f"docker: container {self.id[:12]}", lambda client: client.kill(self.id, signal=name))
+        what = f"docker: container {self.id[:12]}"
+        await self._engine.call(what, lambda client: client.kill(self.id, signal=name), SOON_S)
 
 
 class Exec:
@@ -115,11 +121,20 @@ class Exec:
         self.id = id
         self.began_never = False
         """True once the engine has said that the program could not be started."""
+        self.keepalive_s = engine.keepalive_s
         self._engine = engine
         self._container = container
 
+    async def ping(self) -> None:
+        """Return when the engine has answered, on another connection than the command's.
+
+        Raises:
+            PlaceUnavailable: it does not answer in time.
+        """
+        await self._engine.call("docker", lambda client: client.ping(), self.keepalive_s)
+
     async def _inspect(self) -> dict[str, Any]:
-        state: dict[str, Any] = await self._engine.call("docker", lambda client: client.exec_inspect(self.id))
+        state: dict[str, Any] = await self._engine.call("docker", lambda client: client.exec_inspect(self.id), SOON_S)
         if not state.get("Running") and not state.get("Pid") and state.get("ExitCode") in _NO_PROGRAM:
             self.began_never = True
         return state

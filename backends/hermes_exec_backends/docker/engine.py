@@ -11,10 +11,12 @@ import asyncio
 import os
 import socket
 import ssl
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.heartbeat import DEFAULT_S
 from hermes_exec_backends.docker import address as addresses
 from hermes_exec_backends.docker.failures import sdk_errors, unreachable
 
@@ -26,14 +28,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _THREADS = 4
 _CONNECT_S = 20.0
+_thread = threading.local()
 REQUEST_S = 120.0
-"""Seconds that one request may take; pulls and builds tell of their progress all the time."""
+"""Seconds without a byte that one request may take; pulls and builds tell of their progress all the time."""
+SOON_S = 45.0
+"""The same for requests that an engine answers at once."""
 
 
 class Engine:
     """One engine, reached directly. Use it on one event loop."""
 
     def __init__(self, wanted: str | None = None, environ: Mapping[str, str] | None = None) -> None:
+        self.keepalive_s = DEFAULT_S
+        """See ``Profile``."""
         self._wanted = wanted
         self._environ = os.environ if environ is None else environ
         self._address: Address | None = None
@@ -81,6 +88,11 @@ class Engine:
                     known = self.verify if verify is None else verify
                     return super().merge_environment_settings(url, proxies, stream, known, cert)
 
+                def request(self, *args: Any, **options: Any) -> Any:
+                    if patience_s := getattr(_thread, "patience_s", None):
+                        options["timeout"] = patience_s
+                    return super().request(*args, **options)
+
             tls: Any = None
             folder = self.address.certificates
             if folder is not None:
@@ -91,8 +103,8 @@ class Engine:
                 )
             return Client(base_url=str(self.address), version="auto", timeout=int(REQUEST_S), tls=tls or False)
 
-    async def call(self, what: str, request: Callable[[Any], T]) -> T:
-        """Make a request; ``what`` begins the error's text.
+    async def call(self, what: str, request: Callable[[Any], T], patience_s: float | None = None) -> T:
+        """Make a request; ``what`` begins the error's text, ``patience_s`` is for one that is answered at once.
 
         Raises:
             PlaceUnavailable: the engine refused, or could not be reached.
@@ -102,6 +114,7 @@ class Engine:
             raise PlaceUnavailable(f"{what}: the engine's connection is closed")
 
         def work() -> T:
+            _thread.patience_s = patience_s  # which the SDK's methods do not take
             with sdk_errors(what, self.address):
                 return request(client)
 

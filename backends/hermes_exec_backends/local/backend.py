@@ -91,9 +91,11 @@ class LocalBackend(Backend):
         return sys.platform == "linux"
 
     @classmethod
-    def from_profile(cls, profile: Profile) -> LocalBackend:  # noqa: ARG003  every profile has these options
+    def from_profile(cls, profile: Profile) -> LocalBackend:
         """A local place has no options of its own."""
-        return cls()
+        backend = cls()
+        backend.keepalive_s = profile.keepalive_s
+        return backend
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  every profile has these

@@ -66,8 +66,6 @@ class SshProfile(Profile, frozen=True):
 
     compression: bool = False
     """Whether to compress; worth it on slow links only."""
-    keepalive_s: Seconds = 15.0
-    """Seconds between signs of life on an idle connection."""
     connect_timeout_s: Seconds = 20.0
     """Seconds to wait for the connection and the login."""
 

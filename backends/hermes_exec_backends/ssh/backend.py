@@ -25,6 +25,7 @@ class SshBackend(Backend):
     type: ClassVar[str] = "ssh"
 
     def __init__(self, profile: SshProfile) -> None:
+        self.keepalive_s = profile.keepalive_s
         self._profile = profile
         self._way: Shared | None = None
 

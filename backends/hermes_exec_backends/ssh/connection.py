@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.heartbeat import Heartbeat
 from hermes_exec_backends.ssh import launch, login
 from hermes_exec_backends.ssh.channel import SshChannel
 from hermes_exec_backends.ssh.reach import reach
@@ -45,6 +46,10 @@ class Connection:
         self.channels: set[SshChannel] = set()
         self.full = False
         """Whether the host has just refused a further channel."""
+        self._silent = False
+        self._heartbeat = Heartbeat(host.keepalive_s, self._ask_for_life, self._fall_silent, lambda: self.alive)
+        wire.on_bytes = self._heartbeat.heard
+        self._heartbeat.watch()
 
     @classmethod
     async def make(cls, host: Host, *, interactive: bool, early: bool = True) -> Connection:
@@ -67,7 +72,6 @@ class Connection:
             transport = Transport(sock, packetizer_class=packets)
             log_in = partial(login.log_in, transport, host, way, interactive=interactive, early=early)
             session = await loop.run_in_executor(None, log_in)
-            transport.set_keepalive(max(1, round(host.keepalive_s)))
         except BaseException:
             await _end(transport, wire, way)
             raise
@@ -76,7 +80,7 @@ class Connection:
     @property
     def alive(self) -> bool:
         """Whether new channels can be asked for."""
-        return self._transport.is_active()
+        return self._transport.is_active() and not self._silent
 
     @property
     def far(self) -> bool:
@@ -142,6 +146,16 @@ class Connection:
             chan = self._transport.open_channel("direct-tcpip", towards, ("127.0.0.1", 0), timeout=_OPEN_S)
             channel.attach(self._transport, chan)
 
+    def _ask_for_life(self) -> None:
+        from hermes_exec_backends.ssh.requests import ask_for_life
+
+        ask_for_life(self._transport)
+
+    def _fall_silent(self) -> None:
+        _log.info("%s was silent for %g s, so the connection counts as broken", self.host, self._heartbeat.patience_s)
+        self._silent = True  # paramiko's thread learns of it a moment later
+        self._wire.close()
+
     @contextlib.contextmanager
     def _failures(self) -> Generator[None]:
         from paramiko import ChannelException, SSHException
@@ -159,6 +173,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close it, with every channel."""
+        self._heartbeat.stop()
         await _end(self._transport, self._wire, self._way)
 
 

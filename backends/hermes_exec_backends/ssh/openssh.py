@@ -34,6 +34,9 @@ _log = logging.getLogger("hermes_exec.ssh")
 _LOOK_S = 1.0
 """How often to look whether somebody has logged in again; it is a look at a local socket."""
 _LOGIN_S = 300.0
+_END_S = 10.0
+_ALONE_S = 60.0
+"""For what ssh does without asking anybody."""
 _FAR_LOGIN_S = 0.5
 """Eight round trips of 20 ms each, and what the programs take; taken for far by mistake, a guest starts 20 ms later."""
 _HINTS = (
@@ -60,7 +63,7 @@ def arguments(profile: SshProfile) -> tuple[str, ...]:
     options = {
         "Compression": "yes" if profile.compression else "",
         "ServerAliveInterval": f"{max(1, round(profile.keepalive_s))}",
-        "ServerAliveCountMax": "3",
+        "ServerAliveCountMax": "2",  # ssh gives up an interval after the last one
         "ConnectTimeout": f"{max(1, round(profile.connect_timeout_s))}",
         "StrictHostKeyChecking": "accept-new" if profile.accept_new else "yes",
         "UserKnownHostsFile": str(profile.known_hosts_path or ""),
@@ -132,11 +135,11 @@ class Master(Shared):
         began = asyncio.get_running_loop().time()
         await self._run(
             "-o", f"BatchMode={questions}", "-o", "ControlMaster=yes", "-o", f"ControlPath={self._path}",
-            "-o", "ControlPersist=yes", "-N", "-f", self._host,
+            "-o", "ControlPersist=yes", "-N", "-f", self._host, patience_s=_LOGIN_S if interactive else _ALONE_S,
         )  # fmt: skip
         self._login_s = asyncio.get_running_loop().time() - began
 
-    async def _run(self, *words: str) -> str:
+    async def _run(self, *words: str, patience_s: float = _ALONE_S) -> str:
         # A file takes what it says: the master that stays behind would keep a pipe open.
         with tempfile.TemporaryFile() as said:
             process = await asyncio.create_subprocess_exec(
@@ -144,14 +147,14 @@ class Master(Shared):
                 stderr=said,
             )  # fmt: skip
             try:
-                async with asyncio.timeout(_LOGIN_S):
+                async with asyncio.timeout(patience_s):
                     out, _ = await process.communicate()
             except BaseException as error:
                 with contextlib.suppress(ProcessLookupError):
                     process.kill()
                 await process.wait()
                 if isinstance(error, TimeoutError):
-                    raise self._failed(f"no answer within {_LOGIN_S:g} s") from None
+                    raise self._failed(f"no answer within {patience_s:g} s") from None
                 raise
             if process.returncode == 0:
                 return (out or b"").decode("utf-8", "replace")
@@ -204,7 +207,7 @@ class Master(Shared):
         """End the master if it is ours."""
         if self._folder:
             with contextlib.suppress(PlaceUnavailable):
-                await self._run("-o", f"ControlPath={self._path}", "-O", "exit", self._host)
+                await self._run("-o", f"ControlPath={self._path}", "-O", "exit", self._host, patience_s=_END_S)
             await asyncio.get_running_loop().run_in_executor(None, _remove, Path(self._folder))
 
 

@@ -87,6 +87,17 @@ def close(transport: Transport, chan: paramiko.Channel, *, kill: bool) -> None:
         chan.close()
 
 
+def ask_for_life(transport: Transport) -> None:
+    """Send a request that every host answers, if only by a refusal; not while keys are exchanged."""
+    if transport.clear_to_send.is_set():
+        message = paramiko.Message()
+        message.add_byte(common.cMSG_GLOBAL_REQUEST)
+        message.add_string("keepalive@openssh.com")
+        message.add_boolean(True)  # it wants a reply
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            transport._send_user_message(message)  # type: ignore[attr-defined]  # noqa: SLF001  see above
+
+
 def _ask(transport: Transport, chan: paramiko.Channel, kind: str, argument: str, *, reply: bool) -> None:
     message = paramiko.Message()
     message.add_byte(common.cMSG_CHANNEL_REQUEST)

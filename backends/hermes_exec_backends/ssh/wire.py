@@ -29,6 +29,10 @@ _WAKE_MS = 500
 """How often paramiko looks at its own state when nothing comes."""
 
 
+def _nothing() -> None:
+    """Nobody asked."""
+
+
 class Wire:
     """A connected stream socket, shared by paramiko's thread and the event loop."""
 
@@ -43,6 +47,8 @@ class Wire:
         self._closed = False
         self._waiting: list[Callable[[], None]] = []
         self._reader: Callable[[bytes | None], None] | None = None
+        self.on_bytes: Callable[[], None] = _nothing
+        """Called whenever bytes came, on the thread that read them."""
         sock.setblocking(False)
 
     @property
@@ -71,6 +77,7 @@ class Wire:
                 self._read = memoryview(self._sock.recv(_READ))
             except BlockingIOError:
                 raise TimeoutError from None
+            self.on_bytes()
         data, self._read = self._read[:size], self._read[size:]
         return bytes(data)
 
@@ -104,6 +111,8 @@ class Wire:
             data = b""
         if not data:
             self._loop.remove_reader(self._sock)
+        else:
+            self.on_bytes()
         if self._reader is not None:
             self._reader(data or None)
 
@@ -176,8 +185,8 @@ class Wire:
 def tune(sock: socket.socket, keepalive_s: float) -> None:
     """Send small packets at once, and have the kernel notice a dead peer.
 
-    Nothing at all heard for three signs of life ends the connection: paramiko's own sign of life keeps
-    firewalls awake, but asks for no answer, so the kernel's timer for unacknowledged bytes has to judge.
+    That a host's program does not answer is noticed by a ``Heartbeat``, for a kernel or a proxy may acknowledge what it
+    never reads. The kernel's own timers are quicker where a whole machine is gone.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
