@@ -111,11 +111,14 @@ class Streams(Behaviours):
         mark = marker()
         running = asyncio.Event()
 
+        async def runs() -> bool:
+            return await living(terminal, mark) > 0
+
         async def read() -> None:
             async with terminal.stream(as_command(way, f"echo ready; sleep {mark}"), grace_s=0.1) as events:
                 async for event in events:
                     assert event.data == b"ready\n"
-                    assert await living(terminal, mark) > 0
+                    await until(runs)
                     running.set()
                     if end == "exception":
                         raise ZeroDivisionError
@@ -123,7 +126,8 @@ class Streams(Behaviours):
                         break
 
         reading = asyncio.ensure_future(read())
-        await asyncio.wait_for(running.wait(), 45)
+        reading.add_done_callback(lambda _: running.set())
+        await running.wait()
         if end == "cancellation":
             reading.cancel()
         (left,) = await asyncio.gather(reading, return_exceptions=True)  # holds the error, with its traceback
