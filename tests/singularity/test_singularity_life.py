@@ -117,21 +117,20 @@ def test_a_cut_is_mended(tree: Path, warm: bool) -> None:
 def test_an_instance_of_somebody_is_entered_and_left_running(sif: Path, instances: Callable[[Path], list[str]]) -> None:
     program = apptainer.program()
     environment = {**os.environ, "APPTAINER_USERNS": "1"}
-    subprocess.run(
-        [program, "-s", "instance", "start", "--containall", str(sif), "hx-theirs"], check=True, env=environment
-    )
+    name = f"hx-theirs-{os.urandom(4).hex()}"  # of all that this user runs on this machine
+    subprocess.run([program, "-s", "instance", "start", "--containall", str(sif), name], check=True, env=environment)
     try:
 
         async def run() -> bytes:
-            place = SingularityBackend(SingularityProfile(instance="hx-theirs"))
-            assert place.target == "singularity:@hx-theirs"
+            place = SingularityBackend(SingularityProfile(instance=name))
+            assert place.target == f"singularity:@{name}"
             async with hermes_exec.open(place, audit=False) as terminal:
                 return (await terminal.run("echo $SINGULARITY_INSTANCE")).stdout
 
-        assert asyncio.run(run()) == b"hx-theirs\n"
-        assert instances(sif) == ["hx-theirs"]
+        assert asyncio.run(run()) == f"{name}\n".encode()
+        assert instances(sif) == [name]
     finally:
-        subprocess.run([program, "-s", "instance", "stop", "-F", "hx-theirs"], check=True, env=environment)
+        subprocess.run([program, "-s", "instance", "stop", "-F", name], check=True, env=environment)
 
 
 def test_an_image_that_is_not_there_is_told_with_the_runtimes_words(tmp_path: Path, place_of_folders: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,7 +62,7 @@ async def told(agent: Agent, folder: str) -> list[dict[str, Any]]:
 @pytest.mark.required
 @thorough
 def test_the_same_calls_give_the_same_in_every_place(place: Callable[[], Backend], tmp_path_factory: Any) -> None:
-    folder = "/tmp/hermes-agent-script"
+    folder = f"/tmp/hermes-agent-script-{os.urandom(4).hex()}"  # other runs may be on the same machine
 
     async def here() -> tuple[str, list[dict[str, Any]]]:
         async with agent_in(place()) as agent:
