@@ -63,6 +63,9 @@ class Backend(ABC):
     features: ClassVar[frozenset[str]] = frozenset()
     """Optional capabilities that this kind of place adds, such as ``snapshot``, ``suspend``, ``gpu``."""
 
+    profile: Profile | None = None
+    """Made from this profile; ``hermes_exec.open`` applies its ``cwd``, ``env``, ``secrets``, ``setup`` and so on."""
+
     lease_s: float = 900.0
     """Seconds that what ``open`` creates outlives an orchestrator that vanished; set before ``open``."""
 

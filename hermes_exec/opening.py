@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.carrier import Carrier
+    from hermes_exec.config.profile import Profile
     from hermes_exec.link.link import Link
     from hermes_exec.observe.audit import Audit
 
@@ -26,7 +27,7 @@ _log = logging.getLogger("hermes_exec.place")
 
 @opens
 async def open(
-    target: str | Backend | None = None,
+    target: str | Profile | Backend | None = None,
     *,
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -38,8 +39,9 @@ async def open(
     """Open a place: ``async with hermes_exec.open("local") as terminal``.
 
     Args:
-        target: a profile's name, a one-line target such as ``docker:python:3.11``, a Backend, or None
-            for the configured default.
+        target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
+            (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it is made from), or None for
+            the configured default.
         cwd: the folder that commands start in.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
@@ -49,6 +51,7 @@ async def open(
         audit: whether commands are recorded in the audit; as configured when left out.
 
     Raises:
+        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the place could not be opened; nothing is left behind.
     """
@@ -57,7 +60,7 @@ async def open(
 
 
 def plan_of(
-    target: str | Backend | None,
+    target: str | Profile | Backend | None,
     *,
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,

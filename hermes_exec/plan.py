@@ -12,6 +12,7 @@ from hermes_exec.backend import Backend
 from hermes_exec.collect import DEFAULT_MAX_OUTPUT
 from hermes_exec.config import paths
 from hermes_exec.encoding import encode
+from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,14 +31,18 @@ class Plan:
     ``place`` is that of a backend that was opened once (empty where opening created nothing): it is found again
     instead of created. With ``adopt`` what was created is ours to end from then on.
 
+    A Profile is opened as the profile of that content in a configuration file. A Backend brings the profile that it
+    is made from; the configuration is not read for it.
+
     Raises:
         ConfigError: the target or the configuration is wrong.
         Unsupported: the place is known, but not part of this version.
+        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
     """
 
     def __init__(
         self,
-        target: str | Backend | None,
+        target: str | Profile | Backend | None,
         settings: Settings | None = None,
         *,
         place: str | None = None,
@@ -61,23 +66,32 @@ class Plan:
         self._audit_limits: dict[str, int] = {}
         self._audits = True
         if isinstance(target, Backend):
+            _refuse_dropped(target)
             self.backend = target
+            if target.profile is not None:
+                self._take(target.profile)
             self.lease_s, self.lease_given = target.lease_s, True
-        elif target in {None, "local"} and settings is None and nothing_configured(os.environ):
+        elif (target is None or target == "local") and settings is None and nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:
             self._resolve(target, settings, place or "")
         self.backend.returning, self.backend.adopting = place is not None, bool(place) and adopt
         self.target = self.target or self.backend.target
 
-    def _resolve(self, target: str | None, settings: Settings | None, place: str) -> None:
+    def _resolve(self, target: str | Profile | None, settings: Settings | None, place: str) -> None:
         from hermes_exec.config.load import load_settings, resolve  # pydantic takes 0.2 s to import
+        from hermes_exec.config.targets import parse_profile
 
+        if target is not None and not isinstance(target, str):
+            _check_profile(target)
         if settings is None:
             settings = load_settings()
             for warning in settings.warnings:
                 _log.warning("%s", warning)
-        resolved = resolve(target, settings)
+        if target is None or isinstance(target, str):
+            resolved = resolve(target, settings)
+        else:
+            resolved = parse_profile(target, settings.profiles)
         self.target = str(resolved)
         self._take(resolved.profile)
         self.logs = settings.log != type(settings.log)()
@@ -139,6 +153,50 @@ class Plan:
         from hermes_exec.observe.redact import Redactor
 
         return Audit(paths.audit_file(os.environ), Redactor(self.secrets), **self._audit_limits)
+
+
+def _check_profile(target: object) -> None:
+    """Refuse what is no Profile, or is not of the class that its type has; its content is not repeated."""
+    from hermes_exec.config.profile import Profile
+
+    if not isinstance(target, Profile):
+        given = type(target).__name__
+        raise UsageError(
+            f"open takes a profile's name, a one-line target, a Profile, a Backend or None, not {given}",
+            remedy='"local", "docker:IMAGE", "ssh://USER@HOST" or DockerProfile(image="IMAGE")',
+        )
+    model = registry.profile_model(target.type)
+    if not isinstance(target, model):
+        raise UsageError(
+            f"a {type(target).__name__} cannot be a profile of the type {target.type!r}",
+            remedy=f"{model.__name__} of {model.__module__}",
+        )
+
+
+def _refuse_dropped(backend: Backend) -> None:
+    """Refuse a Backend whose place outside would not get what a profile says about it."""
+    from hermes_exec.wrapper import Prepared
+
+    profile, outer = backend.profile, getattr(backend, "outer", None)
+    if profile is not None and profile.via and (outer is None or outer.target == "local") and profile.via != "local":
+        raise UsageError(
+            f"{backend.target}: this Backend is not inside of {profile.via!r}, which its profile names as 'via'",
+            remedy="open the profile itself",
+        )
+    while outer is not None:
+        prepared, outside = isinstance(outer, Prepared), outer.outer if isinstance(outer, Prepared) else outer
+        wanted = [] if prepared or outside.profile is None else _wanted(outside.profile)
+        if wanted:
+            raise UsageError(
+                f"{outside.target}: a Backend outside of another one cannot apply {', '.join(wanted)} of its profile",
+                remedy="open a Profile whose 'via' names the place outside",
+            )
+        outer = getattr(outside, "outer", None)
+
+
+def _wanted(profile: Profile) -> list[str]:
+    """The fields by which a profile changes what runs inside of its place."""
+    return [name for name in ("cwd", "env", "secrets", "setup", "login") if getattr(profile, name)]
 
 
 def _at(profile: Profile, name: str) -> Profile:

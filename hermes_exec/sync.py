@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from hermes_exec.access import SyncOptions, TransferOptions
+    from hermes_exec.config.profile import Profile
     from hermes_exec.encoding import Words
     from hermes_exec.execute import RunOptions, StreamOptions
     from hermes_exec.files.files import Files as AsyncFiles
@@ -1166,7 +1167,7 @@ class Recovered(Face):
 
 
 def open(
-    target: str | Backend | None = None,
+    target: str | Profile | Backend | None = None,
     *,
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
@@ -1178,8 +1179,9 @@ def open(
     """Open a place: ``with hermes_exec.sync.open("local") as terminal``.
 
     Args:
-        target: a profile's name, a one-line target such as ``docker:python:3.11``, a Backend, or None
-            for the configured default.
+        target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
+            (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it is made from), or None for
+            the configured default.
         cwd: the folder that commands start in.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
@@ -1189,6 +1191,7 @@ def open(
         audit: whether commands are recorded in the audit; as configured when left out.
 
     Raises:
+        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the place could not be opened; nothing is left behind.
     """

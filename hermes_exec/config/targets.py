@@ -71,6 +71,27 @@ def target_of(profile: Profile) -> str:
     return _quote(profile.target_text())
 
 
+def parse_profile(profile: Profile, profiles: Mapping[str, Profile] = _NONE) -> Target:
+    """The place of a profile object, inside of the place that its ``via`` names.
+
+    Raises:
+        ConfigError: ``via`` is no target, or names what does not exist.
+        Unsupported: the type of ``via`` is known, but not part of this version.
+    """
+    label = target_of(profile)
+    if profile.via is None:
+        return Target(label, (profile,))
+    outside = _parse_via(profile.via, label, profiles, ())
+    return Target(f"{label}+{outside}", (profile, *outside.chain))
+
+
+def _parse_via(via: str, label: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -> Target:
+    try:
+        return _parse(via, profiles, (*inner, label))
+    except ConfigError as error:
+        raise within(f"{label!r} is inside of {via!r}", error) from error
+
+
 def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -> Target:
     text = text.strip()
     if not text:
@@ -92,10 +113,7 @@ def _parse(text: str, profiles: Mapping[str, Profile], inner: tuple[str, ...]) -
             raise ConfigError(f"{label!r} is already inside of {profile.via!r}, so nothing can follow it after a '+'")
         if label in inner:
             raise ConfigError(f"{label!r} is inside of itself: {' in '.join([*inner, label])}")
-        try:
-            chain += _parse(profile.via, profiles, (*inner, label)).chain
-        except ConfigError as error:
-            raise within(f"{label!r} is inside of {profile.via!r}", error) from error
+        chain += _parse_via(profile.via, label, profiles, inner).chain
     return Target("+".join(labels), tuple(chain))
 
 

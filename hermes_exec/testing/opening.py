@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import hermes_exec
+from hermes_exec import registry
+from hermes_exec.config.secrets import SecretSource
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import living, marker
 from hermes_exec.wrapper import Wrapper
@@ -54,6 +56,29 @@ class Opening(Behaviours):
             assert closing.cancelled() or closing.exception() is None
         async with place.fresh() as terminal:
             assert await living(terminal, mark) == 0
+
+    @pytest.mark.parametrize("form", ["profile", "backend"])
+    async def test_a_profile_and_its_backend_bring_folder_variables_and_set_up(
+        self, place: Place, carrier: Any, monkeypatch: pytest.MonkeyPatch, form: str
+    ) -> None:
+        given, outer = place.backend.profile, getattr(place.backend, "outer", None)
+        if given is None:
+            pytest.skip("this backend is made without a profile")
+        if form == "profile" and outer is not None and not isinstance(outer, registry.backend_class("local")):
+            pytest.skip("the profile alone does not name the place outside")
+        monkeypatch.setenv("HX_FROM_HERE", "hidden")
+        secrets = {"HX_SECRET": SecretSource.parse("env:HX_FROM_HERE")}
+        wanted = {"cwd": "/usr", "secrets": secrets, "setup": ("HX_SET=done",)}
+        profile = given.model_copy(update={**wanted, "env": {**given.env, "HX_PLAIN": "shown"}})
+        kind = registry.backend_class(profile.type)
+        backend = kind.from_profile(profile) if outer is None else kind.inside(profile, outer)
+        await place.release()
+        target = profile if form == "profile" else backend
+        async with hermes_exec.open(target, audit=False, carrier=carrier) as terminal:
+            by_words = await terminal.run(["sh", "-c", 'echo "$HX_PLAIN $HX_SECRET"; pwd'])
+            by_text = await terminal.run('echo "$HX_PLAIN $HX_SECRET $HX_SET"; pwd')
+        assert by_words.stdout == b"shown hidden\n/usr\n"
+        assert by_text.stdout == b"shown hidden done\n/usr\n"
 
     async def test_without_a_home_folder_commands_start_in_the_root(self, place: Place, carrier: Any) -> None:
         await place.release()

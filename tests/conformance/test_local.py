@@ -8,6 +8,7 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.local import LocalBackend
+from hermes_exec_backends.profiles import LocalProfile
 from tests.rigs.agent_task import AgentTask
 
 if TYPE_CHECKING:
@@ -19,4 +20,4 @@ class TestLocal(Conformance, AgentTask):
 
     @pytest.fixture
     def backend(self) -> Backend:
-        return LocalBackend()
+        return LocalBackend(LocalProfile())

@@ -45,7 +45,7 @@ class BubblewrapBackend(Wrapper):
     def __init__(self, profile: BubblewrapProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
         self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
-        self._profile = profile
+        self.profile = self._profile = profile
         self._outside = Outside(PROGRAM, {}, frozenset())
         self._user = profile.user
         self._confinement: Confinement | None = None

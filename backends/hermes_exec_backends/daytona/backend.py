@@ -45,7 +45,7 @@ class DaytonaBackend(Backend):
 
     def __init__(self, profile: DaytonaProfile) -> None:
         self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
-        self._profile = profile
+        self.profile = self._profile = profile
         self._service = Service(profile)
         self._sandbox: Any = None
         self._name = ""

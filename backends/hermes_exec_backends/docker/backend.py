@@ -42,7 +42,7 @@ class DockerBackend(Backend):
 
     def __init__(self, profile: DockerProfile, engine: Engine | None = None) -> None:
         self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
-        self._profile = profile
+        self.profile = self._profile = profile
         self._engine = engine or Engine(profile.engine)
         self._engine.keepalive_s = profile.keepalive_s
         self._container: Container | None = None

@@ -70,6 +70,11 @@ class LocalBackend(Backend):
     type: ClassVar[str] = "local"
     tells_exit: ClassVar[bool] = True
 
+    def __init__(self, profile: Profile | None = None) -> None:
+        self.profile = profile
+        if profile is not None:
+            self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+
     @property
     def target(self) -> str:
         """``local``."""
@@ -92,10 +97,8 @@ class LocalBackend(Backend):
 
     @classmethod
     def from_profile(cls, profile: Profile) -> LocalBackend:
-        """A local place has no options of its own."""
-        backend = cls()
-        backend.keepalive_s = profile.keepalive_s
-        return backend
+        """This machine, with the options that every profile has."""
+        return cls(profile)
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  every profile has these

@@ -41,7 +41,7 @@ class ModalBackend(Backend):
     def __init__(self, profile: ModalProfile) -> None:
         bound_throttling()
         self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
-        self._profile = profile
+        self.profile = self._profile = profile
         self._account: Account | None = None
         self._sandbox: Sandbox | None = None
         self._ours = False

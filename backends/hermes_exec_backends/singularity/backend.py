@@ -50,7 +50,7 @@ class SingularityBackend(Wrapper):
     def __init__(self, profile: SingularityProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
         self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
-        self._profile = profile
+        self.profile = self._profile = profile
         self._program = ""
         self._name = ""
         self._holder: Holder | None = None

@@ -51,7 +51,7 @@ class SlurmBackend(Wrapper):
     def __init__(self, profile: SlurmProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
         self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
-        self._profile = profile
+        self.profile = self._profile = profile
         self._job = ""
         self._nodes = ""
         self._presence: Holder | None = None

@@ -25,8 +25,8 @@ class SshBackend(Backend):
     type: ClassVar[str] = "ssh"
 
     def __init__(self, profile: SshProfile) -> None:
-        self.keepalive_s = profile.keepalive_s
-        self._profile = profile
+        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.profile = self._profile = profile
         self._way: Shared | None = None
 
     @property
