@@ -28,6 +28,9 @@ class Trust(Enum):
     UNKNOWN = "not trusted"
 
 
+_ANOTHER_FOLDER = "export XDG_STATE_HOME=… another folder"
+
+
 def trust(path: Path, *, content: bytes | None = None, environ: Mapping[str, str] | None = None) -> str:
     """Trust the file as it is, and return the SHA-256 that was noted.
 
@@ -95,8 +98,7 @@ def _read(environ: Mapping[str, str]) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        what = f"{shown(path)} cannot be read: {error.strerror}"
-        raise ConfigError(what, remedy="export XDG_STATE_HOME=… another folder") from error
+        raise ConfigError(f"{shown(path)} cannot be read: {error.strerror}", remedy=_ANOTHER_FOLDER) from error
     except ValueError:
         record = None
     files = cast("dict[str, object]", record).get("files") if isinstance(record, dict) else None
@@ -110,4 +112,4 @@ def _write(record: dict[str, str], environ: Mapping[str, str]) -> None:
     try:
         write_private(path, json.dumps({"files": record}, indent=1, sort_keys=True).encode() + b"\n")
     except OSError as error:
-        raise ConfigError(f"{shown(path)} cannot be written: {error.strerror}") from error
+        raise ConfigError(f"{shown(path)} cannot be written: {error.strerror}", remedy=_ANOTHER_FOLDER) from error

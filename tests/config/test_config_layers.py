@@ -421,8 +421,12 @@ def test_a_damaged_record_of_trust_trusts_nothing_and_says_so(person: Person, da
 
 def test_a_record_of_trust_that_cannot_be_written_is_an_error(person: Person) -> None:
     person.writes(person.project_file, "")
-    person.writes(person.home / ".local", "a file in the way")
-    with pytest.raises(ConfigError, match=r"trust\.json cannot be written"):
+    (person.home / ".local").symlink_to("/dev/null/nowhere")
+    with pytest.raises(ConfigError, match=r"trust\.json cannot be (read|written): .*Try: export XDG_STATE_HOME="):
+        trust(person.project_file, environ=person.environ)
+    (person.home / ".local").unlink()
+    (person.home / ".local").symlink_to(person.home / "nowhere" / "else")
+    with pytest.raises(ConfigError, match=r"trust\.json cannot be written: .*Try: export XDG_STATE_HOME="):
         trust(person.project_file, environ=person.environ)
 
 

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("hermes_exec", "backends", "policies", "agent")
 WRITTEN = (*SHIPPED, "tools", "benchmarks", "tests", "typings", "docs", "deploy", ".ci")
-LONGEST_MODULE = 300
+LONGEST_MODULE = 600
 GENERATED = {"sync.py"}
 """Names of modules that nobody writes by hand."""
 UNFINISHED = re.compile(r"\b(?:[T]ODO|[F]IXME|[X]XX)\b")  # so spelt that they do not find themselves
