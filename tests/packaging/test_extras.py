@@ -69,6 +69,36 @@ def test_every_command_has_a_form_that_is_run() -> None:
     assert {command_of(form) for form in FORMS} == set(commands())
 
 
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_a_repeated_option_is_a_usage_error(path: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
+    from hermes_exec.cli.app import start
+
+    options = [each for each in commands()[path].params if each.param_type_name == "option"]
+    single = [each for each in options if not (each.is_flag or each.multiple or each.count)]
+    for option in single:
+        name = max(option.opts, key=len)
+        assert start([*path, option.opts[0], "1", name, "2"]) == 2
+        assert capfd.readouterr().err.startswith(f"hermes-exec: {name} is given more than once, but takes one value.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run --on a -o b -- true",
+        "run --cwd /a --cwd=/b -- true",
+        "chat -q a --query b",
+        "--config a --config b jobs",
+        "skill run x --on a --on b",
+    ],
+)
+def test_the_quick_parser_refuses_a_repeated_option(words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "hermes_exec", *words.split()], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"hermes-exec: --\w+ is given more than once, but takes one value\. Try: .*\n", done.stderr)
+
+
 def test_the_install_of_the_readme_has_the_extras_of_its_commands() -> None:
     needed = {"agent", "chat"}  # of hermes-cli
     for words in re.findall(r"^\$ hermes-exec (.*)", README, re.MULTILINE):
