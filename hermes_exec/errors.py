@@ -4,6 +4,7 @@ HermesError
 ├── UsageError               the caller asked for something impossible; nothing ran (also ValueError)
 │   ├── ConfigError          a profile or a configuration file is wrong; nothing ran
 │   └── Unsupported          this place cannot do that, and says why; nothing ran
+│       └── MissingExtra     an optional package is not installed; names the command that installs it; nothing ran
 ├── PlaceError               the place, or the way to it, failed us
 │   ├── PlaceUnavailable     it could not be reached or opened; nothing ran (also ConnectionError)
 │   │   └── PlaceGone        and it never will be again, so there is no use in trying; nothing ran
@@ -55,6 +56,10 @@ class ConfigError(UsageError):
 
 class Unsupported(UsageError):
     """The place lacks what the call needs; ``Terminal.capabilities`` tells beforehand."""
+
+
+class MissingExtra(Unsupported):
+    """An optional package that the call needs is not installed; ``remedy`` is the command that installs it."""
 
 
 class PlaceError(HermesError):

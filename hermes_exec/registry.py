@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
+from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +90,8 @@ def backend_class(type_name: str) -> type[Backend]:
     Raises:
         ConfigError: no such type; names the one that is like it.
         Unsupported: the type is known, but this version has no backend for it.
-        PlaceUnavailable: its SDK is not installed (names the extra), or a plugin cannot be loaded.
+        MissingExtra: its SDK is not installed.
+        PlaceUnavailable: its SDK has another version than we need, or a plugin cannot be loaded.
     """
     from hermes_exec.backend import Backend
 
@@ -134,15 +135,21 @@ def is_ours(type_name: str) -> bool:
     return canonical(type_name) in BUILT_INS
 
 
-def sdk_missing(type_name: str, error: ImportError) -> HermesError:
-    """The error for a place whose SDK could not be imported, for backends that import theirs later."""
+def sdk_missing(type_name: str, error: ImportError) -> Exception:
+    """The error for a place whose SDK could not be imported; ``error`` itself where a module of ours is to blame."""
+    from hermes_exec.extras import explain_import_error, install_command, is_installed, missing_extra
+
+    if (error.name or "").startswith("hermes_exec"):
+        return error
+    if known := explain_import_error(error):
+        return known
     extra = BUILT_INS[type_name].extra if type_name in BUILT_INS else ""
     if not extra:
         return PlaceUnavailable(f"{type_name}: its code could not be loaded: {error}", remedy="install it again")
-    remedy = f"pip install 'hermes-exec[{extra}]'"
-    if isinstance(error, ModuleNotFoundError):
-        return PlaceUnavailable(f"{type_name}: the package {error.name!r} is not installed", remedy=remedy)
-    return PlaceUnavailable(f"{type_name}: its SDK does not fit: {error}", remedy=f"{remedy} --upgrade")
+    if isinstance(error, ModuleNotFoundError) and error.name and not is_installed(error.name.partition(".")[0]):
+        return missing_extra(extra, error.name, type_name)
+    remedy = install_command(extra, upgrade=True)
+    return PlaceUnavailable(f"{type_name}: its SDK does not fit: {error}", remedy=remedy)
 
 
 def guess(word: str, known: Iterable[str], before: str) -> str:

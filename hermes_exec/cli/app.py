@@ -12,6 +12,7 @@ import typer
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.places import tell_warnings
 from hermes_exec.cli.say import BROKEN_PIPE, INTERRUPTED, USAGE, report, say
+from hermes_exec.cli.strict import StrictTyper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,9 +67,8 @@ def start(words: Sequence[str]) -> int:
 
 def build(words: Sequence[str]) -> typer.Typer:
     """The application, with the real commands among ``words`` and only the names of the others."""
-    app = typer.Typer(
+    app = StrictTyper(
         add_completion=True,
-        rich_markup_mode=None,  # rich takes longer to import than all else together
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         help="One terminal for every place: this machine, containers, hosts over SSH, clouds.",

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from hermes_exec.cli import loop
 from hermes_exec.cli.flags import flags
 from hermes_exec.cli.say import USAGE, report
-from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.errors import NoModel
 
 if TYPE_CHECKING:
+    from hermes_exec.errors import HermesError
     from hermes_exec_agent.chat.asked import Asked
-
-_EXTRAS = {"prompt_toolkit": "chat", "openai": "agent", "jsonschema": "agent"}
 
 
 def talk(asked: Asked) -> int:
@@ -35,16 +33,7 @@ async def _chat(asked: Asked) -> int:
 
         print(flags.clean(screen(error.what, error.looked_for)), end="", file=sys.stderr)
         return USAGE
-    except ModuleNotFoundError as error:
-        raise _without_extra(error) from error
 
 
 def _told(error: HermesError) -> None:
     report(error)
-
-
-def _without_extra(error: ModuleNotFoundError) -> HermesError:
-    top = (error.name or "").partition(".")[0]
-    if top not in _EXTRAS:
-        raise error
-    return UsageError(f"chat needs {top}, which is not installed", remedy=f"pip install 'hermes-exec[{_EXTRAS[top]}]'")

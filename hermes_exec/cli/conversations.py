@@ -8,6 +8,7 @@ from hermes_exec.cli.flags import flags
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import note
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.strict import StrictTyper
 from hermes_exec_agent.chat.listing import chosen, listed
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ Last = Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Onl
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/chat.md tells more.")
+    group = StrictTyper(help=f"{summary} docs/chat.md tells more.")
     group.command("list")(list_conversations)
     for command in (show, search, export):
         group.command(command.__name__)(command)

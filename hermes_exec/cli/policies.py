@@ -9,6 +9,7 @@ import typer
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.strict import StrictTyper
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ In = Annotated[
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/security.md tells all about them.")
+    group = StrictTyper(help=f"{summary} docs/security.md tells all about them.")
     for command in (list_policies, show, explain, diff, render, check, prove):
         group.command(command.__name__.partition("_")[0])(command)
     app.add_typer(group, name=name, short_help=summary)

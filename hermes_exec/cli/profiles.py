@@ -12,6 +12,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.places import settings
 from hermes_exec.cli.say import CHECK_FAILED, note, printable, say
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.strict import StrictTyper
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.config.settings import Settings
@@ -25,7 +26,7 @@ File = Annotated[
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/configuration.md tells all about them.")
+    group = StrictTyper(help=f"{summary} docs/configuration.md tells all about them.")
     for command in (init, list_profiles, show, check, trust, distrust):
         group.command(command.__name__.partition("_")[0])(command)
     app.add_typer(group, name=name, short_help=summary)

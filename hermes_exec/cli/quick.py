@@ -1,6 +1,6 @@
 """The plainest command lines of ``run`` and ``chat``, understood without typer, whose import takes longer than they do.
 
-Whatever is not plain here (help, mistakes, joined short options) is left to typer, which knows them all.
+Whatever is not plain here (help, mistakes, repeated or joined options) is left to typer, which knows them all.
 A test holds the two against each other.
 """
 
@@ -91,6 +91,8 @@ def spoken_run(words: Sequence[str]) -> Spoken | None:
             value = words[at]
             at += 1
         if option in _VALUES:
+            if _VALUES[option] in said:
+                return None
             said[_VALUES[option]] = value
         else:
             env.append(value)
@@ -120,6 +122,8 @@ def spoken_chat(words: Sequence[str]) -> Asked | None:
                 return None
             value = words[at]
             at += 1
+        if _CHAT[option] in said:
+            return None
         said[_CHAT[option]] = value
     from hermes_exec_agent.chat.asked import Asked
 

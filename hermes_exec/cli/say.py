@@ -51,6 +51,10 @@ def report(error: BaseException) -> int:
         import traceback
 
         print(flags.clean("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    if isinstance(error, ImportError):
+        from hermes_exec.extras import explain_import_error
+
+        error = explain_import_error(error) or error
     if isinstance(error, HermesError):
         told = str(error)
         if isinstance(error, PlaceError) and error.state != NOTHING_RAN:

@@ -13,6 +13,7 @@ from hermes_exec.cli.say import note, say
 from hermes_exec.cli.show import show_json
 from hermes_exec.cli.words import seconds
 from hermes_exec.errors import ConfigError, UsageError
+from hermes_exec.extras import require
 
 if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
@@ -93,14 +94,13 @@ async def _serve(wanted: _Wanted) -> int:
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.tools.approvals import Approvals
 
-    try:
-        from hermes_exec_agent.server.app import Offer, Server
-        from hermes_exec_agent.server.guard import Guard, is_loopback, names_of
-        from hermes_exec_agent.server.listening import listen
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"aiohttp", "prometheus_client"}:
-            raise
-        raise UsageError(f"serve needs {error.name}", remedy="pip install 'hermes-exec[agent,server]'") from error
+    require("server", "serve")
+    if os.environ.get(VARIABLE):
+        require("memory", f"the database of {VARIABLE}")
+    from hermes_exec_agent.server.app import Offer, Server
+    from hermes_exec_agent.server.guard import Guard, is_loopback, names_of
+    from hermes_exec_agent.server.listening import listen
+
     hide_environment()
     plan = planned(wanted.on)
     private = is_loopback(wanted.host)

@@ -56,6 +56,8 @@ def spoken(words: Sequence[str]) -> Asked | None:
             said[_FLAGS[option]] = True
             continue
         if option in _VALUES:
+            if _VALUES[option] in said:
+                return None
             if not equals:
                 if not rest or (rest[0].startswith("-") and rest[0] != "-"):
                     return None

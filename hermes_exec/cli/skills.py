@@ -10,6 +10,7 @@ import typer
 from hermes_exec.cli.options import Json, Number, Skill, Skills
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.strict import StrictTyper
 from hermes_exec.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
     from hermes_exec.cli import skill_check, skill_run, skill_work
 
-    group = typer.Typer(rich_markup_mode=None, help=f"{summary} docs/skills.md tells all about them.")
+    group = StrictTyper(help=f"{summary} docs/skills.md tells all about them.")
     group.command("check")(skill_check.check)
     group.command("add")(skill_work.add)
     group.command("run")(skill_run.run)

@@ -12,8 +12,9 @@ from hermes_exec.cli.options import Json, Place
 from hermes_exec.cli.say import CHECK_FAILED, note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec.extras import EXTRAS, install_command, missing_modules
 from hermes_exec.limits import Enforcement, Enforcer
-from hermes_exec.registry import backend_class, known_types
+from hermes_exec.registry import BUILT_INS, backend_class, known_types, sdk_missing
 
 if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
@@ -125,6 +126,11 @@ async def one_kind(name: str, profile: "Profile | None" = None) -> Kind:
         return Kind(name, [Check(name, "missing", f"no answer within {_PATIENCE_S:g} s")])
     except HermesError as error:
         return Kind(name, [Check(name, "missing", error.what.removeprefix(f"{name}: "), error.remedy)])
+    except ImportError as error:
+        missing = sdk_missing(name, error)
+        if not isinstance(missing, HermesError):
+            raise
+        return Kind(name, [Check(name, "missing", missing.what.removeprefix(f"{name}: "), missing.remedy)])
     except OSError as error:  # such as a home folder that this user may not look into
         return Kind(name, [Check(name, "missing", f"{error.filename}: {error.strerror}")])
 
@@ -177,7 +183,17 @@ def _ourselves() -> list[Check]:
         checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
     else:
         checks.append(Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…"))
-    return [*checks, orchestrators.check()]
+    return [*checks, orchestrators.check(), *_extras()]
+
+
+def _extras() -> list[Check]:
+    """Each extra that is not installed, but for those that the doctor of a kind of place looks for."""
+    of_places = {row.extra for name, row in BUILT_INS.items() if name != "singularity"}
+    return [
+        Check(f"extra {extra}", "warning", f"not installed: {', '.join(lacking)}", install_command(extra))
+        for extra in EXTRAS
+        if extra not in of_places and (lacking := missing_modules(extra))
+    ]
 
 
 async def _place(text: str) -> list[Kind]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from hermes_exec.errors import Unsupported
+from hermes_exec.extras import missing_extra
 from hermes_exec.observe.redact import Redactor
 
 if TYPE_CHECKING:
@@ -116,16 +116,14 @@ def use_tracer(tracer: Tracer | None = None) -> None:
     """Trace from now on, with ``tracer`` or with the one of the program's OpenTelemetry set-up.
 
     Raises:
-        Unsupported: OpenTelemetry is not installed.
+        MissingExtra: OpenTelemetry is not installed.
     """
     global _tracer  # noqa: PLW0603  tracing is a property of the process, as OpenTelemetry's own set-up is
     if tracer is None:
         try:
             tracer = importlib.import_module("opentelemetry.trace").get_tracer("hermes_exec")
         except ImportError as error:
-            raise Unsupported(
-                "tracing: opentelemetry is not installed", remedy="pip install 'hermes-exec[otel]'"
-            ) from error
+            raise missing_extra("otel", "opentelemetry", "tracing") from error
     _tracer = tracer
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Cli
+    from tests.conftest import Require
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,24 @@ def test_a_place_that_fails_is_a_row_and_the_exit_code(cli: Cli) -> None:
     assert done.returncode == 1
     assert b"failed: " in done.stdout
     assert b"/no/such/python" in done.stdout
+
+
+@thorough
+def test_only_a_place_that_was_asked_for_has_to_open(cli: Cli, require: Require, tmp_path: Path) -> None:
+    require("apptainer", "a kind of place that is found here, and whose image cannot be had")
+    cli.env |= {
+        "DOCKER_HOST": "unix:///nowhere",
+        "HTTPS_PROXY": "http://127.0.0.1:1",
+        "APPTAINER_CACHEDIR": str(tmp_path / "images"),
+    }
+    found = cli("demo", "--offline", "--json")
+    told = json.loads(found.stdout)
+    assert found.returncode == 0, found.stderr
+    assert [place["target"] for place in told["places"]] == ["local"]
+    assert "docker://python" in told["unusable"]["singularity"]
+    asked = cli("demo", "--offline", "--json", "--on", "singularity:docker://python:3.11-slim")
+    assert asked.returncode == 1
+    assert "docker://python" in json.loads(asked.stdout)["places"][0]["trouble"]
 
 
 @pytest.mark.parametrize("step", [b"creating a virtual environment", b"running its tests"])

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec import registry
-from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
+from hermes_exec.errors import ConfigError, MissingExtra, PlaceUnavailable, Unsupported
+from hermes_exec.extras import install_command
 from hermes_exec.registry import BuiltIn
 from hermes_exec_backends.profiles import LocalProfile
 
@@ -119,17 +120,16 @@ def test_a_known_type_without_a_backend_is_another_error(monkeypatch: pytest.Mon
 def test_a_missing_sdk_is_yet_another_and_names_its_extra(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.folder / "needs_sdk.py").write_text("import no_such_sdk.part")
     monkeypatch.setitem(registry.BUILT_INS, "docker", BuiltIn("needs_sdk:P", "needs_sdk:B", extra="docker"))
-    with pytest.raises(PlaceUnavailable) as caught:
+    with pytest.raises(MissingExtra) as caught:
         registry.backend_class("docker")
-    assert str(caught.value) == (
-        "docker: the package 'no_such_sdk' is not installed. Try: pip install 'hermes-exec[docker]'"
-    )
+    assert caught.value.what == "docker: the package 'no_such_sdk' of the extra 'docker' is not installed"
+    assert caught.value.remedy == install_command("docker")
 
 
 def test_an_sdk_that_does_not_fit_is_not_said_to_be_missing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     (site.folder / "old_sdk.py").write_text("from json import no_such_name")
     monkeypatch.setitem(registry.BUILT_INS, "docker", BuiltIn("old_sdk:P", "old_sdk:B", extra="docker"))
-    with pytest.raises(PlaceUnavailable, match=r"does not fit: .*no_such_name.*'hermes-exec\[docker\]' --upgrade"):
+    with pytest.raises(PlaceUnavailable, match=r"does not fit: .*no_such_name.*install --upgrade .*\[docker\]"):
         registry.backend_class("docker")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
+from hermes_exec.extras import install_command
 from hermes_exec_backends.cloud import retry
 from hermes_exec_backends.daytona import DaytonaBackend, creating
 from tests.rigs import daytona_rig
@@ -212,7 +213,7 @@ def test_no_sdk_names_the_extra(run: Any, daytona: Daytona, opened: Opened, monk
     monkeypatch.setitem(sys.modules, "daytona", None)
     error = run(refused(opened))
     assert "is not installed" in error.what or "does not fit" in error.what
-    assert error.remedy.startswith("pip install 'hermes-exec[daytona]'")
+    assert error.remedy == install_command("daytona")
 
 
 def test_no_key_says_where_it_was_looked_for(run: Any, daytona: Daytona, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.extras import install_command
 from hermes_exec_backends.daytona import DaytonaBackend
 from tests.rigs.breadth import thorough
 
@@ -62,7 +63,7 @@ def test_no_sdk_names_the_extra(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", absent)
-    assert said(run)["sdk"].remedy == "pip install 'hermes-exec[daytona]'"
+    assert said(run)["sdk"].remedy == install_command("daytona")
 
 
 def test_another_version_of_the_sdk_is_a_warning(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec.extras import install_command
 from hermes_exec_backends.modal import ModalBackend, doctor
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def test_all_is_well(run: Any, server: Apart) -> None:
 def test_a_missing_sdk_names_the_extra(run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda: None)
     (check,) = run(ModalBackend.doctor())
-    assert (check.status, check.remedy) == ("missing", "pip install 'hermes-exec[modal]'")
+    assert (check.status, check.remedy) == ("missing", install_command("modal"))
 
 
 def test_another_release_of_the_sdk_is_a_warning(run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,8 +62,8 @@ def test_tracing_without_opentelemetry_names_the_extra() -> None:
         capture_output=True,
         check=True,
     )
-    assert done.stdout == (
-        b"Unsupported tracing: opentelemetry is not installed. Try: pip install 'hermes-exec[otel]'\n"
+    assert done.stdout.startswith(
+        b"MissingExtra tracing: the package 'opentelemetry' of the extra 'otel' is not installed. Try: "
     )
 
 

@@ -34,8 +34,8 @@ async def _bounded(look: Coroutine[None, None, str]) -> str:
 async def _examined(url: str) -> str:
     try:
         import psycopg
-    except ImportError:
-        return "memory: no client of PostgreSQL is installed. Try: pip install 'hermes-exec[memory]'"
+    except ImportError:  # what is returned here is shown to anybody, so it names no folder of this machine
+        return "memory: no client of PostgreSQL is installed. Try: install the extra 'memory' where the server runs"
     try:
         connection = await psycopg.AsyncConnection[tuple[str]].connect(url, autocommit=True)
     except psycopg.Error as error:

@@ -15,7 +15,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.errors import Unsupported
+from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembling import Assembly, Nothing
@@ -96,7 +96,7 @@ class Endpoint:
 
         Raises:
             ModelError: no whole reply came within ``Patience``; ModelRefused and ContextTooLong at once.
-            Unsupported: the ``openai`` package is missing.
+            MissingExtra: the ``openai`` package is not installed.
         """
         request: dict[str, Any] = {
             "model": self.name,
@@ -207,15 +207,10 @@ class Endpoint:
 
     def _connect(self) -> AsyncOpenAI:
         """The SDK's client. Nothing is sent yet."""
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            if error.name != "openai":
-                raise
-            raise Unsupported(
-                "to ask models, the package `openai` is needed", remedy="pip install 'hermes-exec[agent]'"
-            ) from None
+        require("agent", "to ask models")
         from urllib.parse import urlsplit
+
+        import openai
 
         patience = self._patience
         timeout = openai.Timeout(patience.silence_s, connect=patience.connect_s)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.check import nearest
 from hermes_exec.errors import Refused, UsageError
+from hermes_exec.extras import require
 from hermes_exec_agent.skills import content
 from hermes_exec_agent.skills.home import Home, this_home
 from hermes_exec_agent.skills.keys import fingerprint, open_key
@@ -39,7 +40,9 @@ class Registry:
         Raises:
             Refused: others could change it, or its key is not to be had.
             ConfigError: its folders cannot be made.
+            MissingExtra: the packages that verify and judge skills are not installed.
         """
+        require("skills", "skills")
         self.home = home or this_home()
         self.home.prepare()
         key = open_key(self.home.keys, make=not self.home.log.exists())

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError
+from hermes_exec.extras import install_command
 from hermes_exec_backends.cloud.obstacle import find_obstacle
 from hermes_exec_backends.daytona.failures import KEYS
 from hermes_exec_backends.daytona.service import Account, endpoint, unconfigured
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 TESTED = "0.226"
 """The SDK's line that this is tested with."""
-_INSTALL = "pip install 'hermes-exec[daytona]'"
 _ANSWER_S = 4.0
 _SKEW_S = 60.0
 _WEEK_S = 7 * 86400.0
@@ -82,9 +82,14 @@ def _sdk() -> Check:
     try:
         version = importlib.metadata.version("daytona")
     except importlib.metadata.PackageNotFoundError:
-        return Check("sdk", "missing", "the package 'daytona' is not installed", _INSTALL)
+        return Check("sdk", "missing", "the package 'daytona' is not installed", install_command("daytona"))
     if not version.startswith(f"{TESTED}."):
-        return Check("sdk", "warning", f"daytona {version}; this is tested with {TESTED}", f"{_INSTALL} --upgrade")
+        return Check(
+            "sdk",
+            "warning",
+            f"daytona {version}; this is tested with {TESTED}",
+            install_command("daytona", upgrade=True),
+        )
     return Check("sdk", "ok", f"daytona {version}")
 
 

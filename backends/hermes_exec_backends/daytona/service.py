@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
+from hermes_exec.extras import require
 from hermes_exec_backends.cloud.obstacle import Endpoint, Obstacle, find_obstacle
 from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
 
@@ -154,8 +155,10 @@ class Service:
         """Make the client; nothing is asked yet.
 
         Raises:
-            PlaceUnavailable: no SDK, or no key.
+            MissingExtra: no SDK.
+            PlaceUnavailable: no key.
         """
+        require("daytona", "daytona")
         self.account = account = await asyncio.to_thread(Account.of, self._profile)
         with sdk_errors("the SDK"):
             self._client = await _use(account)

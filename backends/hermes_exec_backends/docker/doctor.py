@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Check
-from hermes_exec.errors import HermesError
+from hermes_exec.errors import HermesError, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,8 @@ async def checks(engine: Engine) -> list[Check]:
         info = await engine.call("docker", lambda client: client.info())
         return [Check("sdk", "ok", _sdk()), *_of_engine(engine, info)]
     except HermesError as error:
-        return [Check("engine", "missing", error.what.removeprefix("docker: "), error.remedy)]
+        name = "sdk" if isinstance(error, MissingExtra) else "engine"
+        return [Check(name, "missing", error.what.removeprefix("docker: "), error.remedy)]
     finally:
         await engine.close()
 

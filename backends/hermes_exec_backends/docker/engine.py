@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.extras import require
 from hermes_exec.heartbeat import DEFAULT_S
 from hermes_exec_backends.docker import address as addresses
 from hermes_exec_backends.docker.failures import sdk_errors, unreachable
@@ -68,13 +69,15 @@ class Engine:
         """Connect, and agree on a version of the API. Safe to call twice.
 
         Raises:
-            PlaceUnavailable: there is no SDK, no engine, or no permission.
+            MissingExtra: there is no SDK.
+            PlaceUnavailable: there is no engine, or no permission.
         """
         if self._client is None:
             self._client = await self._run(self.connect_client)
 
     def connect_client(self) -> Any:
         """A new SDK client; blocks."""
+        require("docker", "docker")
         with sdk_errors("docker: the engine cannot be used", self.address):
             from docker import APIClient
             from docker.tls import TLSConfig

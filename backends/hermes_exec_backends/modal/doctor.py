@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec.extras import install_command
 from hermes_exec_backends.modal import creating
 from hermes_exec_backends.modal.account import Account, bound_throttling, credentials
 from hermes_exec_backends.modal.failures import DOCTOR, NEW_TOKEN
@@ -26,7 +27,6 @@ _ANSWER_S = 8.0
 _DATE_S = 3.0
 _CLOCK_S = 60.0
 _NETWORK = "check the network and its proxy, MODAL_SERVER_URL, and status.modal.com"
-_UPGRADE = "pip install --upgrade 'hermes-exec[modal]'"
 
 
 async def checks(profile: ModalProfile | None = None) -> list[Check]:
@@ -37,7 +37,7 @@ async def checks(profile: ModalProfile | None = None) -> list[Check]:
     wanted = profile or ModalProfile()
     version = _version()
     if version is None:
-        return [Check("sdk", "missing", "the package 'modal' is not installed", "pip install 'hermes-exec[modal]'")]
+        return [Check("sdk", "missing", "the package 'modal' is not installed", install_command("modal"))]
     found = [_drift(version)]
     token = _token(wanted)
     found.append(token)
@@ -60,7 +60,12 @@ def _drift(version: str) -> Check:
     if numbers == TESTED:
         return Check("sdk", "ok", f"modal {version}")
     tested = ".".join(map(str, TESTED))
-    return Check("sdk", "warning", f"modal {version}, and this version was tested with {tested}", _UPGRADE)
+    return Check(
+        "sdk",
+        "warning",
+        f"modal {version}, and this version was tested with {tested}",
+        install_command("modal", upgrade=True),
+    )
 
 
 def _token(profile: ModalProfile) -> Check:

@@ -10,6 +10,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.extras import install_command
 from hermes_exec.registry import sdk_missing
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def translated(what: str, error: Exception) -> Exception:
     if isinstance(error, exception.ConflictError):
         return PlaceGone(said)
     if isinstance(error, exception.UnimplementedError):
-        return Refused(said, remedy="pip install --upgrade 'hermes-exec[modal]'")
+        return Refused(said, remedy=install_command("modal", upgrade=True))
     if isinstance(error, exception.InvalidError):
         return ConfigError(said)
     if isinstance(error, TimeoutError | exception.TimeoutError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec.config.paths import home
+from hermes_exec.extras import install_command
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.ssh import SshProfile
@@ -33,7 +34,7 @@ def _paramiko() -> Check:
     try:
         version = importlib.metadata.version("paramiko")
     except importlib.metadata.PackageNotFoundError:
-        return Check("paramiko", "missing", "it is not installed", "pip install 'hermes-exec[ssh]'")
+        return Check("paramiko", "missing", "it is not installed", install_command("ssh"))
     return Check("paramiko", "ok", version)
 
 

@@ -7,6 +7,8 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from hermes_exec.extras import require
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
@@ -56,6 +58,7 @@ async def join(profile: SshProfile) -> Shared:
 
     Raises:
         ConfigError: the OpenSSH client's files make no sense.
+        MissingExtra: paramiko is not installed.
     """
     new: Shared
     if profile.transport == "openssh":
@@ -65,6 +68,7 @@ async def join(profile: SshProfile) -> Shared:
         key: Hashable = (profile.host, words)
         new = Master(profile.host, words)
     else:
+        require("ssh", "ssh")
         from hermes_exec_backends.ssh.connections import Connections
         from hermes_exec_backends.ssh.host import resolve
 

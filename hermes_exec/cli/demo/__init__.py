@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import shorten
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,10 @@ FREE = {
     "singularity": "singularity:docker://python:3.11-slim",
 }
 """Kinds of place that need neither an account nor a host: what is opened when they are usable."""
+REQUIRED = "local"
+"""The kind of place that has to open; the others are skipped when they do not."""
+_LONGEST = 120
+"""Characters of the line that says why a place is skipped; --json has all of it."""
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -42,7 +47,8 @@ def demo(
 
     A source distribution from the package index is uploaded to a fresh folder, installed in a virtual
     environment there, tested with its own suite, and its report is brought back. Without a network it is
-    a small bundled project. Nothing stays behind, also after Ctrl-C. The exit code is 1 if a place failed.
+    a small bundled project. Nothing stays behind, also after Ctrl-C. Places that --on does not name are
+    skipped when they do not open. The exit code is 1 if the job failed in a place, or a place of --on did not open.
     """
     return loop.run(_demo(on or [], offline=offline, reports=reports, json=json))
 
@@ -51,16 +57,20 @@ async def _demo(on: list[str], *, offline: bool, reports: Path | None, json: boo
     from hermes_exec.cli.demo.display import displayed
     from hermes_exec.cli.demo.job import do_job
 
-    targets, unusable = (on, []) if on else await _usable()
+    targets, unusable = ({target: target for target in on}, []) if on else await _usable()
     with tempfile.TemporaryDirectory(prefix="hermes-exec-demo-") as folder:
         project = await _project(Path(folder), offline=offline)
         kept = reports or Path(folder)
         await asyncio.to_thread(kept.mkdir, parents=True, exist_ok=True)
         outcomes: list[Outcome] = []
-        for target in targets:
+        for name, target in targets.items():
             with displayed() as display:
-                outcomes.append(await do_job(target, project, kept, display))
+                outcome = await do_job(target, project, kept, display)
                 display.over()
+            if on or outcome.opened or name == REQUIRED:
+                outcomes.append(outcome)
+            else:
+                unusable.append((name, outcome.trouble))
     if json:
         facts = [{**asdict(outcome), "passed": outcome.passed} for outcome in outcomes]
         show_json({"project": project.title, "places": facts, "unusable": dict(unusable)})
@@ -69,12 +79,12 @@ async def _demo(on: list[str], *, offline: bool, reports: Path | None, json: boo
     return 0 if outcomes and all(outcome.passed for outcome in outcomes) else CHECK_FAILED
 
 
-async def _usable() -> tuple[list[str], list[tuple[str, str]]]:
-    """The targets to use, and why the others cannot be."""
+async def _usable() -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """The targets to use, by their kinds, and why the other kinds cannot be used."""
     from hermes_exec.cli.usable import one_kind
 
     kinds = await asyncio.gather(*map(one_kind, FREE))
-    usable = [FREE[kind.type] for kind in kinds if kind.usable]
+    usable = {kind.type: FREE[kind.type] for kind in kinds if kind.usable}
     return usable, [(kind.type, f"{kind.reason}. Try: {kind.remedy}") for kind in kinds if not kind.usable]
 
 
@@ -100,7 +110,7 @@ def _show(project: Project, outcomes: list[Outcome], unusable: list[tuple[str, s
     for outcome in outcomes:
         times: list[Any] = [outcome.open_s, outcome.session_s, outcome.program_s, outcome.job_s]
         rows.append([outcome.target, *map(shown, times), outcome.result])
-    rows += [[kind, "", "", "", "", f"not usable here: {why}"] for kind, why in unusable]
+    rows += [[kind, "", "", "", "", shorten(f"skipped: {why}", _LONGEST, placeholder=" …")] for kind, why in unusable]
     heads = (
         "PLACE",
         "COLD OPEN",

@@ -47,6 +47,11 @@ class Outcome:
     """Why it came to nothing; empty when the suite ran."""
 
     @property
+    def opened(self) -> bool:
+        """Whether a command ran in the place."""
+        return self.open_s is not None
+
+    @property
     def passed(self) -> bool:
         """Whether the suite ran, had tests, and none of them failed."""
         bad = self.counts.get("failures", 0) + self.counts.get("errors", 0)

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec.extras import require
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import acts, verdict
@@ -65,9 +66,11 @@ async def check(
 
     Raises:
         Unsupported: the policy does not hold here, so nothing can be judged.
+        MissingExtra: the packages that judge skills are not installed.
         PlaceUnavailable: no sandbox can be made.
         OSError: it cannot be read.
     """
+    require("skills", "to judge skills")
     found_policy = load(policy) if isinstance(policy, str) else policy
     judged = _Judged(found_policy, grants or Grants(), cases)
     with _working(work) as room:

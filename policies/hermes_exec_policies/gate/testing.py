@@ -10,7 +10,7 @@ import tempfile
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.extras import missing_extra
 
 PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
 PIP = ("pip",)
@@ -20,14 +20,12 @@ def tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
     """The folder of ``names``, made below ``parent`` where it is not there yet.
 
     Raises:
-        PlaceUnavailable: one of them is not installed.
+        MissingExtra: one of them is not installed.
     """
     try:
         found = [distribution(name) for name in names]
     except PackageNotFoundError as error:
-        raise PlaceUnavailable(
-            f"to judge skills we need {error.name}, which is not installed", remedy="pip install 'hermes-exec[skills]'"
-        ) from error
+        raise missing_extra("skills", str(error.name), "to judge skills") from error
     key = " ".join(f"{each.name}={each.version}" for each in found)
     target = parent / f"tools-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
     if target.is_dir():

@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.extras import missing_extra
 from hermes_exec_policies.render.oci import architecture
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def program(wanted: Filter) -> bytes:
 
     Raises:
         Unsupported: no filter has been made for such machines.
-        PlaceUnavailable: it is none of those that ship, and libseccomp or its binding is missing.
+        MissingExtra: it is none of those that ship, and the binding of libseccomp is not installed.
+        PlaceUnavailable: it is none of those that ship, and libseccomp is missing.
     """
     machine = platform.machine()
     architecture(machine)
@@ -63,7 +65,8 @@ def compiled(wanted: Filter, machine: str = "") -> bytes:
 
     Raises:
         Unsupported: no filter has been made for such machines.
-        PlaceUnavailable: libseccomp or its binding is missing.
+        MissingExtra: the binding of libseccomp is not installed.
+        PlaceUnavailable: libseccomp is missing.
     """
     foreign = architecture(machine or platform.machine()).removeprefix("SCMP_ARCH_")
     library = _library()
@@ -98,11 +101,8 @@ def _argument(library: Any, compare: Compare) -> Any:
 def _library() -> Any:
     try:
         import pyseccomp
-    except ImportError as error:
-        raise PlaceUnavailable(
-            f"a filter of system calls of your own needs the package 'pyseccomp': {error}",
-            remedy="pip install 'hermes-exec[bubblewrap]'",
-        ) from error
+    except ModuleNotFoundError as error:
+        raise missing_extra("bubblewrap", "pyseccomp", "a filter of system calls of your own") from error
     except (OSError, RuntimeError) as error:  # it is there, and does not find the library that it binds
         raise PlaceUnavailable(
             f"a filter of system calls of your own needs libseccomp: {error}", remedy="apt-get install libseccomp2"

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import state_folder
 from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.extras import missing_extra
 from hermes_exec_policies.gate.verdict import Refused, functional, security
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Environments:
 
         Raises:
             Refused: there is no such set of wheels.
-            PlaceUnavailable: uv is not here.
+            MissingExtra: uv is not installed.
         """
         lines = "".join(f"{each}\n" for each in sorted(set(map(str, wanted))))
         key = hashlib.sha256(f"{version}\n{self.index.folder or ''}\n{lines}".encode()).hexdigest()
@@ -211,7 +212,7 @@ def _uv() -> str:
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.exists() else shutil.which("uv")
     if not found:
-        raise PlaceUnavailable("there is no uv to choose packages with", remedy="pip install 'hermes-exec[skills]'")
+        raise missing_extra("skills", "uv", "to choose packages")
     return found
 
 

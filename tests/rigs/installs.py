@@ -1,0 +1,145 @@
+"""Clean environments with the wheel and one extra each, and the cheapest real form of every command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 120
+UNREACHABLE = 125
+"""The exit code where the packages are there and the place is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One command line, the extras without which it does nothing, and how it ends with them."""
+
+    words: str
+    needs: tuple[str, ...] = ()
+    code: int = 0
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    serves: bool = False
+    """It runs until it is interrupted, and says on standard output that it is ready."""
+    terminal: bytes | None = None
+    """What is typed, for a command that needs a terminal."""
+
+
+SKILLS = ("skills",)
+# In the order in which they are run, in one home folder: some use what others left.
+FORMS = (
+    Form("run --on local -- true"),
+    Form("run --detach --name kept -- echo hi"),
+    Form("run --on ssh://nobody@127.0.0.1:1 -- true", ("ssh",), UNREACHABLE),
+    Form("run --on docker:python:3.11 -- true", ("docker",), UNREACHABLE),
+    Form("run --on docker:python:3.11+ssh://nobody@127.0.0.1:1 -- true", ("ssh",), UNREACHABLE),
+    Form("run --on modal -- true", ("modal",), UNREACHABLE),
+    Form("run --on daytona -- true", ("daytona",), UNREACHABLE),
+    Form("--quiet --config own.conf run --on built -- true", ("singularity",), UNREACHABLE),
+    Form("run --on bubblewrap -- true"),
+    Form("shell", terminal=b"exit\n"),
+    Form("cp file local:HOME/copied"),
+    Form("sync my-skill local:HOME/copy"),
+    Form("logs --follow kept"),
+    Form("attach kept"),
+    Form("kill kept"),
+    Form("jobs"),
+    Form("forward 9 --json --on local", serves=True),
+    Form("backends --json"),
+    Form("doctor --json"),
+    Form("doctor local"),
+    Form("profile init"),
+    Form("profile list"),
+    Form("profile show local"),
+    Form("profile check"),
+    Form("profile trust own.conf --yes"),
+    Form("profile distrust own.conf"),
+    Form("policy list"),
+    Form("policy show workspace"),
+    Form("policy explain workspace"),
+    Form("policy diff workspace skill-validate"),
+    Form("policy render workspace"),
+    Form("policy check"),
+    Form("policy prove bubblewrap --policy ./own.toml", ("bubblewrap",)),
+    Form("chat -q hi --replay demo"),
+    Form("chat --replay demo", ("chat",)),
+    Form("chat -q hi", ("agent",), 125, env={"OPENAI_API_KEY": "none", "DEFAULT_MODEL": "none",
+                                             "OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}),
+    Form("conversations list"),
+    Form("conversations show last"),
+    Form("conversations search hi"),
+    Form("conversations export last"),
+    Form("serve --port 0 --json", ("server",), serves=True),
+    Form("serve --port 0 --json", ("server", "memory"), env={"MEMORY_DB_URL": "postgresql://127.0.0.1:1/"},
+         serves=True),
+    Form("log"),
+    Form("bench local --runs 1"),
+    Form("demo --offline --on local"),
+    Form("skill check my-skill", SKILLS),
+    Form("skill add my-skill", SKILLS),
+    Form('skill run my-skill --self-tested --json {"a":1,"b":2}', SKILLS),
+    Form("skill list", SKILLS),
+    Form("skill show my-skill", SKILLS),
+    Form("skill history my-skill", SKILLS),
+    Form("skill diff my-skill 1", SKILLS),
+    Form("skill rollback my-skill 1", SKILLS),
+    Form("skill pin my-skill", SKILLS),
+    Form("skill unpin my-skill", SKILLS),
+    Form("skill release my-skill", SKILLS, 2),
+    Form("skill verify", SKILLS),
+    Form("skill prove --changed", SKILLS),
+    Form("skill export my-skill exported", SKILLS),
+    Form("skill import exported", SKILLS),
+    Form("skill archive my-skill", SKILLS),
+    Form("skill restore my-skill", SKILLS),
+    Form("skill gc", SKILLS),
+)  # fmt: skip
+
+
+def prepare(home: Path) -> None:
+    """Write the files that the commands use."""
+    work = home / "work"
+    (work / "my-skill/scripts").mkdir(parents=True)
+    (work / "my-skill/tests").mkdir()
+    (work / "my-skill/SKILL.md").write_text(
+        "---\nname: my-skill\ndescription: Adds two numbers, when asked to add them.\n---\nAdds.\n"
+    )
+    (work / "my-skill/scripts/main.py").write_text(
+        '"""Adds."""\n\n\ndef run(a: int, b: int) -> int:\n    """Add two numbers."""\n    return a + b\n'
+    )
+    (work / "my-skill/tests/test_main.py").write_text(
+        "import sys\n\nsys.path.insert(0, 'scripts')\nimport main\n\n\n"
+        "def test_adds():\n    assert main.run(1, 2) == 3\n    assert main.run(-1, 1) == 0\n"
+    )
+    (work / "file").write_text("text")
+    (work / "own.toml").write_text('extends = "workspace"\n[syscalls]\nremove = ["personality"]\n')
+    (work / "own.conf").write_text('[backends.built]\ntype = "singularity"\ndefinition = "Dockerfile"\n')
+    (work / "Dockerfile").write_text("FROM 127.0.0.1:1/nothing\n")
+
+
+def build_wheel(out: Path) -> Path:
+    """Build the wheel of this checkout."""
+    argv = [sys.executable, "-I", "-m", "build", "--no-isolation", "--wheel", "--outdir", str(out), str(ROOT)]
+    subprocess.run(argv, check=True, capture_output=True)
+    (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def install(wheel: Path, extra: str, environment: Path) -> Path:
+    """Create an environment with the wheel and one extra, in the versions of dev.lock; return its ``bin``."""
+    uv = Path(sys.executable).with_name("uv")
+    # The checkout's own cache: files are linked from it, and no index is asked for what it holds.
+    env = os.environ | {"UV_CACHE_DIR": os.environ.get("UV_CACHE_DIR", str(ROOT / ".cache/uv"))}
+    pins = [line.split(" ")[0] for line in (ROOT / "dev.lock").read_text().splitlines() if line[:1].isalnum()]
+    constraints = environment.with_suffix(".pins")
+    constraints.write_text("\n".join(pins))
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True, env=env)
+    python = environment / "bin/python"
+    asked = f"{wheel}[{extra}]" if extra else str(wheel)
+    argv = [str(uv), "pip", "install", "--quiet", "--python", str(python), "--constraint", str(constraints), asked]
+    if subprocess.run([*argv, "--offline"], check=False, env=env, capture_output=True).returncode:
+        subprocess.run(argv, check=True, env=env, capture_output=True)
+    return environment / "bin"
