@@ -23,7 +23,7 @@ from hermes_exec_backends.docker.doctor import checks
 from hermes_exec_backends.docker.engine import Engine as Way
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN, engine
 from tests.rigs.docker_rootless import rootless
-from tests.rigs.holding_proxy import HoldingProxy
+from tests.rigs.faulty_proxy import FaultyProxy
 from tests.rigs.podman_engine import podman
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def test_an_engine_behind_a_proxy_that_holds_every_byte_holds_nobody_up(
     run: Any, dock: Engine, image: str, carrier: Any
 ) -> None:
     async def hold() -> None:
-        async with HoldingProxy(dock.address.removeprefix("unix://")).opened() as proxy:
+        with FaultyProxy(dock.address.removeprefix("unix://")) as proxy:
             profile = dock.profile(image, keepalive_s=1.0)
             profile = profile.model_copy(update={"engine": f"tcp://127.0.0.1:{proxy.port}"})
             async with hermes_exec.open(DockerBackend(profile), audit=False, carrier=carrier) as terminal:
@@ -238,7 +238,7 @@ def test_an_engine_behind_a_proxy_that_holds_every_byte_holds_nobody_up(
                     proxy.hold()
                     with pytest.raises(OutcomeUnknown):
                         await stream.result()
-                proxy.release()
+                proxy.restore()
                 assert (await terminal.run(["cat", "/tmp/ran"])).stdout == b"x\n"
 
     run(hold())

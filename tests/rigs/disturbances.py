@@ -74,8 +74,7 @@ class Disturber:
         way.proxy.half_close(self._chance)
 
     async def _hold(self, way: Way) -> None:
-        for direction in self._chance.choice([(0,), (1,), (0, 1)]):
-            way.proxy.hold(direction)
+        way.proxy.hold(*self._chance.choice([(0,), (1,), (0, 1)]))
         await self._last()
         way.proxy.restore()
 

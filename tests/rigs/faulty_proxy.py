@@ -75,9 +75,10 @@ class FaultyProxy:
         """End one direction of one connection; the other direction goes on."""
         self._loop.call_soon_threadsafe(self._half_close, chance.random(), chance.randrange(2))
 
-    def hold(self, direction: int) -> None:
-        """Stop forwarding what comes from the client (0) or from the server (1); new connections are accepted."""
-        self._loop.call_soon_threadsafe(self._flows[direction].clear)
+    def hold(self, *directions: int) -> None:
+        """Stop forwarding what comes from the client (0) and from the server (1); new connections are accepted."""
+        for direction in directions or (0, 1):
+            self._loop.call_soon_threadsafe(self._flows[direction].clear)
 
     def delay(self, seconds: float) -> None:
         """Forward each piece so much later."""

@@ -13,7 +13,7 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import OutcomeUnknown, PlaceError
 from hermes_exec_backends.ssh import SshBackend
-from tests.rigs.holding_proxy import HoldingProxy
+from tests.rigs.faulty_proxy import FaultyProxy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -25,19 +25,20 @@ _LIMIT_S = 60.0
 """Above all that is promised here by far, and far below a lease."""
 
 
-def knowing(sshd: Sshd, proxy: HoldingProxy) -> dict[str, Any]:
+def knowing(sshd: Sshd, proxy: FaultyProxy) -> dict[str, Any]:
     """What a profile has to say so that the host is known behind a proxy, too."""
     known = sshd.folder / f"known-{proxy.port}"
     return {"port": proxy.port, "known_hosts_path": known, "accept_new": True}
 
 
 @contextlib.asynccontextmanager
-async def held(sshd: Sshd, **options: Any) -> AsyncGenerator[tuple[hermes_exec.Terminal, HoldingProxy]]:
+async def held(sshd: Sshd, **options: Any) -> AsyncGenerator[tuple[hermes_exec.Terminal, FaultyProxy]]:
     """A terminal, and what is between it and its host."""
-    async with HoldingProxy(("127.0.0.1", sshd.port)).opened() as proxy, asyncio.timeout(_LIMIT_S):
-        profile = sshd.profile(keepalive_s=1.0, **options, **knowing(sshd, proxy))
-        async with hermes_exec.open(SshBackend(profile), audit=False) as terminal:
-            yield terminal, proxy
+    with FaultyProxy(("127.0.0.1", sshd.port)) as proxy:
+        async with asyncio.timeout(_LIMIT_S):
+            profile = sshd.profile(keepalive_s=1.0, **options, **knowing(sshd, proxy))
+            async with hermes_exec.open(SshBackend(profile), audit=False) as terminal:
+                yield terminal, proxy
 
 
 @pytest.mark.parametrize("transport", ["paramiko", "openssh"])
@@ -47,7 +48,7 @@ async def test_a_proxy_that_holds_every_byte_holds_nobody_up(sshd: Sshd, transpo
         proxy.hold()
         with pytest.raises(OutcomeUnknown):
             await terminal.run("echo x >> ran", timeout=1)
-        proxy.release()
+        proxy.restore()
         result = await terminal.run("echo $kept; [ ! -e ran ] || cat ran")
         assert result.stdout in {b"1\n", b"1\nx\n"}
 
@@ -79,13 +80,14 @@ async def test_a_host_whose_sshd_is_stopped_is_found_again_over_a_new_connection
 
 
 async def test_a_command_without_a_guest_is_lost_when_the_host_is_silent(sshd: Sshd) -> None:
-    async with HoldingProxy(("127.0.0.1", sshd.port)).opened() as proxy, asyncio.timeout(_LIMIT_S):
-        profile = sshd.profile(keepalive_s=1.0, **knowing(sshd, proxy))
-        async with hermes_exec.open(SshBackend(profile), audit=False, carrier="plain") as terminal:
-            async with terminal.stream(["sh", "-c", "echo in; sleep 1000"]) as stream:
-                assert (await anext(stream)).data == b"in\n"
-                proxy.hold()
-                with pytest.raises(PlaceError):
-                    await stream.result()
-            proxy.release()
-            assert (await terminal.run(["echo", "on"])).stdout == b"on\n"
+    with FaultyProxy(("127.0.0.1", sshd.port)) as proxy:
+        async with asyncio.timeout(_LIMIT_S):
+            profile = sshd.profile(keepalive_s=1.0, **knowing(sshd, proxy))
+            async with hermes_exec.open(SshBackend(profile), audit=False, carrier="plain") as terminal:
+                async with terminal.stream(["sh", "-c", "echo in; sleep 1000"]) as stream:
+                    assert (await anext(stream)).data == b"in\n"
+                    proxy.hold()
+                    with pytest.raises(PlaceError):
+                        await stream.result()
+                proxy.restore()
+                assert (await terminal.run(["echo", "on"])).stdout == b"on\n"
