@@ -124,13 +124,11 @@ async def one_kind(name: str, profile: "Profile | None" = None) -> Kind:
             return Kind(name, await backend.doctor(profile), backend.features)
     except TimeoutError:
         return Kind(name, [Check(name, "missing", f"no answer within {_PATIENCE_S:g} s")])
-    except HermesError as error:
-        return Kind(name, [Check(name, "missing", error.what.removeprefix(f"{name}: "), error.remedy)])
-    except ImportError as error:
-        missing = sdk_missing(name, error)
-        if not isinstance(missing, HermesError):
+    except (HermesError, ImportError) as error:
+        why = sdk_missing(name, error) if isinstance(error, ImportError) else error
+        if not isinstance(why, HermesError):
             raise
-        return Kind(name, [Check(name, "missing", missing.what.removeprefix(f"{name}: "), missing.remedy)])
+        return Kind(name, [Check(name, "missing", why.what.removeprefix(f"{name}: "), why.remedy)])
     except OSError as error:  # such as a home folder that this user may not look into
         return Kind(name, [Check(name, "missing", f"{error.filename}: {error.strerror}")])
 
