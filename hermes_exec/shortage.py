@@ -8,7 +8,7 @@ _REMEDIES = {
     errno.EMFILE: "ulimit -n 1024, for a process may open no more files",
     errno.ENFILE: "sysctl fs.file-max, which is used up",
     errno.EFBIG: "ulimit -f unlimited, for a file may not be as large as this",
-    errno.ENOSPC: "df -h, for a disk is full",
+    errno.ENOSPC: "free space; df -h shows which disk is full",
     errno.EDQUOT: "quota, which is used up",
     errno.EAGAIN: "ulimit -u, for a user may start no more processes",
     errno.ENOMEM: "free -m, for memory is used up",

@@ -204,7 +204,10 @@ def test_it_ends_quietly_when_nobody_reads_on(cli: Cli, sink: list[str]) -> None
 def test_a_full_disk_is_told_in_a_line(cli: Cli) -> None:
     with Path("/dev/full").open("wb") as full:
         child = cli.start("run", "echo hi", stdout=full)
-        assert child.communicate()[1] == b"hermes-exec: No space left on device\n"
+        assert (
+            child.communicate()[1]
+            == b"hermes-exec: No space left on device. Try: free space; df -h shows which disk is full\n"
+        )
     assert child.returncode == 125
 
 

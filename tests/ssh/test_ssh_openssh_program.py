@@ -115,7 +115,7 @@ def test_what_ssh_complains_about_is_told(own: Sshd, options: dict[str, Any], hi
 def test_a_host_that_says_nothing_is_told_of_when_the_time_for_logging_in_is_over(
     own: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openssh, "_LOGIN_S", 1.0)
+    monkeypatch.setattr(openssh, "_ALONE_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         profile = own.profile(transport="openssh", port=silent.getsockname()[1])
         with pytest.raises(PlaceUnavailable, match="no answer within 1 s"):
