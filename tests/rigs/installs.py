@@ -47,6 +47,7 @@ FORMS = (
     Form("attach kept"),
     Form("kill kept"),
     Form("jobs"),
+    Form("jobs --prune"),
     Form("forward 9 --json --on local", serves=True),
     Form("backends --json"),
     Form("doctor --json"),
