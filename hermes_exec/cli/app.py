@@ -139,6 +139,6 @@ def _before(
 
 def _usage(error: typer.TyperException) -> int:
     asked = f"{getattr(getattr(error, 'ctx', None), 'command_path', NAME)} --help"
-    said = " ".join(error.format_message().split())
+    said = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # of pydantic, not of a person
     say(f"{said if said.endswith(('.', '?', '!')) else said + '.'} Try: {asked}")
     return USAGE

@@ -192,7 +192,7 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["profile", "show", "nowhere"], "nowhere"),
         (["doctor", "nowhere"], "nowhere"),
         (["--config", "/no/such.toml", "profile", "list"], "/no/such.toml"),
-        (["--log-format", "xml", "profile", "list"], "'--log-format': Value error, 'xml' is not one of 'text', 'json'"),
+        (["--log-format", "xml", "profile", "list"], "'--log-format': 'xml' is not one of 'text', 'json'"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_and_exits_2(cli: Cli, words: list[str], said: str) -> None:
