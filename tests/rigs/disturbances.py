@@ -37,7 +37,7 @@ class Disturber:
     """Disturbs a way at random moments until it is cancelled, and undoes then what lasts."""
 
     def __init__(self, way: Way, chance: random.Random, longest_s: float) -> None:
-        """``longest_s`` bounds a fault that lasts; the pause between two faults is 2 s at most."""
+        """``longest_s`` bounds a fault that lasts; the pause between two faults is 1 s at most."""
         self.count: Counter[str] = Counter()
         self._way = way
         self._chance = chance
@@ -49,12 +49,12 @@ class Disturber:
         """Disturb."""
         try:
             while True:
-                await asyncio.sleep(self._chance.random() * 2)
+                await asyncio.sleep(self._chance.random())
                 faults = [
                     *(self._cut, self._cut, self._half_close, self._hold, self._delay, self._refuse),
                     *(self._kill_serving, self._stop_serving, self._stop_ours, self._kill_ours),
                 ]
-                fault = self._chance.choices(faults, [4, 4, 4, 3, 3, 3, 3, 3, 3, 1])[0]
+                fault = self._chance.choices(faults, [6, 6, 6, 3, 3, 3, 3, 3, 3, 1])[0]
                 self.count[fault.__name__.strip("_")] += 1
                 self._log.info("%s %s", self._way.name, fault.__name__)
                 await fault(self._way)

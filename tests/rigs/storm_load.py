@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import random
+import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -44,6 +45,8 @@ class Report:
     completed: Counter[str] = field(default_factory=Counter[str])
     unknown: Counter[str] = field(default_factory=Counter[str])
     unavailable: Counter[str] = field(default_factory=Counter[str])
+    killed: int = 0
+    """Commands that ended with SIGKILL, as those do whose parent the storm kills."""
     opened: int = 0
     wrong: list[str] = field(default_factory=list[str])
     lost: list[str] = field(default_factory=list[str])
@@ -62,7 +65,8 @@ class Report:
         return (
             f"{self.completed.total()} completed ({', '.join(f'{n} {k}' for k, n in sorted(self.completed.items()))}), "
             f"{self.unknown.total()} of unknown outcome, {self.unavailable.total()} did not run, "
-            f"{self.opened} terminals; {len(self.wrong)} wrong, {len(self.doubled)} doubled, {len(self.lost)} lost, "
+            f"{self.killed} killed, {self.opened} terminals; "
+            f"{len(self.wrong)} wrong, {len(self.doubled)} doubled, {len(self.lost)} lost, "
             f"{len(self.late)} late, {len(self.failed)} failed"
         )
 
@@ -70,11 +74,16 @@ class Report:
 class Load:
     """Workers that call one terminal of one target at once, and open another when it is lost."""
 
-    def __init__(self, name: str, backend: Callable[[], Backend], folders: tuple[Path, str], seed: int) -> None:
-        """``folders`` is one folder: as this machine names it, and as the target does."""
+    def __init__(
+        self, name: str, backend: Callable[[], Backend], folders: tuple[Path, str], seed: int, detection_s: float
+    ) -> None:
+        """``folders`` is one folder, as this machine and as the target names it.
+
+        ``detection_s`` is how long it takes, as documented, to give up a silent peer.
+        """
         self.name = name
         self.report = Report()
-        self.detection_s = 0.0
+        self._detection_s = detection_s
         self._backend = backend
         self._here, self._there = folders
         self._seed = seed
@@ -141,7 +150,7 @@ class Load:
                 self.report.failed.append(f"{line} {kind} after {time.monotonic() - begun:.1f} s: {error!r}")
                 await self._forget(terminal)
             took = time.monotonic() - begun
-            if kind not in {"file", "job"} and took > TIMEOUT_S + LATE_S + self.detection_s:
+            if kind not in {"file", "job"} and took > TIMEOUT_S + LATE_S + self._detection_s:
                 self.report.late.append(f"{line} {kind}: {took:.1f} s")
 
     async def _opened(self, until: float) -> Terminal | None:
@@ -194,8 +203,11 @@ class Load:
             )
 
     def _expect_success(self, line: str, result: Result) -> bool:
-        """Note that a command ran; False when it was ended at its limit, and its output need not be whole."""
+        """Note that a command ran; False when it was ended before its end, and its output need not be whole."""
         if result.timed_out:
+            return False
+        if result.signal == signal.SIGKILL:
+            self.report.killed += 1
             return False
         self._ran.append(line)
         if result.exit_code != 0:
@@ -266,7 +278,9 @@ class Load:
         begun = time.monotonic()
         result = await terminal.run(["sh", "-c", f"echo {line} >> {self._there}/ran; exec sleep 600"], timeout=limit)
         took = time.monotonic() - begun
-        if not result.timed_out:
+        if result.signal == signal.SIGKILL and not result.timed_out:
+            self.report.killed += 1
+        elif not result.timed_out:
             self.report.wrong.append(f"{line}: {result.reason}")
-        if took > limit + LATE_S + self.detection_s:
+        if took > limit + LATE_S + self._detection_s:
             self.report.late.append(f"{line} limited to {limit} s: {took:.1f} s")

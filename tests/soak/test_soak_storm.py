@@ -37,6 +37,7 @@ _SHORT_S = 15.0
 _FULL_S = float(os.environ.get("HERMES_SOAK_S", "1200"))
 _SEED = int(os.environ.get("HERMES_SOAK_SEED", "1"))
 _KEEPALIVE_S = 2.0
+_DOCKER_DETECTION_S = 45.0
 _LONGEST_S = 20.0
 """Longer than it takes to give up a silent peer."""
 
@@ -66,7 +67,7 @@ def _over_ssh(stack: ExitStack, folder: Path, seed: int) -> tuple[Load, Way]:
         return _python(found) if ROOT else []
 
     way = Way("ssh", proxy, sshd.talking, ours, lambda: [listener])
-    return Load("ssh", lambda: SshBackend(profile), (folder, str(folder)), seed), way
+    return Load("ssh", lambda: SshBackend(profile), (folder, str(folder)), seed, 3 * _KEEPALIVE_S), way
 
 
 def _in_docker(stack: ExitStack, folder: Path, seed: int, dock: Dockerd) -> tuple[Load, Way]:
@@ -78,7 +79,7 @@ def _in_docker(stack: ExitStack, folder: Path, seed: int, dock: Dockerd) -> tupl
         return _python([pid for pid in processes.every() if processes.namespace(pid, "pid") in spaces - {""}])
 
     way = Way("docker", proxy, list, ours, lambda: [dock.pid])
-    return Load("docker", lambda: DockerBackend(profile), (folder, "/shared"), seed), way
+    return Load("docker", lambda: DockerBackend(profile), (folder, "/shared"), seed, _DOCKER_DETECTION_S), way
 
 
 async def _run_all(loads: list[Load], until: float) -> None:
@@ -134,6 +135,8 @@ def test_a_storm_leaves_no_wrong_byte_and_no_call_waiting(
             print(f"{load.name}: {', '.join(f'{n} {what}' for what, n in sorted(disturber.count.items()))}")
             print(f"{load.name}: {load.report}")
     assert [line for load in loads for line in load.report.defects] == []
+    for load, disturber in zip(loads, disturbers, strict=True):
+        assert load.report.killed <= 4 * disturber.count["kill_ours"]
     assert errors == []
     assert capfd.readouterr().err == ""
     assert [record for record in caplog.records if record.exc_info or record.name == "asyncio"] == []
