@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ class Disturber:
     def __init__(self, way: Way, chance: random.Random, longest_s: float) -> None:
         """``longest_s`` bounds a fault that lasts; the pause between two faults is 1 s at most."""
         self.count: Counter[str] = Counter()
+        self._outages: list[tuple[float, float]] = []
         self._way = way
         self._chance = chance
         self._longest_s = longest_s
@@ -65,7 +67,14 @@ class Disturber:
 
     async def _last(self) -> None:
         """Let a fault last: short faults are frequent, long ones rare."""
-        await asyncio.sleep(self._longest_s * self._chance.random() ** 3)
+        begin = time.monotonic()
+        end = begin + self._longest_s * self._chance.random() ** 3
+        self._outages.append((begin, end))
+        await asyncio.sleep(end - begin)
+
+    def outage_s(self, begin: float, end: float) -> float:
+        """How many of the seconds between two readings of ``time.monotonic`` had a fault that lasts."""
+        return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in self._outages)
 
     async def _cut(self, way: Way) -> None:
         way.proxy.cut(reset=self._chance.random() < 0.5)

@@ -83,6 +83,8 @@ class Load:
         """
         self.name = name
         self.report = Report()
+        self.outage_s: Callable[[float, float], float] = lambda _begin, _end: 0.0
+        """How long the way to the target was disturbed between two readings of ``time.monotonic``."""
         self._detection_s = detection_s
         self._backend = backend
         self._here, self._there = folders
@@ -149,9 +151,8 @@ class Load:
             except Exception as error:  # noqa: BLE001  every other exception is a defect
                 self.report.failed.append(f"{line} {kind} after {time.monotonic() - begun:.1f} s: {error!r}")
                 await self._forget(terminal)
-            took = time.monotonic() - begun
-            if kind not in {"file", "job"} and took > TIMEOUT_S + LATE_S + self._detection_s:
-                self.report.late.append(f"{line} {kind}: {took:.1f} s")
+            if kind not in {"file", "job", "limited"}:
+                self._expect_in_time(f"{line} {kind}", begun, TIMEOUT_S)
 
     async def _opened(self, until: float) -> Terminal | None:
         async with self._opening:
@@ -195,6 +196,12 @@ class Load:
             self._log.info("%s closed: %s", self.name, error)
         except Exception as error:  # noqa: BLE001  every other exception is a defect
             self.report.failed.append(f"close {self.name}: {error!r}")
+
+    def _expect_in_time(self, what: str, begun: float, limit_s: float) -> None:
+        """Note a command that returns later than its limit, the detection of a silent peer and its outages explain."""
+        now = time.monotonic()
+        if now - begun > limit_s + LATE_S + self._detection_s + self.outage_s(begun, now):
+            self.report.late.append(f"{what}: {now - begun:.1f} s, {self.outage_s(begun, now):.1f} s of outages")
 
     def _expect(self, line: str, seen: bytes | str, wanted: bytes | str) -> None:
         if seen != wanted:
@@ -277,10 +284,8 @@ class Load:
         limit = chance.choice([0.2, 1.0])
         begun = time.monotonic()
         result = await terminal.run(["sh", "-c", f"echo {line} >> {self._there}/ran; exec sleep 600"], timeout=limit)
-        took = time.monotonic() - begun
+        self._expect_in_time(f"{line} limited to {limit} s", begun, limit)
         if result.signal == signal.SIGKILL and not result.timed_out:
             self.report.killed += 1
         elif not result.timed_out:
             self.report.wrong.append(f"{line}: {result.reason}")
-        if took > limit + LATE_S + self._detection_s:
-            self.report.late.append(f"{line} limited to {limit} s: {took:.1f} s")

@@ -37,7 +37,6 @@ _SHORT_S = 15.0
 _FULL_S = float(os.environ.get("HERMES_SOAK_S", "1200"))
 _SEED = int(os.environ.get("HERMES_SOAK_SEED", "1"))
 _KEEPALIVE_S = 2.0
-_DOCKER_DETECTION_S = 45.0
 _LONGEST_S = 20.0
 """Longer than it takes to give up a silent peer."""
 
@@ -72,14 +71,16 @@ def _over_ssh(stack: ExitStack, folder: Path, seed: int) -> tuple[Load, Way]:
 
 def _in_docker(stack: ExitStack, folder: Path, seed: int, dock: Dockerd) -> tuple[Load, Way]:
     proxy = stack.enter_context(FaultyProxy(dock.address.removeprefix("unix://"), str(folder / "proxy.sock")))
-    profile = dock.profile(engine=f"unix://{folder}/proxy.sock", binds=[f"{folder}:/shared:rw"])
+    profile = dock.profile(
+        engine=f"unix://{folder}/proxy.sock", binds=[f"{folder}:/shared:rw"], keepalive_s=_KEEPALIVE_S
+    )
 
     def ours() -> list[int]:
         spaces = {processes.namespace(dock.inspect(each["Id"])["State"]["Pid"], "pid") for each in dock.containers()}
         return _python([pid for pid in processes.every() if processes.namespace(pid, "pid") in spaces - {""}])
 
     way = Way("docker", proxy, list, ours, lambda: [dock.pid])
-    return Load("docker", lambda: DockerBackend(profile), (folder, "/shared"), seed, _DOCKER_DETECTION_S), way
+    return Load("docker", lambda: DockerBackend(profile), (folder, "/shared"), seed, 3 * _KEEPALIVE_S), way
 
 
 async def _run_all(loads: list[Load], until: float) -> None:
@@ -127,6 +128,8 @@ def test_a_storm_leaves_no_wrong_byte_and_no_call_waiting(
         loads = [load for load, _ in parts]
         longest_s = _LONGEST_S if seconds > _SHORT_S else 3.0
         disturbers = [Disturber(way, random.Random(f"{_SEED} {way.name}"), longest_s) for _, way in parts]
+        for load, disturber in zip(loads, disturbers, strict=True):
+            load.outage_s = disturber.outage_s
         errors = asyncio.run(_storm(loads, disturbers, seconds))
         dock.wait_until_none()
     with capfd.disabled():
