@@ -15,7 +15,7 @@ Words = str | bytes
 def encode(text: Words | os.PathLike[str]) -> bytes:
     """Bytes as they are, text as the file system spells it."""
     try:
-        data = text if isinstance(text, bytes) else _spelled(os.fspath(text))
+        data = text if isinstance(text, bytes) else _encode_text(os.fspath(text))
     except UnicodeEncodeError as error:
         raise UsageError(f"text that has no bytes: {error}", remedy="give bytes") from error
     except TypeError as error:
@@ -25,7 +25,7 @@ def encode(text: Words | os.PathLike[str]) -> bytes:
     return data
 
 
-def _spelled(text: Words) -> bytes:
+def _encode_text(text: Words) -> bytes:
     try:
         return os.fsencode(text)
     except UnicodeEncodeError:  # a locale that cannot spell it, as C; places spell names in UTF-8

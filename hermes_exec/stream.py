@@ -70,7 +70,7 @@ class Stream:
         if stdin is not None:  # beside the reading, or each would wait for the other
             self._feeding = asyncio.get_running_loop().create_task(execute.feed_input(self._call, stdin))
 
-    def _started(self) -> Running:
+    def _require_call(self) -> Running:
         """The call, or a refusal where no block would end what it starts."""
         if self._call is None:
             raise UsageError(
@@ -111,7 +111,7 @@ class Stream:
 
     async def __anext__(self) -> Event:
         """The next event."""
-        call = self._started()
+        call = self._require_call()
         while not self._events:
             if self._error is not None:
                 raise self._error
@@ -128,14 +128,14 @@ class Stream:
 
     async def write(self, data: bytes | str) -> None:
         """Send standard input; needs ``interactive=True``. Waits while the command does not read."""
-        call = self._started()
+        call = self._require_call()
         if not self._options.interactive:
             raise UsageError("the stream was not opened for input", remedy="stream(…, interactive=True)")
         await call.write(data.encode() if isinstance(data, str) else data)
 
     async def close_stdin(self) -> None:
         """Standard input ends here."""
-        self._started().write_eof()
+        self._require_call().write_eof()
 
     async def cancel(self) -> Result:
         """End the command and all that it started. The newest output that was not read can still be read.
@@ -143,12 +143,12 @@ class Stream:
         Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
         command whose output nobody takes could not end.
         """
-        self._started().cancel()
+        self._require_call().cancel()
         return await self._end(keep=WINDOW // 2)
 
     async def result(self) -> Result:
         """Wait for the end, dropping what was not read."""
-        self._started()
+        self._require_call()
         return await self._end(keep=0)
 
     async def _end(self, *, keep: int) -> Result:

@@ -124,7 +124,7 @@ class Client:
     def control(self, kind: int, channel: int, request: int, payload: bytes) -> None:
         """Send a small frame ahead of all data; dropped while nobody is connected."""
         if self.connection is not None:
-            self.connection.control(wire.frame(kind, channel, request, payload), b"")
+            self.connection.control(wire.frame(kind, channel, request, payload))
 
     def event(self, request: int, event: "dict[str, Any]") -> None:
         """Tell something that nobody asked for; lost while nobody is connected."""

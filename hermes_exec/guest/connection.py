@@ -56,9 +56,9 @@ class Connection:
         self._loop.on_read(fd_in, self._readable)
         self._loop.call_later(_ATTACH_S, self._expect_attach)
 
-    def control(self, header: bytes, payload: bytes) -> None:
+    def control(self, frame: bytes) -> None:
         """Queue a small frame ahead of all data."""
-        self._control.append(header + payload)
+        self._control.append(frame)
         self._schedule()
 
     def data(self, outlet: "Outlet") -> None:
@@ -118,7 +118,7 @@ class Connection:
     def _pong(self) -> None:
         self._heard = 0
         self._said = now()
-        self.control(wire.frame(wire.PONG, 0, 0), b"")
+        self.control(wire.frame(wire.PONG, 0, 0))
 
     def _refuse(self, error: Exception) -> None:
         reason = {"message": "malformed: {}".format(error), "damaged": type(error) is wire.DamageError}

@@ -129,10 +129,7 @@ class _Feed(Inlet):
     """One request's input; ``done`` is called when all of it was written, or nobody reads any more."""
 
     def __init__(self, request: "Request", done: "Callable[[], None]") -> None:
-        def credit(offset: int) -> None:
-            request.client.control(wire.CREDIT, wire.STDIN, request.number, wire.OFFSET.pack(offset))
-
-        super().__init__(request.client.server.loop, credit)
+        super().__init__(request.client.server.loop, request.credit)
         self._done = done
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from _collections import deque  # collections itself is slow to import
 
 from .plumbing import enlarge
 from .spool import Spool
-from .wire import CHUNK, CREDIT, DATA, HEADER, OFFSET, RETURNED, WINDOW, Sealer
+from .wire import CHUNK, CREDIT, DATA, HEADER, OFFSET, RESENT, RETURNED, WINDOW, Sealer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .loop import Loop
 
 _FIONREAD = 0x541B
-_AGAIN = 16 << 10
-"""Bytes of the first DATA frame after a break, so that a connection that soon breaks too has brought some of them."""
 
 
 def waiting_bytes(fd: int) -> int:
@@ -127,7 +125,7 @@ class Outlet:
         self._unsent = 0
         self._skip = max(0, received - self._start)
         self._position = self._start + self._skip
-        self._most = _AGAIN
+        self._most = RESENT
         if self._chunks:
             self._wake(self)
         self._pump_on()

@@ -110,7 +110,7 @@ class Server:
             return
         ends = not self.clients and not self._stays()
         for connection in self._farewells:
-            connection.control(wire.frame(wire.BYE, 0, 0, wire.pack({"ends": ends})), b"")
+            connection.control(wire.frame(wire.BYE, 0, 0, wire.pack({"ends": ends})))
             connection.flush()
             connection.close()
         self._farewells = []

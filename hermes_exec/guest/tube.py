@@ -22,10 +22,7 @@ class Upstream(Inlet):
     """Bytes to the peer; tells when there will be no more."""
 
     def __init__(self, request: "Request", on_closed: "Callable[[], None]") -> None:
-        def credit(offset: int) -> None:
-            request.client.control(wire.CREDIT, wire.STDIN, request.number, wire.OFFSET.pack(offset))
-
-        super().__init__(request.client.server.loop, credit)
+        super().__init__(request.client.server.loop, request.credit)
         self._on_closed = on_closed
 
     def close(self) -> None:

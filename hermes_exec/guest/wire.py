@@ -25,6 +25,8 @@ WINDOW = 4 << 20
 CHUNK = (256 << 10) - 30
 """Bytes of one DATA frame at most: with what surrounds them a quarter MiB, which goes into whole pages and whole pieces
 of those who carry it on, and so little that a control frame never waits behind much."""
+RESENT = 16 << 10
+"""Bytes of the first DATA frame after a break, so that a connection that soon breaks too has brought some of them."""
 MAX_REQUEST = 64 << 20
 """Bytes of one frame towards the guest at most."""
 MAX_REPLY = 8 << 20

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was ended before the place was told of it, so nothing ran"}
 """The answer to a request that was cancelled while the link was down."""
-_AGAIN = 16 << 10
-"""Bytes of one frame of input that is sent once more."""
 
 
 class Lapsed(OutcomeUnknown):
@@ -261,8 +259,8 @@ class Call:
 
     def _cut(self, piece: bytes | memoryview, start: int, at: int) -> Iterator[bytes]:
         """Input again, in small frames, so that a connection that soon breaks has brought some of it."""
-        for begin in range(start, len(piece), _AGAIN):
-            data = bytes(piece[begin : begin + _AGAIN])
+        for begin in range(start, len(piece), wire.RESENT):
+            data = bytes(piece[begin : begin + wire.RESENT])
             yield wire.frame(wire.DATA, wire.STDIN, self.number, data, at + begin)
 
     def answered(self, answer: dict[str, Any]) -> None:

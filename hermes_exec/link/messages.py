@@ -24,10 +24,10 @@ def request_frame(number: int, operation: str, arguments: Mapping[str, Any]) -> 
 
 
 def read_answer(payload: bytes) -> dict[str, Any]:
-    """The fields of an answer, which nobody has looked at; raises WireError on a payload that is no map."""
+    """The fields of an answer, unchecked; raises WireError unless the payload is a map."""
     answer: Any = wire.unpack(payload)
     if not isinstance(answer, dict):
-        raise wire.WireError("an answer that is none")
+        raise wire.WireError("RESULT payload is not a map")
     return answer  # pyright: ignore[reportUnknownVariableType]  each field is checked by its reader
 
 

@@ -129,12 +129,18 @@ def test_json_gives_the_job(cli: Cli) -> None:
     assert cli("attach", told["job"]).returncode == 0
 
 
-def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
+def lose_guest(cli: Cli) -> tuple[Path, str]:
+    """Start a guest with a job, end both, and return the path and the content of the guest's record."""
     job = started(cli, "sleep 60")
     (record,) = (Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "guests").glob("*.json")
     kept = record.read_text()
     cli("kill", "--grace", "0", job)
     cli("jobs", "--prune")
+    return record, kept
+
+
+def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
+    record, kept = lose_guest(cli)
     record.write_text(kept)
     done = cli("jobs")
     assert done.stdout == b""
@@ -143,11 +149,7 @@ def test_a_guest_that_is_gone_is_forgotten(cli: Cli) -> None:
 
 
 def test_all_guests_that_are_gone_are_one_line(cli: Cli) -> None:
-    job = started(cli, "sleep 60")
-    (record,) = (Path(cli.env["XDG_STATE_HOME"]) / "hermes_exec" / "guests").glob("*.json")
-    kept = record.read_text()
-    cli("kill", "--grace", "0", job)
-    cli("jobs", "--prune")
+    record, kept = lose_guest(cli)
     for number in range(5):
         record.with_stem(f"{number:016x}").write_text(kept.replace(record.stem, f"{number:016x}"))
     told = [line for line in cli("jobs").stderr.splitlines() if b"gone" in line]

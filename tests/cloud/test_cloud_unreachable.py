@@ -31,7 +31,7 @@ VENDORS = pytest.mark.parametrize("vendor", ["modal", "daytona"])
 
 @dataclass(frozen=True)
 class Fault:
-    """An address, what is told of it, and whether a request can have been sent."""
+    """An address, the text that names its fault, and whether a request can have been sent."""
 
     url: str
     cause: str

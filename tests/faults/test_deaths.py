@@ -47,7 +47,7 @@ def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Plac
                 terminal.run(["true"]),
                 terminal.run("true"),
                 terminal.session(),
-                _streamed(terminal),
+                _stream_to_end(terminal),
             ):
                 with pytest.raises(PlaceUnavailable, match="the guest was lost before") as refused:
                     await later
@@ -59,7 +59,7 @@ def test_when_the_guest_is_killed_all_is_unknown_and_nothing_is_left(place: Plac
     place.run(die(), 30)
 
 
-async def _streamed(terminal: Terminal) -> None:
+async def _stream_to_end(terminal: Terminal) -> None:
     async with terminal.stream("true") as stream:
         await stream.result()
 

@@ -114,12 +114,12 @@ def test_a_recorded_pid_that_another_process_has_by_now_is_left_alone(pretended:
         gone = {pretended.name[3:]: [str(pretended)]}
         try:
             (pretended / "home").symlink_to("another-boot pid:[1]")
-            assert not _killed(leftovers.sweep(gone))
+            assert not _list_ended(leftovers.sweep(gone))
             assert ours.poll() is None
             session.mkdir(parents=True)
             (session / "left").write_text(record)
             leftovers.sign(str(pretended))
-            assert _killed(leftovers.sweep(gone)) == [ours.pid]
+            assert _list_ended(leftovers.sweep(gone)) == [ours.pid]
             assert ours.wait() == -signal.SIGKILL
             assert stranger.poll() is None
         finally:
@@ -128,7 +128,7 @@ def test_a_recorded_pid_that_another_process_has_by_now_is_left_alone(pretended:
             pretended.mkdir(exist_ok=True)
 
 
-def _killed(swept: list[tuple[str, list[int], str]]) -> list[int]:
+def _list_ended(swept: list[tuple[str, list[int], str]]) -> list[int]:
     return [pid for _, pids, _ in swept for pid in pids]
 
 

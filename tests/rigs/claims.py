@@ -2,7 +2,7 @@
 
 A claim is a locked file. The kernel drops the lock with the process that holds it, however that process ends, so a
 claim never outlives its holder and never belongs to two. What a holder that was killed has left (processes, mounts,
-folders) is removed by whoever claims the same next, and by the next rig that makes a folder.
+folders) is removed by the next claim of the same value, and by the next rig that makes a folder.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def free_port() -> int:
 def take_subnet() -> tuple[ipaddress.IPv4Network, Claim]:
     """Addresses that no route or interface of this machine has, and no other run."""
     candidates = [*SUBNETS.subnets(new_prefix=20)]
-    used = _routed()
+    used = _list_routes()
     for subnet in random.sample(candidates, len(candidates)):
         if not any(subnet.overlaps(each) for each in used) and (claim := take("subnet", subnet.network_address)):
             return subnet, claim
@@ -171,7 +171,7 @@ def remove_traces(user: int) -> None:
                     shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
-def _routed() -> list[ipaddress.IPv4Network]:
+def _list_routes() -> list[ipaddress.IPv4Network]:
     lines = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
     words = [(socket.ntohl(int(line[1], 16)), socket.ntohl(int(line[7], 16))) for line in lines]
     return [ipaddress.IPv4Network((number, mask.bit_count())) for number, mask in words if mask]

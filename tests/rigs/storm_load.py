@@ -116,9 +116,9 @@ class Load:
     async def _work(self, number: int, chance: random.Random, until: float) -> None:
         session: Session | None = None
         of: Terminal | None = None
-        calls = [self._program, self._in_session, self._stream, self._input, self._file, self._job, self._limited]
+        calls = [self._program, self._in_session, self._stream, self._input, self._file, self._job, self._exceed_limit]
         while time.monotonic() < until:
-            terminal = await self._opened(until)
+            terminal = await self._open(until)
             if terminal is None:
                 return
             call = chance.choice(calls)
@@ -151,10 +151,10 @@ class Load:
             except Exception as error:  # noqa: BLE001  every other exception is a defect
                 self.report.failed.append(f"{line} {kind} after {time.monotonic() - begun:.1f} s: {error!r}")
                 await self._forget(terminal)
-            if kind not in {"file", "job", "limited"}:
+            if kind not in {"file", "job", "exceed_limit"}:
                 self._expect_in_time(f"{line} {kind}", begun, TIMEOUT_S)
 
-    async def _opened(self, until: float) -> Terminal | None:
+    async def _open(self, until: float) -> Terminal | None:
         async with self._opening:
             while self._terminal is None:
                 if time.monotonic() > until:
@@ -279,7 +279,7 @@ class Load:
             self.report.wrong.append(f"{line}: {result.reason}")
         await job.prune()
 
-    async def _limited(self, terminal: Terminal, _: Session, line: str, chance: random.Random) -> None:
+    async def _exceed_limit(self, terminal: Terminal, _: Session, line: str, chance: random.Random) -> None:
         """A command that ends at its limit, which is how a stuck connection shows."""
         limit = chance.choice([0.2, 1.0])
         begun = time.monotonic()

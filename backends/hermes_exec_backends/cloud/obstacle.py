@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 import urllib.request
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
@@ -24,7 +24,6 @@ LIMIT_S = 4.0
 """For the whole look."""
 SLOW_S = 2.0
 """After which a request that has no answer yet is worth a look."""
-_LONGEST_REPLY = 4096
 
 
 class Unreached(PlaceUnavailable):
@@ -119,7 +118,7 @@ class _Look:
     at: str = ""
     """The host and port that is connected to."""
     reply: str = ""
-    writer: asyncio.StreamWriter | None = field(default=None)
+    writer: asyncio.StreamWriter | None = None
 
     async def go(self) -> None:
         try:

@@ -74,12 +74,12 @@ class Account:
                 return
             modal = sdk()
             try:
-                await explain_delay(self._reach(modal, profile, token_id, token_secret), look, _unreached)
+                await explain_delay(self._reach(modal, profile, token_id, token_secret), look, _unreached_error)
             except Doubtful as error:
                 obstacle = await look()
                 if obstacle is None:
                     raise
-                raise _unreached(obstacle) from error
+                raise _unreached_error(obstacle) from error
             except NotFound as error:
                 name = profile.environment or "of the account's default"
                 raise Refused(f"{error.what} (environment {name})", remedy="modal environment list") from error
@@ -131,7 +131,7 @@ class Account:
                 await client.close.aio()
 
 
-def _unreached(obstacle: Obstacle) -> Unreached:
+def _unreached_error(obstacle: Obstacle) -> Unreached:
     return Unreached("modal", obstacle)
 
 
