@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -234,9 +234,9 @@ def test_the_place_of_a_chat_has_a_short_lease_unless_its_profile_says_another(
     assert f"lease_s={lease_s}.0" in opened[0]
 
 
-def asked_of(cli: Cli, answers: Sequence[Written]) -> tuple[subprocess.CompletedProcess[bytes], int]:
+def asked_of(cli: Cli, answers: Sequence[Written], **habits: Any) -> tuple[subprocess.CompletedProcess[bytes], int]:
     """One question to an endpoint that answers so, the last one for ever, and how often it was asked."""
-    with ScriptedEndpoint(answers, forever=True) as rig:
+    with ScriptedEndpoint(answers, forever=True, **habits) as rig:
         env = {"OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m", "LLM_BASE_URL": rig.url}
         return cli("chat", "-q", "go", "--approve", "allow", env=env), len(rig.requests)
 
@@ -250,11 +250,26 @@ def test_a_turn_that_was_cut_or_empty_says_so(cli: Cli) -> None:
         assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_a_model_that_gets_nowhere_is_stopped_where_nobody_watches(cli: Cli) -> None:
-    done, asked = asked_of(cli, [ask(("no_such_tool", {}))])
+@pytest.mark.parametrize("habit", ["obeyed", "ignored", "refused"])
+def test_a_model_that_gets_nowhere_is_stopped_where_nobody_watches(cli: Cli, habit: Any) -> None:
+    done, asked = asked_of(cli, [ask(("no_such_tool", {}))], tool_choice=habit)
     assert done.returncode == 1
     assert b"[stopped: no progress]" in done.stderr
     assert asked < 10
+    assert b"Failed:\n\n- no_such_tool: unknown_tool: there is no tool" in done.stdout
+    assert b"(5 times)\n\n" in done.stdout
+    assert done.stdout.endswith(b"Left running: nothing\n")
+    for shown in (cli("conversations", "show", "last"), cli("conversations", "search", "program list")):
+        assert b"list is the program" in shown.stdout
+
+
+def test_the_text_of_a_turn_without_budget_is_the_list(cli: Cli, script: Script) -> None:
+    words = ["-q", "go", "--replay", script(do("echo one"), do("echo two")), "--budget", "1", "--approve", "allow"]
+    done = cli("chat", *words, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["outcome"]) == (1, "budget")
+    assert "\n\nDone:\n\n- terminal  echo one\n" in told["text"]
+    assert "\n\nAsked for and not run:\n\n- terminal  echo two\n" in told["text"]
 
 
 @thorough

@@ -53,7 +53,7 @@ class Acting:
         self._tools = {tool.spec.name: tool for tool in tools}
         self._context = context
         self._record = record
-        self._clean = clean
+        self.clean = clean
         self._cut = ""
 
     async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
@@ -70,6 +70,10 @@ class Acting:
             else:
                 done += [await self._one(call, tell) for call in group]
         return done
+
+    async def list_running(self) -> list[str]:
+        """The background processes of this conversation that still run, a line each."""
+        return await self._context.workspace.list_running()
 
     def _changes(self, call: ToolCall) -> bool:
         tool = self._tools.get(call.name)
@@ -95,7 +99,7 @@ class Acting:
         started = time.monotonic()
         envelope = await self._call(call)
         duration_s = time.monotonic() - started
-        content = self._clean(envelope.text())
+        content = self.clean(envelope.text())
         await self._record(
             "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
         )

@@ -17,7 +17,7 @@ from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.loop.recorder import Recorder
 from hermes_exec_agent.loop.turn import Turn, usage_record
-from hermes_exec_agent.loop.updates import Ended
+from hermes_exec_agent.loop.updates import Ended, Text
 from hermes_exec_agent.models.protocol import Usage
 from hermes_exec_agent.models.tokens import total
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
+_TIME_LIMIT = "the time limit"
 
 
 class Conversation:
@@ -158,8 +159,8 @@ class Conversation:
         try:
             await asyncio.wait([self._task], timeout=self.options.time_limit_s)
             if not self._task.done():
-                self.interrupt("the time limit")
-            answer = await self._result(self._task, turn)
+                self.interrupt(_TIME_LIMIT)
+            answer = await self._result(self._task, turn, tell)
         except asyncio.CancelledError:
             _cancel(self._task)
             await settled(self._task)  # until then something may run
@@ -198,18 +199,23 @@ class Conversation:
             compactor=self._compactor,
         )
 
-    async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
+    async def _result(self, task: asyncio.Task[Answer], turn: Turn, tell: Callable[[Update], None]) -> Answer:
         if await settled(task):
             raise asyncio.CancelledError
         if not task.cancelled():
             return task.result()
-        limited = self._reason == "the time limit"
-        await self._interrupted(turn, self._reason)
-        return turn.answer(turn.said, "stopped" if limited else "interrupted")
+        if self._reason != _TIME_LIMIT:
+            await self._interrupted(turn, self._reason)
+            return turn.answer(turn.said, "interrupted")
+        text = await turn.report(f"the time limit of {self.options.time_limit_s:g} s", why="had no time left")
+        tell(Text(text))
+        text = f"{turn.said}\n\n{text}".lstrip()
+        await self._interrupted(turn, self._reason, text)
+        return turn.answer(text, "stopped")
 
-    async def _interrupted(self, turn: Turn, by: str) -> None:
+    async def _interrupted(self, turn: Turn, by: str, said: str | None = None) -> None:
         if self._recorder.history.open:
-            await self._recorder.record("interrupted", {"by": by, "content": turn.said})
+            await self._recorder.record("interrupted", {"by": by, "content": turn.said if said is None else said})
 
     def interrupt(self, by: str = "the person") -> None:
         """End the running turn, if there is one: what runs is stopped, and `ask` gives what was said so far."""

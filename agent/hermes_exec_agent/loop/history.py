@@ -86,6 +86,7 @@ class History:
                 self._end("", _CUT)
             case "ended":
                 self._close(STOPPED)
+                self._add_list(str(data.get("content", "")))
                 self.open = False
             case _:
                 pass  # for the record alone
@@ -121,6 +122,16 @@ class History:
     def _end(self, said: str, note: str) -> None:
         self._messages.append(Message("assistant", f"{said}\n\n{note}" if said else note))
         self.open = False
+
+    def _add_list(self, content: str) -> None:
+        """Let the agent say what the program listed at the end of a turn, after what the model said last."""
+        if not content:
+            return
+        last = self._messages[-1]
+        if last.role == "assistant":
+            self._messages[-1] = Message("assistant", f"{last.content}\n\n{content}".lstrip(), last.tool_calls)
+        else:
+            self._messages.append(Message("assistant", content))
 
     def _answer(self, note: str) -> None:
         """See that the agent spoke last."""

@@ -71,7 +71,7 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A guardrail, or the budget, told the model something."""
+    """A guardrail, or the budget, told the model something; or the model could not be asked for its last word."""
 
     reason: str
     content: str

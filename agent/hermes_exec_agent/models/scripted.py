@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from hermes_exec_agent.models.protocol import Retried, ToolSpec
+    from hermes_exec_agent.models.protocol import Retried, ToolChoice, ToolSpec
 
 Line: TypeAlias = "str | Reply | ModelError"
 """What a script says at one point."""
@@ -44,6 +44,7 @@ class Request:
     tools: tuple[ToolSpec, ...]
     max_tokens: int | None
     schema: dict[str, Any] | None
+    tool_choice: ToolChoice | None = None
 
 
 def say(text: str) -> Reply:
@@ -104,6 +105,7 @@ class ScriptedModel:
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Text | Retried | Reply]:
         """The next reply, its text word by word.
 
@@ -111,7 +113,7 @@ class ScriptedModel:
             ScriptEnded: there is none left.
             ModelError: the script says so.
         """
-        self.requests.append(Request(tuple(messages), tuple(tools), max_tokens, schema))
+        self.requests.append(Request(tuple(messages), tuple(tools), max_tokens, schema, tool_choice))
         if self.left < 0:
             raise ScriptEnded(f"{self.name}: asked {len(self.requests)} times, and has {len(self._replies)} replies")
         written = self._replies[len(self.requests) - 1]
