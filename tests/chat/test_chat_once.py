@@ -178,7 +178,18 @@ def test_an_interrupt_leaves_nothing_running_and_is_recorded(
     assert b"Traceback" not in child.err.read()
 
 
-@pytest.mark.parametrize("line", ["{", '{"content": ""}', '["user"]', '{"tool_calls": [{"name": "terminal"}]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        '{"content": ""}',
+        '["user"]',
+        '{"tool_calls": [{"name": "terminal"}]}',
+        '{"if": "late", "content": "x"}',
+        '{"if": "denied", "content": "with no other reply after it"}',
+        '{"if": "denied", "content": "x"}{"user": "x"}',
+    ],
+)
 def test_a_script_that_is_none_names_its_line(cli: Cli, line: str) -> None:
     (cli.cwd / "broken.jsonl").write_text(f'{{"content": "fine"}}\n\n{line}\n')
     done = cli("chat", "-q", "hello", "--replay", "broken.jsonl")
@@ -193,12 +204,43 @@ def test_a_script_that_ends_too_early_is_a_failure_in_a_line(cli: Cli, script: S
     assert events(cli, "failed")
 
 
-def test_the_replay_that_is_here_plays_to_its_end(cli: Cli) -> None:
-    done = cli("chat", "--replay", "demo", "--approve", "allow")
+def test_the_demo_runs_its_harmless_commands_without_asking_and_says_so(cli: Cli) -> None:
+    done = cli("chat", "--replay", "demo")
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()
-    assert said.count("[scripted] you> ") == len(events(cli, "user"))
-    assert "hello from a script" in json.dumps(events(cli, "result"))
+    assert said.count("[scripted] you> ") == len(events(cli, "user")) == 2
+    assert b"run without asking" in done.stderr
+    results = [json.loads(event["data"]["content"]) for event in events(cli, "result")]
+    assert [result["exit_code"] for result in results] == [0, 0]
+    assert results[1]["output"] == "hello from a script\n"
+    assert "ran in your place" in said
+    assert "wrote a file, read it and removed it" in said
+
+
+def test_the_demo_says_that_nothing_ran_where_nothing_did(cli: Cli, tmp_path: Path) -> None:
+    done = cli("chat", "--replay", "demo", "--approve", "deny")
+    assert (done.returncode, b"without asking" in done.stderr) == (0, False)
+    assert done.stdout.count(b"denied, so no") == 2
+    nowhere = cli("chat", "--replay", "demo", "--on", "ssh://nobody@127.0.0.1:1")
+    assert nowhere.returncode == 125
+    assert nowhere.stderr.splitlines()[-1].startswith(b"hermes-exec: ssh: ")
+    assert nowhere.stdout.count(b"[scripted]") == 1  # the request; nobody answered it
+    (cli.cwd / "df").write_text("#!/bin/sh\nexit 1\n")
+    (cli.cwd / "df").chmod(0o755)
+    broken = cli("chat", "--replay", "demo", env={"PATH": f"{cli.cwd}:{os.environ['PATH']}"})
+    for each in (done, nowhere, broken):
+        assert b"ran in your place" not in each.stdout
+
+
+def test_a_file_cannot_let_its_own_commands_run(cli: Cli, script: Script) -> None:
+    (cli.cwd / "demo.jsonl").write_text(Path(script({"user": "go"}, do("touch made"), say("Done."))).read_text())
+    assert cli("chat", "--replay", "demo.jsonl").returncode == 0
+    assert not (cli.cwd / "made").exists()
+
+
+def test_a_replay_ends_where_its_script_does(cli: Cli, script: Script) -> None:
+    done = cli("chat", "--replay", script({"user": "one"}, {"user": "two"}, say("First.")))
+    assert (done.returncode, done.stdout.count(b"[scripted]")) == (125, 3)
 
 
 def profile(cli: Cli, name: str, *, lease_s: int) -> None:
