@@ -36,6 +36,20 @@ def test_the_reply_goes_to_standard_output_and_tools_to_standard_error(cli: Cli,
     assert b"terminal  echo from the tool; exit 3  (local, exit code 3, " in done.stderr
 
 
+@pytest.mark.parametrize("words", [["-q", "go"], []], ids=["question", "replay"])
+def test_a_delegated_task_shows_a_line_for_each_of_its_calls(cli: Cli, script: Script, words: list[str]) -> None:
+    task = {"tool_calls": [{"name": "delegate_task", "arguments": {"goal": "Count."}}]}
+    person = [] if words else [{"user": "go"}]
+    path = script(*person, task, do("echo one"), do("exit 4"), say("Two."), say("Done."))
+    done = cli("chat", *words, "--replay", path, "--approve", "allow")
+    first, second, last = done.stderr.decode().splitlines()
+    assert first.startswith("delegate_task: terminal  echo one  (local, exit code 0, ")
+    assert second.startswith("delegate_task: terminal  exit 4  (local, exit code 4, ")
+    assert last.startswith("delegate_task  Count.  (local, ")
+    assert done.stdout.endswith(b"[scripted] Done.\n")
+    assert b"Two." not in done.stdout
+
+
 def test_quiet_leaves_out_all_but_the_reply(cli: Cli, script: Script) -> None:
     done = cli("-q", "chat", "-q", "go on", "--replay", script(do("true"), say("Done.")), "--approve", "allow")
     assert (done.stdout, done.stderr) == (b"[scripted] Done.\n", b"")

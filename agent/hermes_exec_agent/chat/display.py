@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.loop.report import call_title
-from hermes_exec_agent.loop.updates import CallEnded, Compacted, Replied, Retried, Text, Warned
+from hermes_exec_agent.loop.updates import CallEnded, Compacted, Delegated, Replied, Retried, Text, Warned
 
 if TYPE_CHECKING:
     from hermes_exec_agent.loop.updates import Update
@@ -139,6 +139,8 @@ def told(update: Update, *, void: bool = False) -> str:
     """
     if isinstance(update, CallEnded):
         return f"{asked(update.call)}  ({outcome(update.envelope, update.duration_s)})"
+    if isinstance(update, Delegated):
+        return f"delegate_task: {told(update.update)}"
     if isinstance(update, Warned):
         return f"warning: {line(update.content, 200)}"
     if isinstance(update, Retried):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from hermes_exec_agent.loop.updates import CallEnded, CallStarted
 from hermes_exec_agent.tools.asking import failed
 from hermes_exec_agent.tools.calling import perform
 from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -96,9 +96,9 @@ class Acting:
     async def _one(self, call: ToolCall, tell: Callable[[Update], None]) -> Acted:
         await self._record("call", {"id": call.id, "name": call.name})
         tell(CallStarted(call))
-        started = time.monotonic()
-        envelope = await self._call(call)
-        duration_s = time.monotonic() - started
+        with Stopwatch() as watch:
+            envelope = await self._call(call)
+        duration_s = watch.elapsed_s
         content = self.clean(envelope.text())
         await self._record(
             "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}

@@ -152,7 +152,7 @@ class Conversation:
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
         tell = listener or _nobody
-        self._context.request, self._context.model = request, self.model.name
+        self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
         turn = self._next(tell)
         self._turn, self._task = turn, asyncio.create_task(turn.run(request))
         self._reason = ""

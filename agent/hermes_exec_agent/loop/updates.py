@@ -17,6 +17,7 @@ __all__ = [
     "CallEnded",
     "CallStarted",
     "Compacted",
+    "Delegated",
     "Ended",
     "Outcome",
     "Replied",
@@ -78,6 +79,13 @@ class Warned:
 
 
 @dataclass(frozen=True, slots=True)
+class Delegated:
+    """Something happened in a conversation that a task was delegated to."""
+
+    update: CallEnded | Warned | Retried
+
+
+@dataclass(frozen=True, slots=True)
 class Compacted:
     """Old parts of the conversation were cleared or summarised."""
 
@@ -95,4 +103,4 @@ class Ended:
     answer: Answer
 
 
-Update: TypeAlias = "Text | Retried | Replied | CallStarted | CallEnded | Warned | Compacted | Ended"
+Update: TypeAlias = "Text | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"
