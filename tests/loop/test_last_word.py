@@ -12,7 +12,7 @@ from hermes_exec_agent.loop import Text
 from hermes_exec_agent.models import ask, load_models, say
 from hermes_exec_agent.tools.approvals import Approvals
 from hermes_exec_agent.tools.shell import Terminal
-from tests.rigs.endpoint import KEY, ScriptedEndpoint
+from tests.rigs.endpoint import KEY, ScriptedEndpoint, Streamed
 
 if TYPE_CHECKING:
     from hermes_exec_agent.loop import Answer, Conversation, Update
@@ -98,10 +98,13 @@ def test_a_last_word_that_is_none_is_followed_by_the_list(talk: Talk, text: str)
     assert not rig.complaints
 
 
-def test_a_model_that_falls_silent_after_calls_leaves_a_list(talk: Talk) -> None:
-    with ScriptedEndpoint([CALLS[1], *[say("")] * 3, NEXT]) as rig:
+@pytest.mark.parametrize(
+    ("finish", "outcome"), [("stop", "empty"), ("length", "length"), ("content_filter", "filtered")]
+)
+def test_a_model_that_falls_silent_after_calls_leaves_a_list(talk: Talk, finish: str, outcome: str) -> None:
+    with ScriptedEndpoint([CALLS[1], *[Streamed(say(""), finish=finish)] * 3, NEXT]) as rig:
         (stopped, after), shown = turns(talk, rig)
-    assert (stopped.outcome, after.outcome) == ("empty", "answered")
+    assert (stopped.outcome, after.outcome) == (outcome, "answered")
     assert "- terminal  echo one\n" in stopped.text
     assert stopped.text in shown
     assert not rig.complaints

@@ -136,8 +136,8 @@ class ScriptedEndpoint:
             return Status(400, {"error": {"message": "the script has ended"}})
         written = self._answers[min(number, len(self._answers) - 1)]
         answer = written(body) if callable(written) else written
-        if body.get("tool_choice") == "none" and self._tool_choice == "obeyed" and isinstance(answer, Reply):
-            return replace(answer, message=replace(answer.message, tool_calls=()), finish="stop")
+        if body.get("tool_choice") == "none" and self._tool_choice == "obeyed":
+            return _without_calls(answer)
         return answer
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
@@ -194,6 +194,14 @@ class ScriptedEndpoint:
         if end:
             handler.wfile.write(b"0\r\n\r\n")
         handler.wfile.flush()
+
+
+def _without_calls(answer: Answer) -> Answer:
+    reply = answer.reply if isinstance(answer, Streamed) else answer
+    if not isinstance(reply, Reply):
+        return answer
+    reply = replace(reply, message=replace(reply.message, tool_calls=()), finish="stop")
+    return replace(answer, reply=reply) if isinstance(answer, Streamed) else reply
 
 
 def _events(answer: Streamed, model: str) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from hermes_exec_agent.ending import settled
 from hermes_exec_agent.events.log import new_id
 from hermes_exec_agent.loop.acting import Acting
 from hermes_exec_agent.loop.compaction import Compactor
-from hermes_exec_agent.loop.history import record_of
+from hermes_exec_agent.loop.history import TIME_LIMIT, record_of
 from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.loop.recorder import Recorder
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context, Tool
 
 _log = logging.getLogger("hermes_exec.agent")
-_TIME_LIMIT = "the time limit"
 
 
 class Conversation:
@@ -159,7 +158,7 @@ class Conversation:
         try:
             await asyncio.wait([self._task], timeout=self.options.time_limit_s)
             if not self._task.done():
-                self.interrupt(_TIME_LIMIT)
+                self.interrupt(TIME_LIMIT)
             answer = await self._result(self._task, turn, tell)
         except asyncio.CancelledError:
             _cancel(self._task)
@@ -204,7 +203,7 @@ class Conversation:
             raise asyncio.CancelledError
         if not task.cancelled():
             return task.result()
-        if self._reason != _TIME_LIMIT:
+        if self._reason != TIME_LIMIT:
             await self._interrupted(turn, self._reason)
             return turn.answer(turn.said, "interrupted")
         text = await turn.report(f"the time limit of {self.options.time_limit_s:g} s", why="had no time left")

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NOTICE = "[notice of the agent's program] "
 _CUT = "(This turn ended without an answer.)"
 _INTERRUPTED = "(The person interrupted this.)"
+TIME_LIMIT = "the time limit"
+"""By this a turn is interrupted that takes too long."""
+_LATE = "(The time limit of this turn ended it.)"
 LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
 )
@@ -80,7 +83,8 @@ class History:
             case "interrupted":
                 lost = data.get("by") == "end"
                 self._close(LOST if lost else STOPPED)
-                self._end(str(data.get("content", "")), _CUT if lost else _INTERRUPTED)
+                note = _LATE if data.get("by") == TIME_LIMIT else _INTERRUPTED
+                self._end(str(data.get("content", "")), _CUT if lost else note)
             case "failed":
                 self._close(STOPPED)
                 self._end("", _CUT)

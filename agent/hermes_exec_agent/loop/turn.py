@@ -31,6 +31,7 @@ _EMPTY = 2
 """Replies without a word or a call that are asked for again."""
 _BUDGET = "The budget of {} steps for this request is spent."
 _SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
+_SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
 _STOPPED = (
     "{} This request is ended here. Call no more tools. Say now what was done, what failed, and what is left to do."
 )
@@ -109,9 +110,9 @@ class Turn:
             outcome = "length" if reply.finish == "length" else "filtered"
         elif not reply.message.content.strip():
             outcome = "empty"
-            if self._report:
-                ended = "the model said nothing, however often it was asked"
-                return await self._end_with_list(outcome, outcome, ended, why="said nothing")
+        if self._report and not reply.message.content.strip():
+            why = _SILENT.get(outcome, "said nothing")
+            return await self._end_with_list(outcome, outcome, f"the model {why}", why=why)
         if outcome != "answered":
             await self._recorder.record("ended", {"reason": outcome})
         return self.answer(reply.message.content, outcome)
