@@ -33,19 +33,19 @@ def turns(talk: Talk, rig: ScriptedEndpoint, **options: Any) -> tuple[list[Answe
     told: list[Update] = []
 
     async def held(conversation: Conversation) -> list[Answer]:
-        conversation._context.approvals = Approvals("allow")
         try:
             return [await conversation.ask(each, told.append) for each in ("do much", "and now?")]
         finally:
-            for id in conversation._context.workspace.jobs:
-                await (await conversation.terminal.job(id)).kill()
-            await conversation._context.close()
+            for started in await conversation.terminal.jobs():
+                await (await conversation.terminal.job(started.id)).kill()
 
     async def whole() -> list[Answer]:
         environ = {"LLM_PROVIDER": "custom", "LLM_BASE_URL": rig.url, "OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m"}
         models = load_models(environ)
         try:
-            async with talk(models.main, [Terminal()], models=models, **options) as conversation:
+            async with talk(
+                models.main, [Terminal()], models=models, approvals=Approvals("allow"), **options
+            ) as conversation:
                 return await held(conversation)
         finally:
             await models.close()
