@@ -1,22 +1,30 @@
-"""What the agent's loop costs beside the model: a turn whose model answers at once, with the log on this disk."""
+"""The agent's cost beside the model's: turns over HTTP, an endpoint that answers at once, and the log on this disk.
+
+A turn is two requests with a call of a tool between them; the second one has the number of messages that the row names.
+Beside it a raw socket sends requests of the same size and reads the same answers: no SDK, no loop, no log. The endpoint
+is a process of its own on this machine, so neither the way to a real one nor its model is in these figures.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hermes_exec
-from benchmarks.figures import Figure, median
+from benchmarks.figures import BLOCK, Figure, median
+from benchmarks.replies import END, Replies
 from hermes_exec.errors import Unsupported
 from hermes_exec_agent.events import EventLog
 from hermes_exec_agent.loop import Conversation, Options
-from hermes_exec_agent.messages import Message
-from hermes_exec_agent.models import Models, ScriptedModel, ask, say
-from hermes_exec_agent.models.protocol import ToolSpec, Usage
+from hermes_exec_agent.messages import Message, ToolCall
+from hermes_exec_agent.models import Models
+from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import Context
 
@@ -24,9 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hermes_exec import Terminal
-    from hermes_exec_agent.models.scripted import Written
 
-LIMIT_MS = 5.0
+SIZES = (4, 400)
+"""Messages of a turn's second request."""
+GROWTH_MS = 5.0
 
 
 class Nobody:
@@ -47,43 +56,121 @@ class Nothing:
         return Envelope(ok=True, place=context.place, output=str(arguments["n"]))
 
 
-async def _turns(
-    terminal: Terminal, rounds: int, replies: Sequence[Written], history: tuple[Message, ...] = ()
-) -> float:
-    """Milliseconds of a turn, the median."""
-    with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder, "conversations.sqlite")) as log:
-        conversation = Conversation(
-            models=Models(ScriptedModel([*replies] * (rounds + 2), window=1 << 20)),
-            tools=[Nothing()],
-            context=Context(terminal, "local", Nobody(), ""),
-            log=log,
-            options=Options(history=history),
-        )
+def _history(count: int) -> tuple[Message, ...]:
+    """Turns of one call each, as a conversation has them."""
+    messages: list[Message] = []
+    for number in range(count // 4):
+        call = ToolCall(f"call_{number}_earlier", "nothing", json.dumps({"n": number}))
+        messages += [
+            Message("user", f"request {number}: " + "word " * 40),
+            Message("assistant", "I look.", (call,)),
+            Message("tool", json.dumps({"ok": True, "output": "word " * 100}), tool_call_id=call.id),
+            Message("assistant", f"answer {number}: " + "word " * 40),
+        ]
+    return tuple(messages)
+
+
+class Ours:
+    """The agent, with a conversation of its own for each turn."""
+
+    def __init__(self, terminal: Terminal, log: EventLog, replies: Replies, size: int) -> None:
+        self.turns: list[float] = []
+        self.gaps: list[float] = []
+        self.messages: list[Message] = []
+        """Of the latest conversation, with its last answer."""
+        self.endpoint = Endpoint("m", base_url=f"http://127.0.0.1:{replies.port}/v1", window=1 << 20)
+        self._terminal, self._log, self._replies = terminal, log, replies
+        self._history = _history(size - 4)  # the prompt, the request, the call and its result are four
+
+    async def block(self, rounds: int) -> None:
+        """So many turns over a connection that has been used."""
+        for number in range(rounds + 1):
+            took = await self._turn()
+            between = [self._replies.gap() for _ in range(2 if number else 1)][-1]
+            if number:
+                self.turns.append(took)
+                self.gaps.append(between)
+        await self.endpoint.close()
+
+    async def _turn(self) -> float:
+        context = Context(self._terminal, "local", Nobody(), "")
+        models, options = Models(self.endpoint), Options(history=self._history)
+        conversation = Conversation(models=models, tools=[Nothing()], context=context, log=self._log, options=options)
         await conversation.begin()
-        took: list[float] = []
-        for _ in range(rounds + 2):
-            begin = time.perf_counter()
-            await conversation.ask("go")
-            took.append(time.perf_counter() - begin)
-    return median(took[2:]) * 1e3
+        begin = time.perf_counter()
+        await conversation.ask("go")
+        took = time.perf_counter() - begin
+        self.messages = conversation.messages
+        return took
+
+
+class Floor:
+    """A socket that sends the two requests of a turn, and reads their answers."""
+
+    def __init__(self, replies: Replies, messages: Sequence[Message]) -> None:
+        self.turns: list[float] = []
+        self.gaps: list[float] = []
+        self._replies = replies
+        self._requests = [_request(replies.port, messages[:-3]), _request(replies.port, messages[:-1])]
+
+    def block(self, rounds: int) -> None:
+        """So many turns over a connection that has been used."""
+        with socket.create_connection(("127.0.0.1", self._replies.port)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for number in range(rounds + 1):
+                begin = time.perf_counter()
+                for request in self._requests:
+                    connection.sendall(request)
+                    answer = b""
+                    while not answer.endswith(END):
+                        answer += connection.recv(1 << 16)
+                took = time.perf_counter() - begin
+                between = [self._replies.gap() for _ in range(2 if number else 1)][-1]
+                if number:
+                    self.turns.append(took)
+                    self.gaps.append(between)
+
+
+def _request(port: int, messages: Sequence[Message]) -> bytes:
+    body = json.dumps(
+        {
+            "model": "m",
+            "messages": [message.wire() for message in messages],
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "tools": [Nothing.spec.wire()],
+        }
+    ).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 async def _measured(rounds: int) -> list[Figure]:
-    long = tuple(Message("user" if number % 2 == 0 else "assistant", "word " * 100) for number in range(400))
-    # The endpoint counts tokens, and that is not the loop's work.
-    done, call = (replace(each, usage=Usage(prompt=100)) for each in (say("done"), ask(("nothing", {"n": 1}))))
-    async with hermes_exec.open("local", audit=False) as terminal:
-        plain = await _turns(terminal, rounds, [done])
-        called = await _turns(terminal, rounds, [call, done])
-        later = await _turns(terminal, rounds, [call, done], long)
-    return [
-        Figure(name, "ms", ours, "the limit", LIMIT_MS, 1.0)
-        for name, ours in (
-            ("agent, a turn of one reply", plain),
-            ("agent, a turn of one call and its answer", called),
-            ("the same after 400 messages", later),
-        )
-    ]
+    with tempfile.TemporaryDirectory() as folder, EventLog(Path(folder, "log.sqlite")) as log, Replies() as replies:
+        async with hermes_exec.open("local", audit=False) as terminal:
+            ours = [Ours(terminal, log, replies, size) for size in SIZES]
+            floors: list[Floor] = []
+            for each in ours:  # the SDK is imported and the first request is made
+                await each.block(1)
+                floors.append(Floor(replies, each.messages))
+                each.turns, each.gaps = [], []
+            for _ in range(max(1, rounds // BLOCK)):
+                for agent, floor in zip(ours, floors, strict=True):
+                    await agent.block(BLOCK)
+                    floor.block(BLOCK)
+    figures: list[Figure] = []
+    for size, agent, floor in zip(SIZES, ours, floors, strict=True):
+        figures += [
+            _figure(f"agent over HTTP, a turn of one call at {size} messages", agent.turns, floor.turns),
+            _figure(f"agent over HTTP, between its two requests at {size} messages", agent.gaps, floor.gaps),
+        ]
+    growth = (median(ours[1].gaps) - median(ours[0].gaps)) * 1e3
+    name = f"agent over HTTP, what {SIZES[1]} messages add to {SIZES[0]} between two requests"
+    return [*figures, Figure(name, "ms", growth, "the limit", GROWTH_MS, 1.0)]
+
+
+def _figure(name: str, ours: list[float], floor: list[float]) -> Figure:
+    return Figure(name, "ms", median(ours) * 1e3, "the same over a raw socket", median(floor) * 1e3)
 
 
 def figures(rounds: int) -> list[Figure]:

@@ -99,6 +99,18 @@ def test_a_tool_that_changes_something_asks_first(
     assert [event["data"]["answer"] for event in events(cli, "approval")] == ["approved" if made else "denied"]
 
 
+def test_a_delegated_task_and_the_list_of_a_spent_budget_are_shown(chat: Chat, script: Script) -> None:
+    task = {"tool_calls": [{"name": "delegate_task", "arguments": {"goal": "Count."}}]}
+    path = script(task, do("echo one"), say("Counted."), do("echo two"))
+    here = chat("--replay", path, "--approve", "allow", "--budget", "1")
+    here.see(PROMPT)
+    here.type("go\r")
+    here.see("delegate_task: terminal  echo one  .local, exit code 0, ")
+    here.see("This list is the program's own")
+    here.see("Left running: nothing")
+    here.see(r"\[stopped: this turn's budget is spent\]")
+
+
 def test_a_question_is_asked_again_until_it_is_answered(cli: Cli, chat: Chat, script: Script) -> None:
     here = chat("--replay", script(do("touch made"), say("That is all.")))
     here.see(PROMPT)

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,6 +34,20 @@ def test_the_reply_goes_to_standard_output_and_tools_to_standard_error(cli: Cli,
     assert done.returncode == 0, done.stderr
     assert done.stdout == b"[scripted] It failed, as it was to.\n"
     assert b"terminal  echo from the tool; exit 3  (local, exit code 3, " in done.stderr
+
+
+@pytest.mark.parametrize("words", [["-q", "go"], []], ids=["question", "replay"])
+def test_a_delegated_task_shows_a_line_for_each_of_its_calls(cli: Cli, script: Script, words: list[str]) -> None:
+    task = {"tool_calls": [{"name": "delegate_task", "arguments": {"goal": "Count."}}]}
+    person = [] if words else [{"user": "go"}]
+    path = script(*person, task, do("echo one"), do("exit 4"), say("Two."), say("Done."))
+    done = cli("chat", *words, "--replay", path, "--approve", "allow")
+    first, second, last = done.stderr.decode().splitlines()
+    assert first.startswith("delegate_task: terminal  echo one  (local, exit code 0, ")
+    assert second.startswith("delegate_task: terminal  exit 4  (local, exit code 4, ")
+    assert last.startswith("delegate_task  Count.  (local, ")
+    assert done.stdout.endswith(b"[scripted] Done.\n")
+    assert b"Two." not in done.stdout
 
 
 def test_quiet_leaves_out_all_but_the_reply(cli: Cli, script: Script) -> None:
@@ -178,7 +192,18 @@ def test_an_interrupt_leaves_nothing_running_and_is_recorded(
     assert b"Traceback" not in child.err.read()
 
 
-@pytest.mark.parametrize("line", ["{", '{"content": ""}', '["user"]', '{"tool_calls": [{"name": "terminal"}]}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        '{"content": ""}',
+        '["user"]',
+        '{"tool_calls": [{"name": "terminal"}]}',
+        '{"if": "late", "content": "x"}',
+        '{"if": "denied", "content": "with no other reply after it"}',
+        '{"if": "denied", "content": "x"}{"user": "x"}',
+    ],
+)
 def test_a_script_that_is_none_names_its_line(cli: Cli, line: str) -> None:
     (cli.cwd / "broken.jsonl").write_text(f'{{"content": "fine"}}\n\n{line}\n')
     done = cli("chat", "-q", "hello", "--replay", "broken.jsonl")
@@ -193,12 +218,43 @@ def test_a_script_that_ends_too_early_is_a_failure_in_a_line(cli: Cli, script: S
     assert events(cli, "failed")
 
 
-def test_the_replay_that_is_here_plays_to_its_end(cli: Cli) -> None:
-    done = cli("chat", "--replay", "demo", "--approve", "allow")
+def test_the_demo_runs_its_harmless_commands_without_asking_and_says_so(cli: Cli) -> None:
+    done = cli("chat", "--replay", "demo")
     assert done.returncode == 0, done.stderr
     said = done.stdout.decode()
-    assert said.count("[scripted] you> ") == len(events(cli, "user"))
-    assert "hello from a script" in json.dumps(events(cli, "result"))
+    assert said.count("[scripted] you> ") == len(events(cli, "user")) == 2
+    assert b"run without asking" in done.stderr
+    results = [json.loads(event["data"]["content"]) for event in events(cli, "result")]
+    assert [result["exit_code"] for result in results] == [0, 0]
+    assert results[1]["output"] == "hello from a script\n"
+    assert "ran in your place" in said
+    assert "wrote a file, read it and removed it" in said
+
+
+def test_the_demo_says_that_nothing_ran_where_nothing_did(cli: Cli, tmp_path: Path) -> None:
+    done = cli("chat", "--replay", "demo", "--approve", "deny")
+    assert (done.returncode, b"without asking" in done.stderr) == (0, False)
+    assert done.stdout.count(b"denied, so no") == 2
+    nowhere = cli("chat", "--replay", "demo", "--on", "ssh://nobody@127.0.0.1:1")
+    assert nowhere.returncode == 125
+    assert nowhere.stderr.splitlines()[-1].startswith(b"hermes-exec: ssh: ")
+    assert nowhere.stdout.count(b"[scripted]") == 1  # the request; nobody answered it
+    (cli.cwd / "df").write_text("#!/bin/sh\nexit 1\n")
+    (cli.cwd / "df").chmod(0o755)
+    broken = cli("chat", "--replay", "demo", env={"PATH": f"{cli.cwd}:{os.environ['PATH']}"})
+    for each in (done, nowhere, broken):
+        assert b"ran in your place" not in each.stdout
+
+
+def test_a_file_cannot_let_its_own_commands_run(cli: Cli, script: Script) -> None:
+    (cli.cwd / "demo.jsonl").write_text(Path(script({"user": "go"}, do("touch made"), say("Done."))).read_text())
+    assert cli("chat", "--replay", "demo.jsonl").returncode == 0
+    assert not (cli.cwd / "made").exists()
+
+
+def test_a_replay_ends_where_its_script_does(cli: Cli, script: Script) -> None:
+    done = cli("chat", "--replay", script({"user": "one"}, {"user": "two"}, say("First.")))
+    assert (done.returncode, done.stdout.count(b"[scripted]")) == (125, 3)
 
 
 def profile(cli: Cli, name: str, *, lease_s: int) -> None:
@@ -234,9 +290,9 @@ def test_the_place_of_a_chat_has_a_short_lease_unless_its_profile_says_another(
     assert f"lease_s={lease_s}.0" in opened[0]
 
 
-def asked_of(cli: Cli, answers: Sequence[Written]) -> tuple[subprocess.CompletedProcess[bytes], int]:
+def asked_of(cli: Cli, answers: Sequence[Written], **habits: Any) -> tuple[subprocess.CompletedProcess[bytes], int]:
     """One question to an endpoint that answers so, the last one for ever, and how often it was asked."""
-    with ScriptedEndpoint(answers, forever=True) as rig:
+    with ScriptedEndpoint(answers, forever=True, **habits) as rig:
         env = {"OPENAI_API_KEY": KEY, "DEFAULT_MODEL": "m", "LLM_BASE_URL": rig.url}
         return cli("chat", "-q", "go", "--approve", "allow", env=env), len(rig.requests)
 
@@ -250,11 +306,26 @@ def test_a_turn_that_was_cut_or_empty_says_so(cli: Cli) -> None:
         assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_a_model_that_gets_nowhere_is_stopped_where_nobody_watches(cli: Cli) -> None:
-    done, asked = asked_of(cli, [ask(("no_such_tool", {}))])
+@pytest.mark.parametrize("habit", ["obeyed", "ignored", "refused"])
+def test_a_model_that_gets_nowhere_is_stopped_where_nobody_watches(cli: Cli, habit: Any) -> None:
+    done, asked = asked_of(cli, [ask(("no_such_tool", {}))], tool_choice=habit)
     assert done.returncode == 1
     assert b"[stopped: no progress]" in done.stderr
     assert asked < 10
+    assert b"Failed:\n\n- no_such_tool: unknown_tool: there is no tool" in done.stdout
+    assert b"(5 times)\n\n" in done.stdout
+    assert done.stdout.endswith(b"Left running: nothing\n")
+    for shown in (cli("conversations", "show", "last"), cli("conversations", "search", "program list")):
+        assert b"list is the program" in shown.stdout
+
+
+def test_the_text_of_a_turn_without_budget_is_the_list(cli: Cli, script: Script) -> None:
+    words = ["-q", "go", "--replay", script(do("echo one"), do("echo two")), "--budget", "1", "--approve", "allow"]
+    done = cli("chat", *words, "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["outcome"]) == (1, "budget")
+    assert "\n\nDone:\n\n- terminal  echo one\n" in told["text"]
+    assert "\n\nAsked for and not run:\n\n- terminal  echo two\n" in told["text"]
 
 
 @thorough

@@ -15,6 +15,7 @@ from hermes_exec_agent.events import EventLog
 from hermes_exec_agent.loop import Conversation, Options
 from hermes_exec_agent.models import Models, ScriptedModel
 from hermes_exec_agent.models.protocol import ToolSpec
+from hermes_exec_agent.tools.approvals import Approvals
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import Context
 
@@ -86,11 +87,12 @@ def talk(log: EventLog) -> Talk:
         *,
         resume: str = "",
         models: Models | None = None,
+        approvals: Approvals | None = None,
         **options: Any,
     ) -> AsyncGenerator[Conversation]:
         model = ScriptedModel(replies) if isinstance(replies, Sequence) else replies
         async with await hermes_exec.open("local") as terminal:
-            context = Context(terminal, "local", Nobody(), resume)
+            context = Context(terminal, "local", Nobody(), resume, approvals=approvals or Approvals())
             conversation = Conversation(
                 models=models or Models(model),
                 tools=[shell()] if tools is None else tools,

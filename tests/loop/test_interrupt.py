@@ -107,6 +107,9 @@ def test_the_time_limit_of_a_turn_stops_what_runs(talk: Talk, tmp_path: Path) ->
         async with talk([ask(endless(tmp_path / "pid"))], time_limit_s=3.0) as conversation:
             answer = await conversation.ask("wait")
             assert answer.outcome == "stopped"
+            assert "Stopped: the time limit of 3 s\n\n" in answer.text
+            assert "\n\nStopped before its end:\n\n- terminal  " in answer.text
+            assert conversation.messages[-1].content == f"{answer.text}\n\n(The time limit of this turn ended it.)"
             assert not (tmp_path / "pid").exists() or not alive(int((tmp_path / "pid").read_text()))
 
     asyncio.run(whole())

@@ -69,7 +69,12 @@ def test_a_spent_budget_ends_with_a_summary_and_runs_nothing_more(talk: Talk) ->
     tool = Doing("work", lambda given, _: ran.append(given), {"n": {"type": "integer"}})
     replies = [*(ask(("work", {"n": n})) for n in range(3)), ask(("work", {"n": 9}), text="I did three.")]
     answer, conversation, told = held(talk, replies, tool, budget=3)
-    assert (answer.text, answer.outcome, answer.steps) == ("I did three.", "budget", 4)
+    assert (answer.outcome, answer.steps) == ("budget", 4)
+    assert answer.text == (
+        "I did three.\n\nThis list is the program's own, as the model went on calling tools:\n\nAsked: go\n\n"
+        "Stopped: The budget of 3 steps for this request is spent.\n\nDone:\n\n- work (3 times)\n\nFailed: nothing\n\n"
+        "Asked for and not run:\n\n- work\n\nLeft running: nothing"
+    )
     assert ran == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert told[0].reason == "budget"
     assert not conversation.messages[-1].tool_calls

@@ -19,7 +19,7 @@ from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import Models, ScriptedModel, complete, load_models
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.fallback import Fallback
-from hermes_exec_agent.models.protocol import Model, Retried
+from hermes_exec_agent.models.protocol import Model, Reply, Retried
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
 
 HELLO = (Message("user", "hello"),)
@@ -177,6 +177,18 @@ def test_a_fallback_answers_when_the_first_cannot() -> None:
 def test_a_model_that_rested_is_asked_again() -> None:
     both = Fallback([ScriptedModel([ModelError("down"), "back"]), ScriptedModel(["stand-in"])], rest_s=0)
     assert [asyncio.run(complete(both, HELLO)).message.content for _ in range(2)] == ["stand-in", "back"]
+
+
+def test_a_model_that_refuses_tool_choice_is_still_the_first_that_is_asked() -> None:
+    async def replies() -> tuple[str, str]:
+        first, second = ScriptedModel([ModelError("refused"), "back"]), ScriptedModel(["a last word"])
+        both = Fallback([first, second])
+        last = [item async for item in both.stream(HELLO, tool_choice="none")][-1]
+        assert isinstance(last, Reply)
+        assert second.requests[0].tool_choice == "none"
+        return last.message.content, (await complete(both, HELLO)).message.content
+
+    assert asyncio.run(replies()) == ("a last word", "back")
 
 
 def test_the_change_of_the_model_is_told() -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
-from hermes_exec.errors import ConfigError
+from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceGone, PlaceUnavailable
 from hermes_exec_agent.errors import ModelError, ScriptEnded
-from hermes_exec_agent.messages import Message
+from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import ScriptedModel, ask, complete, say
+from hermes_exec_agent.tools.asking import failed, failure_of
+from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 HELLO = (Message("user", "hello"),)
 
@@ -63,6 +66,36 @@ def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
     assert asyncio.run(complete(model, HELLO)).message.tool_calls[0].arguments == '{"command": "ls"}'
     assert asyncio.run(complete(model, HELLO)).message.content == "done"
     assert model.name == "scripted: tour.jsonl"
+
+
+NOTICE = "\n\n[notice of the agent's program] The budget is spent."
+
+
+@pytest.mark.parametrize(
+    ("result", "reply"),
+    [
+        (Envelope(True, "local", exit_code=0).text(), "fine"),
+        (Envelope(True, "local", exit_code=0).text() + NOTICE, "fine"),
+        (Envelope(False, "local", exit_code=3).text() + NOTICE, "failed"),
+        (failed("local", Failure("denied", "no")).text(), "denied"),
+        (failed("far", failure_of(PlaceUnavailable("it is away"))).text(), "unavailable"),
+        (failed("far", failure_of(PlaceGone("it was removed"))).text(), "unavailable"),
+        (failed("far", failure_of(OutcomeUnknown("it broke"))).text(), "failed"),
+        ("interrupted: it was stopped before its end.", "failed"),
+    ],
+)
+def test_a_reply_depends_on_how_the_calls_before_it_ended(tmp_path: Path, result: str, reply: str) -> None:
+    file = tmp_path / "tour.jsonl"
+    conditions = ("denied", "unavailable", "failed")
+    branches = [json.dumps({"if": each, "content": each}) for each in conditions]
+    file.write_text("\n".join([*branches, '{"content": "fine"}', '{"content": "next"}']))
+    model = ScriptedModel.from_file(file)
+    good = Message("tool", Envelope(True, "local").text(), tool_call_id="1")
+    earlier = Message("tool", failed("local", Failure("denied", "no")).text(), tool_call_id="0")
+    asking = Message("assistant", "", (ToolCall("1", "terminal", "{}"), ToolCall("2", "terminal", "{}")))
+    messages = [*HELLO, earlier, asking, good, Message("tool", result, tool_call_id="2")]
+    assert asyncio.run(complete(model, messages)).message.content == reply
+    assert asyncio.run(complete(model, messages)).message.content == "next"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hermes_exec_agent.models import say
 from hermes_exec_agent.models.protocol import Reply
@@ -64,7 +64,15 @@ Written = Answer | Callable[[dict[str, Any]], Answer]
 class ScriptedEndpoint:
     """Answers requests with ``answers``, one after another; the last one again and again if ``forever``."""
 
-    def __init__(self, answers: Iterable[Written], *, forever: bool = False, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        answers: Iterable[Written],
+        *,
+        forever: bool = False,
+        host: str = "127.0.0.1",
+        tool_choice: Literal["obeyed", "ignored", "refused"] = "obeyed",
+    ) -> None:
+        """``tool_choice``: what is done with ``"tool_choice": "none"``. Obeyed, a reply's calls are left out."""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
@@ -77,6 +85,7 @@ class ScriptedEndpoint:
         self._answers = list(answers)
         self._forever = forever
         self._host = host
+        self._tool_choice = tool_choice
         self._lock = threading.Lock()
         rig = self
 
@@ -120,10 +129,16 @@ class ScriptedEndpoint:
         if wrong := ill_formed(body["messages"]):
             self.complaints.append(wrong)
             return Status(400, {"error": {"message": wrong, "type": "invalid_request_error"}})
+        if "tool_choice" in body and (self._tool_choice == "refused" or not body.get("tools")):
+            said = f"{body['model']} does not support this tool_choice"
+            return Status(400, {"error": {"message": said, "type": "invalid_request_error"}})
         if number >= len(self._answers) and not self._forever:
             return Status(400, {"error": {"message": "the script has ended"}})
         written = self._answers[min(number, len(self._answers) - 1)]
-        return written(body) if callable(written) else written
+        answer = written(body) if callable(written) else written
+        if body.get("tool_choice") == "none" and self._tool_choice == "obeyed":
+            return _without_calls(answer)
+        return answer
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         answer = self._next(handler, body)
@@ -179,6 +194,14 @@ class ScriptedEndpoint:
         if end:
             handler.wfile.write(b"0\r\n\r\n")
         handler.wfile.flush()
+
+
+def _without_calls(answer: Answer) -> Answer:
+    reply = answer.reply if isinstance(answer, Streamed) else answer
+    if not isinstance(reply, Reply):
+        return answer
+    reply = replace(reply, message=replace(reply.message, tool_calls=()), finish="stop")
+    return replace(answer, reply=reply) if isinstance(answer, Streamed) else reply
 
 
 def _events(answer: Streamed, model: str) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ from tests.cli.conftest import cli, nap, running, until
 
 if TYPE_CHECKING:
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import Reply, ToolSpec
+    from hermes_exec_agent.models.protocol import Reply, ToolChoice, ToolSpec
 
 __all__ = ["cli", "nap", "running", "until"]
 
@@ -53,6 +53,7 @@ class Held:
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Text | Reply]:
         """``So far.``"""
         try:

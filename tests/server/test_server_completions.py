@@ -77,6 +77,20 @@ def test_tools_run_in_the_place_and_the_replies_around_them_are_one_text(serve: 
     assert json.loads(result)["exit_code"] == 0
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_turn_that_a_guardrail_stops_ends_with_a_list_if_the_model_goes_on(serve: Serve, stream: bool) -> None:
+    served = serve(*[ask(("terminal", {"command": "exit 3"}), text="Again.")] * 6)
+    with client(served) as here:
+        done: Any = here.chat.completions.create(model="main", messages=HELLO, stream=stream)
+        if stream:
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in done)
+        else:
+            text = done.choices[0].message.content
+            assert done.choices[0].finish_reason == "length"
+    assert text.startswith("Again.\n\n" * 6 + "This list is the program's own, as the model went on calling tools:\n")
+    assert "\n- terminal  exit 3: exit code 3 (5 times)\n" in text
+
+
 def test_a_conversation_goes_on_and_so_does_its_shell(serve: Serve) -> None:
     served = serve(
         ask(("terminal", {"command": "cd /; here=it"})),

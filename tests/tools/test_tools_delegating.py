@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec_agent.events.log import EventLog
-from hermes_exec_agent.loop import Conversation
+from hermes_exec_agent.loop import CallEnded, Conversation, Delegated
 from hermes_exec_agent.models.named import Models
 from hermes_exec_agent.models.scripted import ScriptedModel, ask, say
 from hermes_exec_agent.tools.approvals import Approvals
@@ -25,18 +26,22 @@ from tests.tools.conftest import Nobody
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from hermes_exec_agent.loop import Update
+    from hermes_exec_agent.tools.tool import Person
+
 pytestmark = pytest.mark.timeout(120)
 
 
 @asynccontextmanager
 async def conversation(
-    folder: Path, replies: list[Any]
+    folder: Path, replies: list[Any], person: Person | None = None
 ) -> AsyncGenerator[tuple[Conversation, ScriptedModel, EventLog]]:
     model = ScriptedModel(replies)
     models = Models(model)
     with EventLog(folder / "log.sqlite") as log:
         async with hermes_exec.open("local") as terminal:
-            context = Context(terminal, "local", Nobody(), "", model="scripted", approvals=Approvals("allow"))
+            approvals = Approvals("allow" if person is None else "ask")
+            context = Context(terminal, "local", person or Nobody(), "", model="scripted", approvals=approvals)
             made = Conversation(
                 models=models, tools=core_tools(models=models, log=log)(context), context=context, log=log
             )
@@ -83,6 +88,50 @@ def test_a_task_is_done_in_a_shell_of_its_own_and_only_its_last_word_comes_back(
     assert {each.parent for each in listed} == {"", next(each.id for each in listed if not each.parent)}
 
 
+class Thinks(Nobody):
+    """Takes a while to allow something."""
+
+    def __init__(self) -> None:
+        self.thought_s = 0.0
+
+    async def approve(self, tool: str, summary: str) -> bool:
+        began = time.monotonic()
+        await asyncio.sleep(1)
+        self.thought_s += time.monotonic() - began
+        return True
+
+
+def test_the_time_of_a_call_is_without_that_of_its_approvals(tmp_path: Path) -> None:
+    """Also of the calls that a script makes, and of those that a delegated task makes."""
+    command = {"command": "true"}
+    replies = [
+        ask(("terminal", command)),
+        ask(("execute_code", {"code": "import tools\ntools.terminal('true')\n"})),
+        ask(("delegate_task", {"goal": "Do it."})),
+        ask(("terminal", command)),
+        say("It is done."),
+        say("Done."),
+    ]
+    person = Thinks()
+    told: list[Update] = []
+
+    async def held() -> float:
+        async with conversation(tmp_path, replies, person) as (talk, _, _):
+            began = time.monotonic()
+            await talk.ask("Go.", told.append)
+            return time.monotonic() - began
+
+    rest_s = asyncio.run(held()) - person.thought_s
+    ended = [update for update in told if isinstance(update, CallEnded)]
+    assert [update.call.name for update in ended] == ["terminal", "execute_code", "delegate_task"]
+    assert person.thought_s >= 4
+    assert sum(update.duration_s for update in ended) <= rest_s
+    assert ended[1].envelope.duration_s <= rest_s
+    (inner,) = [update.update for update in told if isinstance(update, Delegated)]
+    assert isinstance(inner, CallEnded)
+    assert (inner.call.name, inner.duration_s <= rest_s) == ("terminal", True)
+
+
 def test_an_interrupt_ends_what_the_other_conversation_runs(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -109,8 +158,9 @@ def test_a_task_that_comes_to_no_answer_says_so(tmp_path: Path) -> None:
     def answer(messages: Any, tools: Any) -> Any:
         """The handed task never learns; whoever handed it on reads what came of it."""
         if any('"type": "unfinished"' in each.content for each in messages):
+            assert "- terminal  false: exit code 1 (" in messages[-1].content
             return say("It did not work.")
-        return looping if tools else say("I give up.")
+        return looping
 
     replies[1:] = [answer] * 60
 

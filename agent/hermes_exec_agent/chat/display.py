@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.chat.text import line, safe
-from hermes_exec_agent.loop.updates import CallEnded, Compacted, Retried, Text, Warned
+from hermes_exec_agent.loop.report import call_title
+from hermes_exec_agent.loop.updates import CallEnded, Compacted, Delegated, Replied, Retried, Text, Warned
 
 if TYPE_CHECKING:
     from hermes_exec_agent.loop.updates import Update
@@ -84,6 +84,8 @@ class Plain:
                 self._write(self._label)
             self._write(safe(update.text))
             return
+        if isinstance(update, Replied):
+            self.pause()  # the program's list may follow
         void, self._labelled = self._labelled, False
         if said := told(update, void=void):
             self.pause()
@@ -137,6 +139,8 @@ def told(update: Update, *, void: bool = False) -> str:
     """
     if isinstance(update, CallEnded):
         return f"{asked(update.call)}  ({outcome(update.envelope, update.duration_s)})"
+    if isinstance(update, Delegated):
+        return f"delegate_task: {told(update.update)}"
     if isinstance(update, Warned):
         return f"warning: {line(update.content, 200)}"
     if isinstance(update, Retried):
@@ -150,15 +154,9 @@ def told(update: Update, *, void: bool = False) -> str:
     return ""
 
 
-def asked(call: ToolCall, most: int = 72) -> str:
-    """What a tool was asked for: its name, and the first of its arguments that is text."""
-    try:
-        arguments: object = json.loads(call.arguments or "{}")
-    except ValueError:
-        arguments = call.arguments
-    values = list(arguments.values()) if isinstance(arguments, dict) else [arguments]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]  it is JSON
-    words = [each for each in values if isinstance(each, str) and each]  # pyright: ignore[reportUnknownVariableType]  it is JSON
-    return f"{line(call.name)}  {line(words[0], most)}".rstrip() if words else line(call.name)
+def asked(call: ToolCall) -> str:
+    """What a tool was asked for, safe to show."""
+    return safe(call_title(call))
 
 
 def outcome(envelope: Envelope, duration_s: float) -> str:

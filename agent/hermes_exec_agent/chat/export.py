@@ -91,6 +91,9 @@ def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[s
         yield from ("", f"### {safe(data['name'])}", "", *_fenced(asked.get(str(data["id"]), ""), "json"))
     elif event.kind == "result":
         yield from ("", *_fenced(_output(data["content"])))
+    elif event.kind == "ended":
+        if listed := str(data.get("content", "")):
+            yield from ("", "## hermes-exec", "", safe(listed))
     elif event.kind == "compacted":
         yield from ("", f"*for the model, from here on: {SHORTER.get(data.get('how', ''), 'shortened')}*")
     elif event.kind in _NOTES:

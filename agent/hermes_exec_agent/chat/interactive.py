@@ -42,7 +42,10 @@ async def interactive(talk: Talk, *, resume: str = "", say: Callable[[HermesErro
             if is_command(typed):
                 goes_on = await _command(commands, typed)
             else:
-                await _turn(talk, typed.strip(), say)
+                try:
+                    await _turn(talk, typed.strip())
+                except HermesError as error:
+                    say(error)
     if (conversation := talk.current) is not None and conversation.messages[1:]:
         print(f"To go on with it: hermes-cli --resume {conversation.id}")
     return 0
@@ -70,21 +73,21 @@ async def _command(commands: Commands, typed: str) -> bool:
     return work.result()
 
 
-async def replayed(talk: Talk, requests: Sequence[str], say: Callable[[HermesError], None]) -> int:
-    """Say what was written beforehand, and show what the replies, and the real tools, make of it."""
+async def replayed(talk: Talk, requests: Sequence[str]) -> int:
+    """Say what was written beforehand, and show what the replies, and the real tools, make of it.
+
+    Raises:
+        HermesError: the place or the script failed, so that the requests that follow would make no sense.
+    """
     with Keyboard().held():
         for request in requests:
             print(f"{SCRIPTED}{SIGN}{safe(request)}")
-            await _turn(talk, request, say)
+            await _turn(talk, request)
     return 0
 
 
-async def _turn(talk: Talk, request: str, say: Callable[[HermesError], None]) -> None:
-    try:
-        answer = await talk.turn(request, interruptible=True)
-    except HermesError as error:
-        say(error)
-        return
+async def _turn(talk: Talk, request: str) -> None:
+    answer = await talk.turn(request, interruptible=True)
     outcome = answer.outcome if answer is not None else "interrupted"
     if outcome in OUTCOMES:
         print(f"[{OUTCOMES[outcome]}]")

@@ -50,8 +50,8 @@ def recalled(log: EventLog, id: str) -> Iterator[str]:
     for event in log.events(id):
         if event.kind == "user":
             asked, answered = str(event.data["content"]), ""
-        elif event.kind == "assistant":
-            answered = str(event.data["content"]) or answered
+        elif event.kind in ("assistant", "ended"):
+            answered = str(event.data.get("content", "")) or answered
     yield f"> {line(asked, 200)}"
     lines = safe(answered).strip().splitlines()
     yield from lines[:_RECALLED]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec_agent.chat.display import SCRIPTED, asked, outcome, told
 from hermes_exec_agent.chat.text import line, safe
-from hermes_exec_agent.loop.updates import CallEnded, CallStarted, Replied, Retried, Text
+from hermes_exec_agent.loop.updates import CallEnded, CallStarted, Delegated, Replied, Retried, Text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -71,6 +71,9 @@ class Screen:
         elif isinstance(update, CallEnded):
             self._call(update)
             self._wait("thinking")
+        elif isinstance(update, Delegated):
+            self._note(told(update), style="dim")
+            self._wait("delegate_task")
         elif said := told(update):
             self._note(said)
 
@@ -124,9 +127,9 @@ class Screen:
         if len(lines) > _GLIMPSE:
             self._console.print(Styled(f"  │ … {len(lines) - _GLIMPSE} more lines", style="dim"))
 
-    def _note(self, said: str) -> None:
+    def _note(self, said: str, *, style: str = "yellow") -> None:
         self._flush()
-        self._console.print(said, style="yellow", markup=False, highlight=False)
+        self._console.print(said, style=style, markup=False, highlight=False)
 
     def _wait(self, what: str) -> None:
         self._draw(_Waiting(what))

@@ -60,7 +60,7 @@ async def start(
             log=log,
             display=display,
             person=AtTerminal(Keyboard(), display.pause) if sys.stdin.isatty() else Nobody(),
-            approvals=Approvals(cast("Mode", asked.approve)),
+            approvals=_approvals(asked, replay),
             cases=asked.case,
             cwd=cwd,
             budget=asked.budget,
@@ -82,6 +82,7 @@ async def _talk(
     word = LAST if asked.goes_on else asked.resume
     resume = chosen(talk.log, word) if word is not None else ""
     if query is not None:
+        _tell_unasked(talk, asked, replay)
         talk.open_soon(resume)
         return await _once(talk, query, asked)
     if asked.json or asked.files:
@@ -90,8 +91,9 @@ async def _talk(
     from hermes_exec_agent.chat import interactive
 
     if replay is not None and replay.requests:
+        _tell_unasked(talk, asked, replay)
         talk.open_soon(resume)
-        return await interactive.replayed(talk, replay.requests, say)
+        return await interactive.replayed(talk, replay.requests)
     return await interactive.interactive(talk, resume=resume, say=say)
 
 
@@ -140,6 +142,22 @@ def _replay(asked: Asked) -> Replay | None:
     from hermes_exec_agent.chat.replay import read_replay
 
     return read_replay(asked.replay)
+
+
+def _unasked(asked: Asked, replay: Replay | None) -> frozenset[str]:
+    """Tools that run without asking although tools ask here."""
+    return replay.harmless if replay is not None and asked.approve == "ask" else frozenset()
+
+
+def _approvals(asked: Asked, replay: Replay | None) -> Approvals:
+    return Approvals(cast("Mode", asked.approve), dict.fromkeys(_unasked(asked, replay), "allow"))
+
+
+def _tell_unasked(talk: Talk, asked: Asked, replay: Replay | None) -> None:
+    if _unasked(asked, replay):
+        talk.display.tell(
+            "the demo's commands change nothing that stays, so they run without asking; --approve deny denies them"
+        )
 
 
 def _models(asked: Asked, replay: Replay | None) -> Models:

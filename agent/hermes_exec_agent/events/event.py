@@ -18,7 +18,7 @@ Kind = Literal[
     "spent",  # {usage}: what a model took that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
-    "ended",  # {reason}
+    "ended",  # {reason, content}: the program's own list of the turn, where the model wrote no last word
 ]
 
 

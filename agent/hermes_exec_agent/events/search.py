@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.events.event import Kind
 
-_INDEXED = {"user": 100_000, "assistant": 100_000, "result": 4_000, "warning": 4_000, "failed": 4_000}
+_INDEXED = {"user": 100_000, "assistant": 100_000, "result": 4_000, "warning": 4_000, "failed": 4_000, "ended": 4_000}
 """Characters of each kind of event that can be found: what tools print is long, and its beginning tells most."""
 _CJK = r"\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 _LETTER = re.compile(f"([{_CJK}])")

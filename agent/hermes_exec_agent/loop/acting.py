@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from hermes_exec_agent.loop.updates import CallEnded, CallStarted
 from hermes_exec_agent.tools.asking import failed
 from hermes_exec_agent.tools.calling import perform
 from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -53,7 +53,7 @@ class Acting:
         self._tools = {tool.spec.name: tool for tool in tools}
         self._context = context
         self._record = record
-        self._clean = clean
+        self.clean = clean
         self._cut = ""
 
     async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
@@ -70,6 +70,10 @@ class Acting:
             else:
                 done += [await self._one(call, tell) for call in group]
         return done
+
+    async def list_running(self) -> list[str]:
+        """The background processes of this conversation that still run, a line each."""
+        return await self._context.workspace.list_running()
 
     def _changes(self, call: ToolCall) -> bool:
         tool = self._tools.get(call.name)
@@ -92,10 +96,10 @@ class Acting:
     async def _one(self, call: ToolCall, tell: Callable[[Update], None]) -> Acted:
         await self._record("call", {"id": call.id, "name": call.name})
         tell(CallStarted(call))
-        started = time.monotonic()
-        envelope = await self._call(call)
-        duration_s = time.monotonic() - started
-        content = self._clean(envelope.text())
+        with Stopwatch() as watch:
+            envelope = await self._call(call)
+        duration_s = watch.elapsed_s
+        content = self.clean(envelope.text())
         await self._record(
             "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
         )

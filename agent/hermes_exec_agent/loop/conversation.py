@@ -12,12 +12,12 @@ from hermes_exec_agent.ending import settled
 from hermes_exec_agent.events.log import new_id
 from hermes_exec_agent.loop.acting import Acting
 from hermes_exec_agent.loop.compaction import Compactor
-from hermes_exec_agent.loop.history import record_of
+from hermes_exec_agent.loop.history import TIME_LIMIT, record_of
 from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.loop.recorder import Recorder
 from hermes_exec_agent.loop.turn import Turn, usage_record
-from hermes_exec_agent.loop.updates import Ended
+from hermes_exec_agent.loop.updates import Ended, Text
 from hermes_exec_agent.models.protocol import Usage
 from hermes_exec_agent.models.tokens import total
 
@@ -151,15 +151,15 @@ class Conversation:
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
         tell = listener or _nobody
-        self._context.request, self._context.model = request, self.model.name
+        self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
         turn = self._next(tell)
         self._turn, self._task = turn, asyncio.create_task(turn.run(request))
         self._reason = ""
         try:
             await asyncio.wait([self._task], timeout=self.options.time_limit_s)
             if not self._task.done():
-                self.interrupt("the time limit")
-            answer = await self._result(self._task, turn)
+                self.interrupt(TIME_LIMIT)
+            answer = await self._result(self._task, turn, tell)
         except asyncio.CancelledError:
             _cancel(self._task)
             await settled(self._task)  # until then something may run
@@ -198,18 +198,23 @@ class Conversation:
             compactor=self._compactor,
         )
 
-    async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
+    async def _result(self, task: asyncio.Task[Answer], turn: Turn, tell: Callable[[Update], None]) -> Answer:
         if await settled(task):
             raise asyncio.CancelledError
         if not task.cancelled():
             return task.result()
-        limited = self._reason == "the time limit"
-        await self._interrupted(turn, self._reason)
-        return turn.answer(turn.said, "stopped" if limited else "interrupted")
+        if self._reason != TIME_LIMIT:
+            await self._interrupted(turn, self._reason)
+            return turn.answer(turn.said, "interrupted")
+        text = await turn.report(f"the time limit of {self.options.time_limit_s:g} s", why="had no time left")
+        tell(Text(text))
+        text = f"{turn.said}\n\n{text}".lstrip()
+        await self._interrupted(turn, self._reason, text)
+        return turn.answer(text, "stopped")
 
-    async def _interrupted(self, turn: Turn, by: str) -> None:
+    async def _interrupted(self, turn: Turn, by: str, said: str | None = None) -> None:
         if self._recorder.history.open:
-            await self._recorder.record("interrupted", {"by": by, "content": turn.said})
+            await self._recorder.record("interrupted", {"by": by, "content": turn.said if said is None else said})
 
     def interrupt(self, by: str = "the person") -> None:
         """End the running turn, if there is one: what runs is stopped, and `ask` gives what was said so far."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 NOTICE = "[notice of the agent's program] "
 _CUT = "(This turn ended without an answer.)"
 _INTERRUPTED = "(The person interrupted this.)"
+TIME_LIMIT = "the time limit"
+"""By this a turn is interrupted that takes too long."""
+_LATE = "(The time limit of this turn ended it.)"
 LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
 )
@@ -80,12 +83,14 @@ class History:
             case "interrupted":
                 lost = data.get("by") == "end"
                 self._close(LOST if lost else STOPPED)
-                self._end(str(data.get("content", "")), _CUT if lost else _INTERRUPTED)
+                note = _LATE if data.get("by") == TIME_LIMIT else _INTERRUPTED
+                self._end(str(data.get("content", "")), _CUT if lost else note)
             case "failed":
                 self._close(STOPPED)
                 self._end("", _CUT)
             case "ended":
                 self._close(STOPPED)
+                self._add_list(str(data.get("content", "")))
                 self.open = False
             case _:
                 pass  # for the record alone
@@ -121,6 +126,16 @@ class History:
     def _end(self, said: str, note: str) -> None:
         self._messages.append(Message("assistant", f"{said}\n\n{note}" if said else note))
         self.open = False
+
+    def _add_list(self, content: str) -> None:
+        """Let the agent say what the program listed at the end of a turn, after what the model said last."""
+        if not content:
+            return
+        last = self._messages[-1]
+        if last.role == "assistant":
+            self._messages[-1] = Message("assistant", f"{last.content}\n\n{content}".lstrip(), last.tool_calls)
+        else:
+            self._messages.append(Message("assistant", content))
 
     def _answer(self, note: str) -> None:
         """See that the agent spoke last."""

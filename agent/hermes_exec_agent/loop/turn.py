@@ -11,6 +11,7 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.loop.budget import Budget
 from hermes_exec_agent.loop.guardrails import Guard, Observed, Verdict
 from hermes_exec_agent.loop.history import record_of
+from hermes_exec_agent.loop.report import TurnReport, is_call_as_text
 from hermes_exec_agent.loop.updates import Answer, Compacted, Replied, Text, Warned
 from hermes_exec_agent.models.protocol import Reply, Retried
 from hermes_exec_agent.models.tokens import tokens_of_tools, total
@@ -23,15 +24,14 @@ if TYPE_CHECKING:
     from hermes_exec_agent.loop.options import Options
     from hermes_exec_agent.loop.recorder import Recorder
     from hermes_exec_agent.loop.updates import Outcome, Update
-    from hermes_exec_agent.messages import ToolCall
-    from hermes_exec_agent.models.protocol import Model, ToolSpec, Usage
+    from hermes_exec_agent.messages import Message, ToolCall
+    from hermes_exec_agent.models.protocol import Model, ToolChoice, ToolSpec, Usage
 
 _EMPTY = 2
 """Replies without a word or a call that are asked for again."""
-_SPENT = (
-    "The budget of {} steps for this request is spent. Call no more tools. Say now, in plain words, what was done, "
-    "what was found, and what is left to do."
-)
+_BUDGET = "The budget of {} steps for this request is spent."
+_SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
+_SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
 _STOPPED = (
     "{} This request is ended here. Call no more tools. Say now what was done, what failed, and what is left to do."
 )
@@ -63,6 +63,7 @@ class Turn:
         self._tell = tell
         self._budget = Budget(options.budget)
         self._guard = Guard(options.guardrails, stops=options.unattended, patient=options.patient)
+        self._report = TurnReport()
         self.usages: list[Usage] = []
         self.said = ""
         """What came of a reply that is not whole yet."""
@@ -88,16 +89,20 @@ class Turn:
             calls = reply.message.tool_calls
             if not calls:
                 return await self._end(reply)
-            acted = await self._acting.run(calls, self._tell, cut=reply.finish == "length")
+            acted = await self._acting.run(calls, self._watch, cut=reply.finish == "length")
             self._calls += len(acted)
             if all(each.call.name in self._options.refunded and each.envelope.ok for each in acted):
                 self._budget.refund()
             verdict = self._judge(acted)
             if verdict.stop:
-                return await self._last_word("stopped", verdict.reason, _STOPPED.format(verdict.content))
+                return await self._last_word("stopped", verdict.reason, verdict.content, _STOPPED)
             if verdict.content:
                 await self._warn(verdict.reason, verdict.content)
-        return await self._last_word("budget", "budget", _SPENT.format(self._budget.limit))
+        return await self._last_word("budget", "budget", _BUDGET.format(self._budget.limit), _SPENT)
+
+    def _watch(self, update: Update) -> None:
+        self._report.update(update)
+        self._tell(update)
 
     async def _end(self, reply: Reply) -> Answer:
         outcome: Outcome = "answered"
@@ -105,6 +110,9 @@ class Turn:
             outcome = "length" if reply.finish == "length" else "filtered"
         elif not reply.message.content.strip():
             outcome = "empty"
+        if self._report and not reply.message.content.strip():
+            why = _SILENT.get(outcome, "said nothing")
+            return await self._end_with_list(outcome, outcome, f"the model {why}", why=why)
         if outcome != "answered":
             await self._recorder.record("ended", {"reason": outcome})
         return self.answer(reply.message.content, outcome)
@@ -124,26 +132,52 @@ class Turn:
         await self._recorder.record("warning", {"reason": reason, "content": content})
         self._tell(Warned(reason, content))
 
-    async def _last_word(self, outcome: Outcome, reason: str, notice: str) -> Answer:
-        """Ask for a summary; what it asks for besides is not run. The turn ends well even without one."""
-        await self._warn(reason, notice)
-        try:
-            text = (await self._reply(last=True)).message.content
-        except ModelError as error:
-            text = f"(No summary could be had: {error})"
-        await self._recorder.record("ended", {"reason": reason})
-        return self.answer(text or "(The model gave no summary.)", outcome)
+    async def _last_word(self, outcome: Outcome, reason: str, ended: str, notice: str) -> Answer:
+        """Ask for a summary. Calls in it are not run; where it has some, or there is none, the program's list follows.
 
-    async def _reply(self, *, last: bool = False) -> Reply:
+        The tools stay in the request, as its beginning is what endpoints cache.
+        """
+        await self._warn(reason, notice.format(ended))
+        try:
+            message = (await self._reply("none")).message
+        except ModelError as error:
+            self._tell(Warned("summary", f"the last word could not be had: {error}"))
+            why = f"could not be asked ({error})"
+            return await self._end_with_list(outcome, reason, ended, why=why)
+        if message.tool_calls or is_call_as_text(message.content):
+            return await self._end_with_list(outcome, reason, ended, why="went on calling tools", message=message)
+        if not message.content.strip():
+            return await self._end_with_list(outcome, reason, ended, why="said nothing")
+        await self._recorder.record("ended", {"reason": reason})
+        return self.answer(message.content, outcome)
+
+    async def _end_with_list(
+        self, outcome: Outcome, reason: str, ended: str, *, why: str, message: Message | None = None
+    ) -> Answer:
+        """End with the program's list of the turn, after what the model said in its last ``message``."""
+        text = await self.report(ended, why=why, refused=message.tool_calls if message else ())
+        await self._recorder.record("ended", {"reason": reason, "content": text})
+        self._tell(Text(text))
+        said = message.content.strip() if message else ""
+        return self.answer(f"{said}\n\n{text}" if said else text, outcome)
+
+    async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
+        """What this turn did, as a list; see `TurnReport.text`."""
+        running = await self._acting.list_running()
+        request = self._recorder.history.request
+        text = self._report.text(request=request, ended=ended, why=why, refused=refused, running=running)
+        return self._acting.clean(text)
+
+    async def _reply(self, tool_choice: ToolChoice | None = None) -> Reply:
         """Ask, record what is answered, and count it."""
         await self.compact()
-        reply = await self._fitting()
+        reply = await self._fitting(tool_choice)
         for _ in range(_EMPTY):
             if reply.message.content.strip() or reply.message.tool_calls:
                 break
-            reply = await self._asked()
+            reply = await self._asked(tool_choice)
         message = reply.message
-        calls = () if last else self._own_ids(reply)
+        calls = self._own_ids(reply)
         reply = replace(reply, message=replace(message, tool_calls=calls))
         told: dict[str, object] = {
             "content": message.content,
@@ -160,15 +194,15 @@ class Turn:
         self._tell(Replied(reply))
         return reply
 
-    async def _fitting(self) -> Reply:
+    async def _fitting(self, tool_choice: ToolChoice | None) -> Reply:
         """Ask; if the endpoint finds the conversation too long, make it shorter and ask once more."""
         try:
-            return await self._asked()
+            return await self._asked(tool_choice)
         except ContextTooLong as error:
             self._compactor.window = error.window
             if not await self.compact(force=True):
                 raise
-            return await self._asked()
+            return await self._asked(tool_choice)
 
     async def compact(self, *, force: bool = False) -> bool:
         """Make the conversation shorter if it fills the window, or now; gives whether it was."""
@@ -197,9 +231,9 @@ class Turn:
         self._tell(Compacted(found.before, found.after, found.how))
         return True
 
-    async def _asked(self) -> Reply:
+    async def _asked(self, tool_choice: ToolChoice | None) -> Reply:
         messages = self._recorder.history.messages
-        stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens)
+        stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens, tool_choice=tool_choice)
         self._steps += 1
         async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
             async for item in items:

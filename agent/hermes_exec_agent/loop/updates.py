@@ -17,6 +17,7 @@ __all__ = [
     "CallEnded",
     "CallStarted",
     "Compacted",
+    "Delegated",
     "Ended",
     "Outcome",
     "Replied",
@@ -71,10 +72,17 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A guardrail, or the budget, told the model something."""
+    """A guardrail, or the budget, told the model something; or the model could not be asked for its last word."""
 
     reason: str
     content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """Something happened in a conversation that a task was delegated to."""
+
+    update: CallEnded | Warned | Retried
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +103,4 @@ class Ended:
     answer: Answer
 
 
-Update: TypeAlias = "Text | Retried | Replied | CallStarted | CallEnded | Warned | Compacted | Ended"
+Update: TypeAlias = "Text | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"

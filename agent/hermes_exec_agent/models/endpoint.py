@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.models.tokens import Price
 
 _log = logging.getLogger("hermes_exec.models")
@@ -91,6 +91,7 @@ class Endpoint:
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Text | Retried | Reply]:
         """Ask, and ask again where that can help; see `Model.stream`.
 
@@ -106,6 +107,8 @@ class Endpoint:
         }
         if tools:
             request["tools"] = [tool.wire() for tool in tools]
+            if tool_choice is not None:  # without tools endpoints refuse it
+                request["tool_choice"] = tool_choice
         if max_tokens is not None:
             request[self._limit] = max_tokens
         if schema is not None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import Model, Text, ToolSpec
+    from hermes_exec_agent.models.protocol import Model, Text, ToolChoice, ToolSpec
 
 _NOT_OURS = (ContextTooLong, ScriptEnded)
 """What another model cannot mend: the caller shortens the conversation; a script is a test's or a replay's own."""
@@ -59,6 +59,7 @@ class Fallback:
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Text | Retried | Reply]:
         """See `Model.stream`.
 
@@ -68,7 +69,7 @@ class Fallback:
         reasons: list[str] = []
         order = self._order()
         for position, model in enumerate(order):
-            stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
+            stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
             try:
                 async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
                     async for item in items:
@@ -78,7 +79,8 @@ class Fallback:
             except _NOT_OURS:
                 raise
             except ModelError as error:
-                self._tired[id(model)] = time.monotonic() + self._rest_s
+                if tool_choice is None:  # a model that refuses it can answer the next request
+                    self._tired[id(model)] = time.monotonic() + self._rest_s
                 reasons.append(str(error))
                 if position + 1 == len(order):
                     if len(reasons) == 1:

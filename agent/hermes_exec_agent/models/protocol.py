@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.messages import Message
 
 Finish = Literal["stop", "tool_calls", "length", "content_filter"]
+ToolChoice = Literal["none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Model(Protocol):
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
     ) -> AsyncIterator[Text | Retried | Reply]:
         """Answer: pieces of text as they come, and the whole `Reply` as the last item.
 
@@ -104,6 +106,8 @@ class Model(Protocol):
             tools: what may be asked for, in the same order from call to call.
             max_tokens: of the reply.
             schema: JSON Schema that the text of the reply has to fit, where the endpoint can constrain it.
+            tool_choice: ``none`` asks for text alone, with ``tools`` still in the request for the endpoint's cache; an
+                endpoint may ignore it, or refuse the request.
 
         Raises:
             ModelError: no whole reply could be had; what was tried, and what to try, is in its text.

@@ -11,8 +11,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.errors import ConfigError
@@ -25,13 +25,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from hermes_exec_agent.models.protocol import Retried, ToolSpec
+    from hermes_exec_agent.models.protocol import Retried, ToolChoice, ToolSpec
 
 Line: TypeAlias = "str | Reply | ModelError"
 """What a script says at one point."""
 Written: TypeAlias = "Line | Callable[[Sequence[Message], Sequence[ToolSpec]], Line]"
 """The same, or what decides it from the conversation so far."""
 
+Condition: TypeAlias = Literal["denied", "unavailable", "failed"]
+"""How a call ended: it was not allowed; nothing ran as the place cannot be reached; it did not succeed, for any reason
+with these two among them."""
+
+_FORMS = (
+    '{"user": "…"} or {"content": "…", "tool_calls": [{"name": "terminal", "arguments": {"command": "ls"}}]}, '
+    'with "if": "denied", "unavailable" or "failed" where another one follows'
+)
 _PIECES = re.compile(r"\s*\S+\s*")
 _call_numbers = count(1)
 
@@ -44,6 +52,7 @@ class Request:
     tools: tuple[ToolSpec, ...]
     max_tokens: int | None
     schema: dict[str, Any] | None
+    tool_choice: ToolChoice | None = None
 
 
 def say(text: str) -> Reply:
@@ -75,21 +84,12 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedModel:
-        """Read a script: a JSON object a line, with ``content`` and ``tool_calls`` (``name``, ``arguments``).
+        """The replies of a script; see `read_script`.
 
         Raises:
             ConfigError: it is no such file; names the line.
         """
-        replies: list[Written] = []
-        for number, line in enumerate(read_regular(path).decode("utf-8", "replace").splitlines(), 1):
-            if line.strip():
-                try:
-                    replies.append(_parsed(json.loads(line)))
-                except (ValueError, TypeError, KeyError, RecursionError):
-                    raise ConfigError(
-                        f"{shown(path)}: line {number} is no reply",
-                        remedy='{"content": "…", "tool_calls": [{"name": "terminal", "arguments": {"command": "ls"}}]}',
-                    ) from None
+        _, replies = read_script(path)
         return cls(replies, name=f"scripted: {shown(path.name)}")
 
     @property
@@ -104,6 +104,7 @@ class ScriptedModel:
         *,
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
+        tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Text | Retried | Reply]:
         """The next reply, its text word by word.
 
@@ -111,7 +112,7 @@ class ScriptedModel:
             ScriptEnded: there is none left.
             ModelError: the script says so.
         """
-        self.requests.append(Request(tuple(messages), tuple(tools), max_tokens, schema))
+        self.requests.append(Request(tuple(messages), tuple(tools), max_tokens, schema, tool_choice))
         if self.left < 0:
             raise ScriptEnded(f"{self.name}: asked {len(self.requests)} times, and has {len(self._replies)} replies")
         written = self._replies[len(self.requests) - 1]
@@ -128,10 +129,93 @@ class ScriptedModel:
         """Nothing is held."""
 
 
-def _parsed(line: object) -> Reply:
-    if not isinstance(line, dict):
+def read_script(path: Path) -> tuple[list[str], list[Written]]:
+    """Read a script, a JSON object a line; gives what the person says in it, and the replies.
+
+    A line has ``user``, or ``content`` and ``tool_calls`` (``name``, ``arguments``). Lines that also have ``if`` are
+    alternatives to the next reply without it; see `branch`.
+
+    Raises:
+        ConfigError: it is no such file; names the line.
+    """
+    requests: list[str] = []
+    replies: list[Written] = []
+    alternatives: list[tuple[Condition, Reply]] = []
+    number = 0
+    for number, line in enumerate(read_regular(path).decode("utf-8", "replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            told = _table(json.loads(line))
+            if "user" in told:
+                requests.append(_text(told["user"]))
+            elif "if" in told:
+                alternatives.append((_condition(told["if"]), _parsed(told)))
+                continue
+            else:
+                replies.append(branch(*alternatives, otherwise=_parsed(told)) if alternatives else _parsed(told))
+                alternatives = []
+        except (ValueError, TypeError, KeyError, RecursionError):
+            raise ConfigError(f"{shown(path)}: line {number} is no reply and no request", remedy=_FORMS) from None
+        if alternatives:
+            break
+    if alternatives:
+        what = f'{shown(path)}: line {number}: replies with "if" have none after them that holds otherwise'
+        raise ConfigError(what, remedy='a reply without "if" as the last of them')
+    return requests, replies
+
+
+def branch(*alternatives: tuple[Condition, Reply], otherwise: Reply) -> Written:
+    """The first reply whose condition holds for one of the calls that the reply before asked for, or ``otherwise``."""
+
+    def choose(messages: Sequence[Message], _: Sequence[ToolSpec]) -> Reply:
+        results = [_result(message) for message in takewhile(lambda each: each.role == "tool", reversed(messages))]
+        return next((reply for condition, reply in alternatives if any(map(_HOLDS[condition], results))), otherwise)
+
+    return choose
+
+
+def _result(message: Message) -> dict[str, Any]:
+    """The envelope in a tool's message; what is none is a call that did not end by itself."""
+    try:
+        told, _ = json.JSONDecoder().raw_decode(message.content)  # a notice of ours may follow
+        return _table(told)
+    except (ValueError, TypeError, RecursionError):
+        return {"ok": False}
+
+
+def _error(result: dict[str, Any]) -> dict[str, Any]:
+    error = result.get("error")
+    return cast("dict[str, Any]", error) if isinstance(error, dict) else {}
+
+
+_HOLDS: dict[Condition, Callable[[dict[str, Any]], bool]] = {
+    "denied": lambda result: _error(result).get("type") == "denied",
+    "unavailable": lambda result: bool(_error(result).get("retryable")) or _error(result).get("type") == "place_gone",
+    "failed": lambda result: not result.get("ok"),
+}
+
+
+def _condition(told: object) -> Condition:
+    for condition in _HOLDS:
+        if condition == told:
+            return condition
+    raise ValueError
+
+
+def _table(told: object) -> dict[str, Any]:
+    if not isinstance(told, dict):
         raise TypeError
-    told = cast("dict[str, object]", line)
+    return cast("dict[str, Any]", told)
+
+
+def _text(told: object) -> str:
+    if not isinstance(told, str) or not told:
+        raise TypeError
+    return told
+
+
+def _parsed(told: dict[str, Any]) -> Reply:
     content = told.get("content") or ""
     calls = cast("list[dict[str, object]]", told.get("tool_calls") or [])
     if not isinstance(content, str) or not (content or calls):

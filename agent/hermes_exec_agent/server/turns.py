@@ -11,7 +11,7 @@ from aiohttp import web
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.ending import to_its_end
-from hermes_exec_agent.loop.updates import CallEnded, Replied, Retried, Text
+from hermes_exec_agent.loop.updates import CallEnded, Replied, Retried, Text, Warned
 from hermes_exec_agent.server import wire
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Words:
                 self._fresh = False
             self._write(update.text)
             self._said = self._said or bool(update.text)
-        elif isinstance(update, Replied):
+        elif isinstance(update, Replied | Warned):
             self._fresh = self._said
         elif isinstance(update, Retried) and self._said:
             self._write(_AGAIN)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.stopwatch import pause_stopwatches
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
@@ -51,11 +52,21 @@ async def refusal(tool: str, summary: str, context: Context) -> Failure | None:
 async def _asked(tool: str, line: str, context: Context) -> tuple[str, str]:
     """The answer for the log, and the reason of a no."""
     try:
-        if await context.person.approve(tool, line):
+        if await approve(tool, line, context):
             return "approved", ""
     except HermesError as error:
         return "nobody there", f"{tool} needs somebody's approval: {error}"
     return "denied", "the person said no. Do not try the same in another way; ask what they want instead"
+
+
+async def approve(tool: str, line: str, context: Context) -> bool:
+    """Ask the person; the time in which they think is not the call's.
+
+    Raises:
+        Unsupported: nobody is there.
+    """
+    with pause_stopwatches():
+        return await context.person.approve(tool, line)
 
 
 def safe(text: str) -> str:

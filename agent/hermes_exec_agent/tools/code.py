@@ -12,6 +12,7 @@ from hermes_exec_agent.messages import ToolCall
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.calling import perform
 from hermes_exec_agent.tools.python import words
+from hermes_exec_agent.tools.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,7 +64,8 @@ class ExecuteCode(BaseTool[Code]):
         )  # fmt: skip
         talk = _Talk(self._tools(), context)
         async with stream:
-            result = await talk.hold(stream, asked.code)
+            with Stopwatch() as watch:
+                result = await talk.hold(stream, asked.code)
         text, reference = await workspace.shortened(talk.printed)
         made = await workspace.envelope(result, folder)
         note = f"{talk.calls} {'call' if talk.calls == 1 else 'calls'} of tools" if talk.calls else ""
@@ -72,6 +74,7 @@ class ExecuteCode(BaseTool[Code]):
             output=text,
             output_ref=reference,
             truncated=bool(reference),
+            duration_s=max(made.duration_s - watch.paused_s, 0.0),
             note="; ".join(filter(None, [made.note, note])),
         )
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hermes_exec_agent.events.log import EventLog
+    from hermes_exec_agent.loop.updates import Update
     from hermes_exec_agent.models.named import Models
     from hermes_exec_agent.tools.tool import Context
     from hermes_exec_policies.gate.cases import Case
@@ -35,7 +36,12 @@ class HandOn:
     async def __call__(self, request: str, context: Context) -> tuple[bool, str]:
         """Whether it came to an answer, and its last word. Cancelled, it ends, and so does what it ran."""
         from hermes_exec_agent.loop import Conversation, Options
+        from hermes_exec_agent.loop.updates import CallEnded, Delegated, Retried, Warned
         from hermes_exec_agent.tools.toolset import core_tools
+
+        def listen(update: Update) -> None:
+            if isinstance(update, CallEnded | Warned | Retried):
+                context.notify(Delegated(update))
 
         own = dataclasses.replace(context, conversation="", request="", _workspace=None)
         names = [name for name in self.names if name not in _NOT_HANDED_ON]
@@ -44,7 +50,7 @@ class HandOn:
         try:
             other = Conversation(models=self.models, tools=tools(own), context=own, log=self.log, options=options)
             await other.begin()
-            answer = await other.ask(request)
+            answer = await other.ask(request, listen)
         finally:
             await to_its_end(own.close())
         return answer.outcome == "answered", answer.text

@@ -14,6 +14,7 @@ from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.skills import told
 from hermes_exec_agent.tools.skillset import SANDBOX
+from hermes_exec_agent.tools.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,22 +69,24 @@ class SkillManage(BaseTool[Managing]):
                 return self._kept(asked)
 
     async def _made(self, asked: Managing, context: Context) -> Envelope:
+        with Stopwatch() as watch:
+            version = await self._version(asked, context)
+        self._skills.failures.pop(version.name, None)
+        context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
+        return _registered(version, watch.elapsed_s)
+
+    async def _version(self, asked: Managing, context: Context) -> Version:
         shop = self._skills.workshop
-        began = time.monotonic()
         if asked.action == "improve":
             failure = "\n".join(filter(None, [asked.task, self._skills.failures.get(_plain(asked.name), "")]))
             if not failure:
                 raise UsageError("nothing says what is to be improved", remedy="task")
-            version = await shop.improve(asked.name, failure, request=context.request)
-        elif asked.patch:
-            version = await shop.submit(asked.name, await self._files(asked))
-        elif asked.action == "create" and asked.task:
-            version = await shop.compile(asked.name, asked.task, context.request)
-        else:
-            raise UsageError(f"{asked.action} needs a patch", remedy="or create with a task")
-        self._skills.failures.pop(version.name, None)
-        context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
-        return _registered(version, time.monotonic() - began)
+            return await shop.improve(asked.name, failure, request=context.request)
+        if asked.patch:
+            return await shop.submit(asked.name, await self._files(asked))
+        if asked.action == "create" and asked.task:
+            return await shop.compile(asked.name, asked.task, context.request)
+        raise UsageError(f"{asked.action} needs a patch", remedy="or create with a task")
 
     async def _files(self, asked: Managing) -> Mapping[str, str]:
         """The files that a skill is to have, after the patch."""

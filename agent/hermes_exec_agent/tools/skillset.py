@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.tools.approvals import safe
+from hermes_exec_agent.tools.approvals import approve, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +62,7 @@ class Skillset:
 
         async def agree(why: str) -> bool:
             try:
-                return await context.person.approve("skill_manage", safe(why))
+                return await approve("skill_manage", safe(why), context)
             except HermesError:
                 return False  # nobody is there
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from hermes_exec import Terminal
     from hermes_exec_agent.events.event import Kind
+    from hermes_exec_agent.loop.updates import Update
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
@@ -50,6 +51,8 @@ class Context:
     approvals: Approvals = field(default_factory=Approvals)
     tell: Callable[[str], None] = _drop
     """Shows the person one line."""
+    notify: Callable[[Update], None] = _drop
+    """Tells the listener of the turn what a tool does meanwhile."""
     record: Callable[[Kind, dict[str, Any]], None] = _drop
     """Appends to the log of events."""
     spend: Callable[[Usage], None] = _drop

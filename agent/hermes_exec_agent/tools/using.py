@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.tools.approvals import refusal, safe
+from hermes_exec_agent.tools.approvals import approve, refusal, safe
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.calling import parsed
 from hermes_exec_agent.tools.delivery import deliver
@@ -137,7 +137,7 @@ class SkillRun(BaseTool[Running]):
             return True
         why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {asked.arguments}?"
         try:
-            return await context.person.approve(self.name, safe(why))
+            return await approve(self.name, safe(why), context)
         except HermesError:
             return False  # nobody is there
 

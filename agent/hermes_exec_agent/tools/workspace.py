@@ -116,6 +116,21 @@ class Workspace:
             return ""  # the command itself is not concerned
         return path
 
+    async def list_running(self) -> list[str]:
+        """The background processes that still run, a line each; where the place cannot tell, all that were started."""
+        if not self.jobs:
+            return []
+        try:
+            async with asyncio.timeout(_ASKED_S):
+                known = await self.terminal.jobs()
+        except (HermesError, TimeoutError):
+            return [f"{id}, unless it has ended: {self.place} cannot be asked" for id in self.jobs]
+        return [
+            f"{each.id}: {' '.join(each.command.split())[:100]}"
+            for each in known
+            if each.id in self.jobs and each.result is None
+        ]
+
     async def close(self) -> list[str]:
         """End the shell, and remove what was kept. What still runs in the background goes on; gives the ids of that."""
         running: list[str] = []
