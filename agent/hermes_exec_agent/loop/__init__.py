@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Replied,
         Retried,
         Text,
+        Thought,
         Update,
         Warned,
     )
@@ -33,6 +34,7 @@ _HOME = {
     "Replied": "updates",
     "Retried": "updates",
     "Text": "updates",
+    "Thought": "updates",
     "Update": "updates",
     "Warned": "updates",
     "open_conversation": "opening",
@@ -51,6 +53,7 @@ __all__ = [
     "Replied",
     "Retried",
     "Text",
+    "Thought",
     "Update",
     "Warned",
     "open_conversation",

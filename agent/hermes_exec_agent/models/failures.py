@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.config.paths import shown
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
 from hermes_exec_agent.models.assembling import Nothing, TooLong
+from hermes_exec_agent.models.extras import LIMIT, ExtrasTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +82,9 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
         return Trouble(ModelError(f"{who}: the stream ended before the reply did", remedy=remedy), again=True)
     if isinstance(cause, TooLong):
         return Trouble(ModelError(f"{who}: the reply has no end", remedy="a smaller max_tokens"), again=False)
+    if isinstance(cause, ExtrasTooLong):
+        what = f"{who}: the reasoning of its reply exceeds {LIMIT >> 20} MiB; nothing of that reply ran"
+        return Trouble(ModelError(what, remedy="a lower effort"), again=False)
     if isinstance(cause, ValueError | TypeError | AttributeError | httpx2.HTTPError | httpx2.StreamError):
         # What the SDK raises for a piece that is no JSON, or JSON of another shape.
         return Trouble(ModelError(f"{who}: it sent what is no reply ({_fault(cause)})", remedy=_ADDRESS), again=True)
