@@ -85,7 +85,9 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
     if isinstance(cause, ExtrasTooLong):
         what = f"{who}: the reasoning of its reply exceeds {LIMIT >> 20} MiB; nothing of that reply ran"
         return Trouble(ModelError(what, remedy="a lower effort"), again=False)
-    if isinstance(cause, ValueError | TypeError | AttributeError | httpx2.HTTPError | httpx2.StreamError):
+    if isinstance(
+        cause, ValueError | TypeError | AttributeError | RecursionError | httpx2.HTTPError | httpx2.StreamError
+    ):
         # What the SDK raises for a piece that is no JSON, or JSON of another shape.
         return Trouble(ModelError(f"{who}: it sent what is no reply ({_fault(cause)})", remedy=_ADDRESS), again=True)
     return None
@@ -147,6 +149,8 @@ def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float
 
 def _told(body: object) -> str:
     """The words in an answer's body, in whichever of the usual forms."""
+    if isinstance(body, list) and body and isinstance(body[0], dict):  # pyright: ignore[reportUnknownMemberType]  it is JSON
+        return _told(cast("list[object]", body)[0])  # Gemini's
     if isinstance(body, dict):
         table = cast("dict[str, object]", body)
         for key in ("message", "error", "detail", "msg"):
