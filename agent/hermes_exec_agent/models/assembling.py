@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.messages import Message, ToolCall
-from hermes_exec_agent.models.extras import CALL_FIELDS, MESSAGE_FIELDS, Extras, ExtrasBudget, thought_of
+from hermes_exec_agent.models.extras import CALL_FIELDS, MESSAGE_FIELDS, Extras, ExtrasBudget, encodable, thought_of
 from hermes_exec_agent.models.protocol import Text, Thought, Usage
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 LONGEST = 16 << 20
 """Characters of a reply. Nobody's window holds more, so what is longer is no reply but a fault."""
+
+
+_CALL = 64
+"""Characters that a call counts for beside its arguments."""
 
 
 class TooLong(Exception):
@@ -60,6 +64,8 @@ class Assembly:
         self.model = ""
         self._text: list[str] = []
         self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
         self._finish = ""
         self._size = 0
         self._budget = ExtrasBudget()
@@ -105,7 +111,12 @@ class Assembly:
         if call is None:
             call = _Call(index, Extras(CALL_FIELDS, self._budget))
             self._calls.append(call)
-        call.id = call.id or piece.id or ""
+            if index is not None:
+                self._by_index[index] = call
+            self._grow(_CALL)
+        if piece.id and not call.id:
+            call.id = piece.id
+            self._by_id.setdefault(piece.id, call)
         call.name = call.name or name
         self._grow(len(arguments))
         call.arguments.append(arguments)
@@ -114,13 +125,13 @@ class Assembly:
     def _continued(self, index: int | None, id: str, name: str, arguments: str) -> _Call | None:
         """The call of which this is one more piece, or None if it begins one."""
         if index is not None:
-            call = next((each for each in reversed(self._calls) if each.index == index), None)
+            call = self._by_index.get(index)
             if call is None or not name or not call.name:
                 return call
             # Some send every call with index 0: another id, or a name and arguments after whole ones, begins the next.
             other = id and call.id and id != call.id
             return None if other or (not id and arguments and call.whole()) else call
-        if id and (known := next((each for each in self._calls if each.id == id), None)):
+        if id and (known := self._by_id.get(id)):
             return known
         # Without an index a new id, or a name again, begins the next call.
         last = self._calls[-1] if self._calls else None
@@ -145,12 +156,12 @@ class Assembly:
             ToolCall(
                 call.id or f"call_{secrets.token_hex(8)}",
                 call.name,
-                "".join(call.arguments) or "{}",
+                encodable("".join(call.arguments)) or "{}",
                 call.extras.fields,
             )
             for call in ordered
         )
-        return Message("assistant", "".join(self._text), calls, extras=self._extras.fields, origin=origin)
+        return Message("assistant", encodable("".join(self._text)), calls, extras=self._extras.fields, origin=origin)
 
     def finish(self) -> Finish:
         """Why it is all."""

@@ -20,6 +20,7 @@ LIMIT = 1 << 20
 """Bytes of one reply's extras, as JSON."""
 _GROWING = ("text", "summary", "data")
 """Fields of an entry of ``reasoning_details`` that come in pieces."""
+_DETAILS = "reasoning_details"
 _WHOLE = "reasoning.encrypted"
 
 
@@ -65,11 +66,15 @@ class Extras:
         self._names = names
         self._budget = budget
         self._fields: dict[str, Any] = {}
+        self._details: list[Any] = []
+        self._known: dict[tuple[object, ...], dict[str, Any]] = {}
+        """The entries of `_details` by index and type, and by index, type and id: the latest of each."""
 
     @property
     def fields(self) -> dict[str, Any]:
         """What came so far."""
-        return {name: _joined(value) for name, value in self._fields.items()}
+        whole = {name: _joined(value) for name, value in self._fields.items()}
+        return {**whole, _DETAILS: _joined(self._details)} if self._details else whole
 
     def add(self, piece: Mapping[str, Any] | None) -> None:
         """Take in what a piece has beside the known fields.
@@ -84,11 +89,9 @@ class Extras:
             before: Any = self._fields.get(name)
             if isinstance(value, str):
                 _append(self._fields, name, value, self._budget)
-            elif name == "reasoning_details" and _is_list(value):
-                entries: list[Any] = before if _is_list(before) else []
-                self._fields[name] = entries
+            elif name == _DETAILS and _is_list(value):
                 for entry in value:
-                    self._add_detail(entries, entry)
+                    self._add_detail(entry)
             elif _is_table(value) and _is_table(before):
                 self._budget.take(value)
                 _merge(before, value)
@@ -96,18 +99,46 @@ class Extras:
                 self._budget.take(value)
                 self._fields[name] = value
 
-    def _add_detail(self, entries: list[Any], entry: Any) -> None:
-        known = _continued(entries, entry)
+    def _add_detail(self, entry: Any) -> None:
+        known = self._continued(entry)
         if known is None:
             self._budget.take(entry)
-            entries.append(entry)
-            return
-        for key, value in entry.items():
-            if key in _GROWING and isinstance(value, str):
-                _append(known, key, value, self._budget)
-            elif known.get(key) is None:
-                self._budget.take({key: value})
-                known[key] = value
+            self._details.append(entry)
+            known = entry
+        else:
+            for key, value in entry.items():
+                if key in _GROWING and isinstance(value, str):
+                    _append(known, key, value, self._budget)
+                elif known.get(key) is None:
+                    self._budget.take({key: value})
+                    known[key] = value
+        if _is_table(known):
+            index, kind, id = _keys(known)
+            self._known[index, kind] = self._known[index, kind, id] = known
+
+    def _continued(self, entry: Any) -> dict[str, Any] | None:
+        """The entry of which this is one more piece: of the same index and type, and of no other id.
+
+        Without an index it is the last one, unless that is signed. Encrypted entries without an index come whole.
+        """
+        if not _is_table(entry):
+            return None
+        index, kind, id = _keys(entry)
+        if not index:
+            last = self._details[-1] if self._details else None
+            if not _is_table(last) or kind == _WHOLE or last.get("signature"):
+                return None
+            return last if _keys(last) == ("", kind, id or _keys(last)[2]) else None
+        latest = self._known.get((index, kind))
+        if latest is None or not id or _keys(latest)[2] in ("", id):
+            return latest
+        return self._known.get((index, kind, id))
+
+
+def _keys(entry: dict[str, Any]) -> tuple[str, str, str]:
+    """The index, the type and the id of an entry, as text; empty where there is none."""
+    index, kind, id = (entry.get(key) for key in ("index", "type", "id"))
+    return "" if index is None else str(index), str(kind or ""), str(id or "")
 
 
 def _append(into: dict[str, Any], key: str, text: str, budget: ExtrasBudget) -> None:
@@ -122,31 +153,24 @@ def _append(into: dict[str, Any], key: str, text: str, budget: ExtrasBudget) -> 
 def _joined(value: Any) -> Any:
     """The value with every text whole."""
     if isinstance(value, _Pieces):
-        return "".join(value)
+        return encodable("".join(value))
     if _is_table(value):
         return {key: _joined(each) for key, each in value.items()}
-    return [_joined(each) for each in value] if _is_list(value) else value
+    if _is_list(value):
+        return [_joined(each) for each in value]
+    return encodable(value) if isinstance(value, str) else value
 
 
-def _continued(entries: list[Any], entry: Any) -> dict[str, Any] | None:
-    """The entry of which ``entry`` is one more piece: of the same index, type and id.
+def encodable(text: str) -> str:
+    """The text with surrogates that a stream cut apart joined; one without its other half becomes U+FFFD.
 
-    Without an index it is the last one, unless that is signed, or either is encrypted: encrypted entries come whole.
+    A request with such a half in it cannot be sent.
     """
-    if not _is_table(entry):
-        return None
-    index = entry.get("index")
-    for known in reversed(entries if index is not None else entries[-1:]):
-        if not _is_table(known):
-            continue
-        if (known.get("index"), known.get("type")) != (index, entry.get("type")):
-            continue
-        if entry.get("id") and known.get("id") and entry["id"] != known["id"]:
-            continue
-        if index is None and (entry.get("type") == _WHOLE or known.get("signature")):
-            continue
-        return known
-    return None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
