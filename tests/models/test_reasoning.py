@@ -263,7 +263,10 @@ def test_effort_and_thinking_go_where_the_endpoint_documents_them(
     provider: str, asked: dict[str, Any], more: dict[str, Any]
 ) -> None:
     assert body(provider, **asked) == PLAIN | more
-    assert body(provider, asked=Reasoning(**asked)) == PLAIN | more
+
+
+def test_effort_can_be_changed_between_two_requests() -> None:
+    assert body("deepseek", asked=Reasoning(effort="low"), effort="high")["reasoning_effort"] == "low"
 
 
 @pytest.mark.parametrize(
