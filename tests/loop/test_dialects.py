@@ -13,7 +13,7 @@ from hermes_exec_agent.loop import Compacted, Thought
 from hermes_exec_agent.models import ask, load_models, say
 from tests.loop.conftest import shows
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
-from tests.rigs.strict import KINDS, DeepSeek, Gemini, Strict, Unknowing
+from tests.rigs.strict import KINDS, DeepSeek, Gemini, Groq, Strict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +156,7 @@ def test_ids_that_an_endpoint_uses_again_go_back_to_it_as_they_were(talk: Talk) 
     with ScriptedEndpoint([*same, say("Done.")]) as rig:
 
         async def whole() -> None:
-            models = loaded(main=table(rig, Unknowing()))
+            models = loaded(main=table(rig, Groq()))
             try:
                 async with talk(models.main, [LOOK], models=models) as conversation:
                     await conversation.ask("look")

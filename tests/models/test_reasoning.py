@@ -17,7 +17,7 @@ from hermes_exec_agent.models import complete, load_models
 from hermes_exec_agent.models.dialects import Reasoning
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.extras import LIMIT, MESSAGE_FIELDS, Extras, ExtrasBudget
-from hermes_exec_agent.models.protocol import Reply, Text, Thought, ToolSpec, reasoning_of, set_reasoning
+from hermes_exec_agent.models.protocol import Reply, Text, Thought, ToolSpec, get_reasoning, set_reasoning
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint
 
 HELLO = (Message("user", "hello"),)
@@ -200,7 +200,7 @@ def body(provider: str, *, asked: Reasoning | None = None, options: dict[str, An
         )
         if asked is not None:
             assert set_reasoning(models.main, asked)
-            assert reasoning_of(models.main) == asked
+            assert get_reasoning(models.main) == asked
 
         async def whole() -> None:
             try:
@@ -295,7 +295,7 @@ def test_a_known_host_is_asked_in_its_own_way_whatever_the_provider_is_called(ur
     tables = {"main": {"provider": "openai", "model": "m", "base_url": url, "thinking": "off"}}
     main = load_models({"OPENAI_API_KEY": KEY}, tables).main
     assert isinstance(main, Endpoint)
-    request = main._request(HELLO, (), None, None)
+    request = main._build_body(HELLO, (), None, None)
     assert {key: value for key, value in request.items() if key not in PLAIN} == more
 
 

@@ -185,7 +185,7 @@ class Vllm(Strict):
         return None
 
 
-class Unknowing(Strict):
+class Groq(Strict):
     """Groq and its like: gives nothing beside, and refuses every field that it does not know."""
 
     provider = "custom"
@@ -210,7 +210,7 @@ class Unknowing(Strict):
         return None
 
 
-KINDS: tuple[type[Strict], ...] = (DeepSeek, Gemini, OpenRouter, Vllm, Unknowing)
+KINDS: tuple[type[Strict], ...] = (DeepSeek, Gemini, OpenRouter, Vllm, Groq)
 
 
 def _key(message: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from hermes_exec_agent.chat.export import FORMS, form_of, markdown, messages, wh
 from hermes_exec_agent.chat.listing import chosen, listed, recalled
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
-from hermes_exec_agent.models.protocol import reasoning_of, set_reasoning
+from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,12 +107,12 @@ class Commands:
             )
             return
         model = self._talk.models.main
-        now = reasoning_of(model)
+        now = get_reasoning(model)
         if now is None:
             raise UsageError(f"{safe(model.name)}: this model takes no effort", remedy="/reasoning show or hide")
         if word:
-            set_reasoning(model, _reasoning(word))
-            now = _reasoning(word)
+            set_reasoning(model, _parse_reasoning(word))
+            now = _parse_reasoning(word)
         parts = [f"thinking {now.thinking}"] if now.thinking else []
         parts += [f"effort {now.effort}"] if now.effort else []
         self._show(f"{safe(model.name)}: {', '.join(parts) or 'thinks as much as its endpoint has it'}")
@@ -186,7 +186,7 @@ class Commands:
         self._show(f"written to {safe(written)}")
 
 
-def _reasoning(word: str) -> Reasoning:
+def _parse_reasoning(word: str) -> Reasoning:
     for effort in EFFORTS:
         if effort == word:
             return Reasoning(effort=effort)

@@ -88,6 +88,8 @@ class Plain:
             if self._unfolded:
                 self._thought.append(update.text)
             return
+        if isinstance(update, Retried):
+            self._thought = []  # it is void
         self._show_thought()
         if isinstance(update, Text):
             if update.text and not self._labelled:

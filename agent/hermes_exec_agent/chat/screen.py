@@ -49,6 +49,8 @@ class Screen:
         self._thought: list[str] = []
         self._tail = ""
         self._thinks_since = 0.0
+        self._waiting: _Waiting | None = None
+        """What is drawn while a thought comes."""
 
     @cached_property
     def _console(self) -> Console:
@@ -122,10 +124,13 @@ class Screen:
         if not self._thought:
             self._flush()
             self._thinks_since = time.monotonic()
+            self._waiting = _Waiting("thinking")
         self._thought.append(text)
         self._tail = (self._tail + text)[-_TAIL:]
         last = next((each for each in reversed(self._tail.splitlines()) if each.strip()), "")
-        self._draw(_Waiting(f"thinking: {line(last, _TAIL)}", self._thinks_since))
+        if self._waiting is not None:
+            self._waiting.about = f"thinking: {line(last, _TAIL)}"
+            self._draw(self._waiting)
 
     def _fold(self) -> None:
         """Print a thought that is whole, or a line about it."""
@@ -197,18 +202,18 @@ class Screen:
 class _Waiting:
     """What is waited for, and for how many seconds."""
 
-    def __init__(self, what: str, since: float | None = None) -> None:
+    def __init__(self, what: str) -> None:
         from rich.spinner import Spinner
 
-        self._what = what
-        self._began = time.monotonic() if since is None else since
+        self.about = what
+        self._began = time.monotonic()
         self._spinner = Spinner("dots")
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text as Styled
 
         waited_s = int(time.monotonic() - self._began)
-        said = Styled(f"{self._what}  ({f'{waited_s} s, ' if waited_s else ''}Ctrl-C interrupts)", style="dim")
+        said = Styled(f"{self.about}  ({f'{waited_s} s, ' if waited_s else ''}Ctrl-C interrupts)", style="dim")
         said.truncate(max(options.max_width - 3, 10), overflow="ellipsis")
         self._spinner.update(text=said)
         yield self._spinner

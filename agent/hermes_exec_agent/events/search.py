@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.events.views import Found, title
-from hermes_exec_agent.models.extras import thought_of
+from hermes_exec_agent.models.extras import read_thought
 
 if TYPE_CHECKING:
     import sqlite3
@@ -118,7 +118,7 @@ def _text(kind: Kind, data: Mapping[str, Any]) -> str:
 
 
 def _thought(data: Mapping[str, Any]) -> str:
-    return thought_of(data.get("extras")).strip()[: _INDEXED["assistant"]].encode("utf-8", "replace").decode()
+    return read_thought(data.get("extras")).strip()[: _INDEXED["assistant"]].encode("utf-8", "replace").decode()
 
 
 def _snippet(text: str, words: list[str]) -> str:

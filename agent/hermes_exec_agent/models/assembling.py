@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.messages import Message, ToolCall
-from hermes_exec_agent.models.extras import CALL_FIELDS, MESSAGE_FIELDS, Extras, ExtrasBudget, encodable, thought_of
+from hermes_exec_agent.models.extras import (
+    CALL_FIELDS,
+    MESSAGE_FIELDS,
+    Extras,
+    ExtrasBudget,
+    read_thought,
+    repair_surrogates,
+)
 from hermes_exec_agent.models.protocol import Text, Thought, Usage
 
 if TYPE_CHECKING:
@@ -42,8 +49,8 @@ class _Call:
     name: str = ""
     arguments: list[str] = field(default_factory=list[str])
 
-    def whole(self) -> bool:
-        """Whether its arguments lack nothing."""
+    def is_complete(self) -> bool:
+        """Whether its arguments are a whole JSON value."""
         try:
             json.loads("".join(self.arguments))
         except (ValueError, RecursionError):
@@ -97,7 +104,7 @@ class Assembly:
         self._extras.add(delta.model_extra)
         for piece in delta.tool_calls or ():
             self._add_call(piece)
-        thought = thought_of(delta.model_extra)
+        thought = read_thought(delta.model_extra)
         text = (delta.content or "") + (delta.refusal or "")
         self._grow(len(text))
         self._text.append(text)
@@ -107,7 +114,7 @@ class Assembly:
         name = (piece.function.name if piece.function else "") or ""
         arguments = (piece.function.arguments if piece.function else "") or ""
         index: int | None = getattr(piece, "index", None)
-        call = self._continued(index, piece.id or "", name, arguments)
+        call = self._find_call(index, piece.id or "", name, arguments)
         if call is None:
             call = _Call(index, Extras(CALL_FIELDS, self._budget))
             self._calls.append(call)
@@ -122,7 +129,7 @@ class Assembly:
         call.arguments.append(arguments)
         call.extras.add(piece.model_extra)
 
-    def _continued(self, index: int | None, id: str, name: str, arguments: str) -> _Call | None:
+    def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> _Call | None:
         """The call of which this is one more piece, or None if it begins one."""
         if index is not None:
             call = self._by_index.get(index)
@@ -130,7 +137,7 @@ class Assembly:
                 return call
             # Some send every call with index 0: another id, or a name and arguments after whole ones, begins the next.
             other = id and call.id and id != call.id
-            return None if other or (not id and arguments and call.whole()) else call
+            return None if other or (not id and arguments and call.is_complete()) else call
         if id and (known := self._by_id.get(id)):
             return known
         # Without an index a new id, or a name again, begins the next call.
@@ -156,12 +163,14 @@ class Assembly:
             ToolCall(
                 call.id or f"call_{secrets.token_hex(8)}",
                 call.name,
-                encodable("".join(call.arguments)) or "{}",
+                repair_surrogates("".join(call.arguments)) or "{}",
                 call.extras.fields,
             )
             for call in ordered
         )
-        return Message("assistant", encodable("".join(self._text)), calls, extras=self._extras.fields, origin=origin)
+        return Message(
+            "assistant", repair_surrogates("".join(self._text)), calls, extras=self._extras.fields, origin=origin
+        )
 
     def finish(self) -> Finish:
         """Why it is all."""

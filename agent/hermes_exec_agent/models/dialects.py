@@ -1,7 +1,7 @@
-"""What endpoints ask for beside the protocol: the fields of reasoning, and what stands in their place.
+"""The fields of reasoning in requests, which differ from endpoint to endpoint.
 
-Each endpoint documents its own. A message goes back to the endpoint that gave it as it came; every other one gets the
-protocol's fields, and what it documents for messages that are not its own.
+An endpoint gets its own messages back as they came. Of all other messages it gets the protocol's fields, and the fields
+that it documents for messages that are not its own.
 """
 
 from __future__ import annotations
@@ -46,47 +46,47 @@ class Dialect:
     what is asked for."""
 
 
-def _ask_openai(asked: Reasoning) -> dict[str, Any]:
-    effort = "none" if asked.thinking == "off" else asked.effort
+def _ask_openai(reasoning: Reasoning) -> dict[str, Any]:
+    effort = "none" if reasoning.thinking == "off" else reasoning.effort
     return {"reasoning_effort": effort} if effort else {}
 
 
-def _ask_deepseek(asked: Reasoning) -> dict[str, Any]:
-    fields: dict[str, Any] = {"reasoning_effort": asked.effort} if asked.effort else {}
-    if asked.thinking:
-        fields["thinking"] = {"type": "enabled" if asked.thinking == "on" else "disabled"}
+def _ask_deepseek(reasoning: Reasoning) -> dict[str, Any]:
+    fields: dict[str, Any] = {"reasoning_effort": reasoning.effort} if reasoning.effort else {}
+    if reasoning.thinking:
+        fields["thinking"] = {"type": "enabled" if reasoning.thinking == "on" else "disabled"}
     return fields
 
 
-def _ask_openrouter(asked: Reasoning) -> dict[str, Any]:
-    effort = "none" if asked.thinking == "off" else asked.effort
+def _ask_openrouter(reasoning: Reasoning) -> dict[str, Any]:
+    effort = "none" if reasoning.thinking == "off" else reasoning.effort
     if effort:
         return {"reasoning": {"effort": effort}}
-    return {"reasoning": {"enabled": True}} if asked.thinking else {}
+    return {"reasoning": {"enabled": True}} if reasoning.thinking else {}
 
 
-def _ask_template(asked: Reasoning) -> dict[str, Any]:
-    fields: dict[str, Any] = {"reasoning_effort": asked.effort} if asked.effort else {}
-    if asked.thinking:
+def _ask_template(reasoning: Reasoning) -> dict[str, Any]:
+    fields: dict[str, Any] = {"reasoning_effort": reasoning.effort} if reasoning.effort else {}
+    if reasoning.thinking:
         # Templates call it by one of these names, and pass over the other.
-        on = asked.thinking == "on"
+        on = reasoning.thinking == "on"
         fields["chat_template_kwargs"] = {"enable_thinking": on, "thinking": on}
     return fields
 
 
-def _ask_llama_cpp(asked: Reasoning) -> dict[str, Any]:
-    fields = _ask_template(asked)
+def _ask_llama_cpp(reasoning: Reasoning) -> dict[str, Any]:
+    fields = _ask_template(reasoning)
     if effort := fields.pop("reasoning_effort", None):
         fields.setdefault("chat_template_kwargs", {})["reasoning_effort"] = effort
     return fields
 
 
-def _fill_deepseek(message: dict[str, Any], own: bool, model: str, asked: Reasoning) -> None:  # noqa: ARG001, FBT001  its shape
-    if asked.thinking != "off":
+def _fill_deepseek(message: dict[str, Any], own: bool, model: str, reasoning: Reasoning) -> None:  # noqa: ARG001, FBT001  its shape
+    if reasoning.thinking != "off":
         message.setdefault("reasoning_content", "")
 
 
-def _fill_gemini(message: dict[str, Any], own: bool, model: str, asked: Reasoning) -> None:  # noqa: ARG001, FBT001  its shape
+def _fill_gemini(message: dict[str, Any], own: bool, model: str, reasoning: Reasoning) -> None:  # noqa: ARG001, FBT001  its shape
     calls = message.get("tool_calls")
     if calls and not own and not _UNSIGNED.match(model):
         # Of calls that are made together only the first one is signed.
@@ -115,13 +115,13 @@ _HOSTS = {
 }
 
 
-def dialect_of(provider: str, base_url: str) -> Dialect:
+def find_dialect(provider: str, base_url: str) -> Dialect:
     """The dialect of an endpoint: a known host decides before the provider."""
     return _HOSTS.get(urlsplit(base_url).hostname or "") or _PROVIDERS.get(provider, OPENAI)
 
 
 def wire_messages(
-    messages: Sequence[Message], dialect: Dialect, *, origin: str, model: str, asked: Reasoning
+    messages: Sequence[Message], dialect: Dialect, *, origin: str, model: str, reasoning: Reasoning
 ) -> list[dict[str, Any]]:
     """The messages as the endpoint ``origin`` gets them."""
     wired: list[dict[str, Any]] = []
@@ -132,7 +132,7 @@ def wire_messages(
             own = bool(origin) and message.origin == origin
             given = _restore(message, fields) if own else {}
             if dialect.fill is not None:
-                dialect.fill(fields, own, model, asked)
+                dialect.fill(fields, own, model, reasoning)
         elif message.role == "tool":
             fields["tool_call_id"] = given.get(message.tool_call_id, message.tool_call_id)
         wired.append(fields)

@@ -109,7 +109,7 @@ class Endpoint:
             ModelError: no whole reply came within ``Patience``; ModelRefused and ContextTooLong at once.
             MissingExtra: the ``openai`` package is not installed.
         """
-        request = self._request(messages, tools, max_tokens, schema)
+        request = self._build_body(messages, tools, max_tokens, schema)
         give_up = time.monotonic() + self._patience.total_s
         client = await asyncio.to_thread(self._connected) if self._client is None else self._client
         attempt = 0
@@ -130,7 +130,7 @@ class Endpoint:
                 yield Reply(message, finish, usage, assembly.model or self.name)
                 return
 
-    def _request(
+    def _build_body(
         self,
         messages: Sequence[Message],
         tools: Sequence[ToolSpec],
@@ -138,11 +138,12 @@ class Endpoint:
         schema: dict[str, Any] | None,
     ) -> dict[str, Any]:
         """The body of a request, but for the model's name and for ``stream``."""
-        asked = self.reasoning
         body: dict[str, Any] = {
-            "messages": wire_messages(messages, self._dialect, origin=self.origin, model=self.name, asked=asked),
+            "messages": wire_messages(
+                messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning
+            ),
             "stream_options": {"include_usage": True},
-            **self._dialect.ask(asked),
+            **self._dialect.ask(self.reasoning),
         }
         if tools:
             body["tools"] = [tool.wire() for tool in tools]

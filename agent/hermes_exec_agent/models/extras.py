@@ -72,9 +72,9 @@ class Extras:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What came so far."""
-        whole = {name: _joined(value) for name, value in self._fields.items()}
-        return {**whole, _DETAILS: _joined(self._details)} if self._details else whole
+        """The fields received so far."""
+        whole = {name: _join(value) for name, value in self._fields.items()}
+        return {**whole, _DETAILS: _join(self._details)} if self._details else whole
 
     def add(self, piece: Mapping[str, Any] | None) -> None:
         """Take in what a piece has beside the known fields.
@@ -100,7 +100,7 @@ class Extras:
                 self._fields[name] = value
 
     def _add_detail(self, entry: Any) -> None:
-        known = self._continued(entry)
+        known = self._find_entry(entry)
         if known is None:
             self._budget.take(entry)
             self._details.append(entry)
@@ -113,29 +113,29 @@ class Extras:
                     self._budget.take({key: value})
                     known[key] = value
         if _is_table(known):
-            index, kind, id = _keys(known)
+            index, kind, id = _get_keys(known)
             self._known[index, kind] = self._known[index, kind, id] = known
 
-    def _continued(self, entry: Any) -> dict[str, Any] | None:
+    def _find_entry(self, entry: Any) -> dict[str, Any] | None:
         """The entry of which this is one more piece: of the same index and type, and of no other id.
 
         Without an index it is the last one, unless that is signed. Encrypted entries without an index come whole.
         """
         if not _is_table(entry):
             return None
-        index, kind, id = _keys(entry)
+        index, kind, id = _get_keys(entry)
         if not index:
             last = self._details[-1] if self._details else None
             if not _is_table(last) or kind == _WHOLE or last.get("signature"):
                 return None
-            return last if _keys(last) == ("", kind, id or _keys(last)[2]) else None
+            return last if _get_keys(last) == ("", kind, id or _get_keys(last)[2]) else None
         latest = self._known.get((index, kind))
-        if latest is None or not id or _keys(latest)[2] in ("", id):
+        if latest is None or not id or _get_keys(latest)[2] in ("", id):
             return latest
         return self._known.get((index, kind, id))
 
 
-def _keys(entry: dict[str, Any]) -> tuple[str, str, str]:
+def _get_keys(entry: dict[str, Any]) -> tuple[str, str, str]:
     """The index, the type and the id of an entry, as text; empty where there is none."""
     index, kind, id = (entry.get(key) for key in ("index", "type", "id"))
     return "" if index is None else str(index), str(kind or ""), str(id or "")
@@ -150,18 +150,18 @@ def _append(into: dict[str, Any], key: str, text: str, budget: ExtrasBudget) -> 
         into[key] = _Pieces([before, text] if isinstance(before, str) else [text])
 
 
-def _joined(value: Any) -> Any:
+def _join(value: Any) -> Any:
     """The value with every text whole."""
     if isinstance(value, _Pieces):
-        return encodable("".join(value))
+        return repair_surrogates("".join(value))
     if _is_table(value):
-        return {key: _joined(each) for key, each in value.items()}
+        return {key: _join(each) for key, each in value.items()}
     if _is_list(value):
-        return [_joined(each) for each in value]
-    return encodable(value) if isinstance(value, str) else value
+        return [_join(each) for each in value]
+    return repair_surrogates(value) if isinstance(value, str) else value
 
 
-def encodable(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """The text with surrogates that a stream cut apart joined; one without its other half becomes U+FFFD.
 
     A request with such a half in it cannot be sent.
@@ -182,7 +182,7 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def thought_of(fields: Mapping[str, Any] | None) -> str:
+def read_thought(fields: Mapping[str, Any] | None) -> str:
     """What a person can read of the reasoning in a message's extras, or in a piece of them."""
     if not fields:
         return ""

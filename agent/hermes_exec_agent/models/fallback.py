@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
-from hermes_exec_agent.models.protocol import Reply, Retried, prepare, reasoning_of, set_reasoning
+from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -52,11 +52,11 @@ class Fallback:
     @property
     def reasoning(self) -> Reasoning | None:
         """How much the preferred model is asked to think."""
-        return reasoning_of(self._models[0])
+        return get_reasoning(self._models[0])
 
     @reasoning.setter
-    def reasoning(self, asked: Reasoning) -> None:
-        set_reasoning(self._models[0], asked)
+    def reasoning(self, reasoning: Reasoning) -> None:
+        set_reasoning(self._models[0], reasoning)
 
     def _order(self) -> list[Model]:
         now = time.monotonic()

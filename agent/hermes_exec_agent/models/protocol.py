@@ -80,7 +80,7 @@ class Reply:
 
 
 Item: TypeAlias = "Text | Thought | Retried | Reply"
-"""What a stream consists of."""
+"""One item of a reply's stream."""
 
 
 class Model(Protocol):
@@ -148,14 +148,14 @@ class _Reasons(Protocol):
     reasoning: Reasoning | None
 
 
-def reasoning_of(model: Model) -> Reasoning | None:
-    """How much a model is asked to think; None if that cannot be said to it."""
+def get_reasoning(model: Model) -> Reasoning | None:
+    """How much a model is asked to think; None if it takes no such setting."""
     return model.reasoning if isinstance(model, _Reasons) else None
 
 
-def set_reasoning(model: Model, asked: Reasoning) -> bool:
-    """Ask a model to think so much from its next reply on; whether that can be said to it."""
+def set_reasoning(model: Model, reasoning: Reasoning) -> bool:
+    """Ask a model to think so much from its next reply on; False if it takes no such setting."""
     if not isinstance(model, _Reasons) or model.reasoning is None:
         return False
-    model.reasoning = asked
+    model.reasoning = reasoning
     return True

@@ -16,7 +16,7 @@ from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secre
 from hermes_exec.errors import ConfigError
 from hermes_exec.plan import nothing_configured
 from hermes_exec_agent.errors import NoModel
-from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, dialect_of
+from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
 from hermes_exec_agent.models.named import Models
@@ -197,7 +197,7 @@ class _Builder:
             price=settings.prices or (FREE if chosen.own else None),
             patience=Patience(settings.attempts, settings.total_s, settings.silence_s),
             newer_limit=chosen.newer_limit and settings.base_url is None,
-            dialect=dialect_of(chosen.name, base_url),
+            dialect=find_dialect(chosen.name, base_url),
             reasoning=Reasoning(settings.effort, settings.thinking),
         )
 

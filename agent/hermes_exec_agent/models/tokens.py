@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.models.extras import thought_of
+from hermes_exec_agent.models.extras import read_thought
 from hermes_exec_agent.models.protocol import Usage
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def tokens(message: Message) -> int:
     """How many tokens a message takes, about; with its reasoning, which its endpoint gets back."""
     size = (
         len(message.content)
-        + len(thought_of(message.extras))
+        + len(read_thought(message.extras))
         + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
     )
     return _MESSAGE + -(-size // CHARACTERS)
