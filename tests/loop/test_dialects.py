@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.loop import Compacted, Thought
+from hermes_exec_agent.loop import Compacted, Retried, Thought
 from hermes_exec_agent.models import ask, load_models, say
 from tests.loop.conftest import shows
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
-from tests.rigs.strict import KINDS, DeepSeek, Gemini, Groq, Strict
+from tests.rigs.strict import KINDS, DeepSeek, Gemini, Groq, Strict, Vllm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hermes_exec_agent.events import EventLog
     from hermes_exec_agent.loop import Update
+    from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models import Models
     from tests.loop.conftest import Talk
     from tests.rigs.endpoint import Answer, Written
@@ -127,6 +128,55 @@ def test_what_an_endpoint_documents_for_messages_of_others_is_sent(talk: Talk) -
     mixed = [each for each in main.requests[-1]["messages"] if each["role"] == "assistant"]
     assert [each["reasoning_content"] != "" for each in mixed] == [True, False]
     assert "extra_content" not in json.dumps(main.requests)
+
+
+class Gateway(Vllm):
+    """Sends reasoning, and refuses it."""
+
+    def wrong(self, body: dict[str, Any]) -> Status | None:
+        """In the words of Mistral."""
+        loc = ["body", "messages", 2, "assistant", "reasoning"]
+        detail = [{"type": "extra_forbidden", "loc": loc, "msg": "Extra inputs are not permitted", "input": "x"}]
+        found = any("reasoning" in message for message in body["messages"])
+        return Status(422, {"object": "error", "message": {"detail": detail}}) if found else None
+
+    def refuse(self, body: dict[str, Any]) -> Status | None:
+        return self.wrong(body)
+
+
+class Relay(DeepSeek):
+    """DeepSeek behind an address that nobody knows."""
+
+    provider = "custom"
+
+    def sign(self, message: Message, thought: str) -> Message:
+        return message if "no thought" in message.content else super().sign(message, thought)
+
+    def refuse(self, body: dict[str, Any]) -> Status | None:
+        return self.wrong(body)
+
+
+@pytest.mark.parametrize("kind", [Gateway, Relay])
+def test_an_endpoint_that_speaks_otherwise_than_it_seems_is_heeded_and_nothing_runs_twice(
+    talk: Talk, kind: type[Strict]
+) -> None:
+    told: list[Update] = []
+    strict = kind()
+    plain = ask(("look", {}), text="no thought")
+    with ScriptedEndpoint([plain, looks(1), looks(1), looks(1), say("Done.")], forever=True, strict=strict) as rig:
+
+        async def whole() -> Any:
+            models = loaded(main=table(rig, strict))
+            try:
+                async with talk(models.main, [LOOK], models=models) as conversation:
+                    return await conversation.ask("look", told.append)
+            finally:
+                await models.close()
+
+        answer = asyncio.run(whole())
+    assert answer.outcome == "answered"
+    assert len(rig.complaints) == 1
+    assert [update.wait_s for update in told if isinstance(update, Retried)] == [0.0]
 
 
 def test_thoughts_are_told_as_they_come_and_are_no_part_of_the_answer(talk: Talk, log: EventLog) -> None:

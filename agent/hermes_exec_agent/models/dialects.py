@@ -7,7 +7,7 @@ that it documents for messages that are not its own.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
@@ -24,6 +24,11 @@ _DUMMY_SIGNATURE = "skip_thought_signature_validator"
 """Gemini's own value for calls that another model made."""
 _UNSIGNED = re.compile(r"(?:.*/)?gemini-[12](?:\D|$)")
 """Models of Gemini that want no signatures."""
+_FIELD = re.compile(r"\breasoning\b|reasoning_content|reasoning_details|extra_content")
+_UNKNOWN = re.compile(
+    r"un(?:supported|known|expected|recogni[sz]ed)|not (?:supported|permitted|allowed)|cannot find", re.IGNORECASE
+)
+_MISSING = re.compile(r"reasoning_content.*(?:passed back|missing)|missing.*reasoning_content", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class Dialect:
     fill: Callable[[dict[str, Any], bool, str, Reasoning], None] | None = None
     """Add what the endpoint requires of an assistant's message, given whether it is the endpoint's own, the model, and
     what is asked for."""
+    returns: bool = True
+    """Whether the endpoint takes the extras of its own messages."""
 
 
 def _ask_openai(reasoning: Reasoning) -> dict[str, Any]:
@@ -120,6 +127,21 @@ def find_dialect(provider: str, base_url: str) -> Dialect:
     return _HOSTS.get(urlsplit(base_url).hostname or "") or _PROVIDERS.get(provider, OPENAI)
 
 
+def heed(dialect: Dialect, refusal: str) -> Dialect | None:
+    """The dialect that avoids what an endpoint refuses in these words; None if they are about something else.
+
+    A gateway may speak otherwise than its address tells: it requires ``reasoning_content`` of every message, or sends
+    fields that it does not take.
+    """
+    if not dialect.returns:
+        return None
+    if _MISSING.search(refusal):
+        return replace(dialect, fill=_fill_deepseek) if dialect.fill is None else None
+    if _FIELD.search(refusal) and _UNKNOWN.search(refusal):
+        return replace(dialect, returns=False, fill=None)
+    return None
+
+
 def wire_messages(
     messages: Sequence[Message], dialect: Dialect, *, origin: str, model: str, reasoning: Reasoning
 ) -> list[dict[str, Any]]:
@@ -129,7 +151,7 @@ def wire_messages(
     for message in messages:
         fields = message.wire()
         if message.role == "assistant":
-            own = bool(origin) and message.origin == origin
+            own = bool(origin) and message.origin == origin and dialect.returns
             given = _restore(message, fields) if own else {}
             if dialect.fill is not None:
                 dialect.fill(fields, own, model, reasoning)

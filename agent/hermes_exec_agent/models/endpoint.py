@@ -21,8 +21,8 @@ from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembling import Assembly, Nothing
-from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, wire_messages
-from hermes_exec_agent.models.failures import trouble
+from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
+from hermes_exec_agent.models.failures import read_refusal, trouble
 from hermes_exec_agent.models.protocol import Reply, Retried
 from hermes_exec_agent.models.tokens import estimated_usage
 
@@ -121,7 +121,10 @@ class Endpoint:
                     async for piece in pieces:
                         yield piece
             except Exception as cause:  # noqa: BLE001  what is not the endpoint's is raised again
-                retried = self._again(cause, attempt, give_up)
+                if adapted := heed(self._dialect, read_refusal(cause)):
+                    self._dialect = adapted
+                    request = self._build_body(messages, tools, max_tokens, schema)
+                retried = self._again(cause, attempt, give_up, adapted=adapted is not None)
                 yield retried
                 await asyncio.sleep(retried.wait_s)
             else:
@@ -182,8 +185,8 @@ class Endpoint:
         if not assembly.finished:
             raise EOFError if assembly.begun else Nothing(chunks.response.headers.get("content-type", ""))
 
-    def _again(self, cause: Exception, attempt: int, give_up: float) -> Retried:
-        """What to do after a failed attempt.
+    def _again(self, cause: Exception, attempt: int, give_up: float, *, adapted: bool) -> Retried:
+        """What to do after a failed attempt; ``adapted``: the next request avoids its cause.
 
         Raises:
             ModelError: nothing more.
@@ -192,6 +195,8 @@ class Endpoint:
         if found is None:
             raise cause
         reason, remedy = found.error.what, found.error.remedy
+        if adapted:
+            return Retried(reason, 0.0, self.name)
         if not found.again:
             raise found.error from None
         patience = self._patience

@@ -114,6 +114,15 @@ def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
     return Trouble(ModelRefused(what, remedy=remedy), again=False)
 
 
+def read_refusal(cause: BaseException) -> str:
+    """All words with which an endpoint refused the form of a request; empty for every other failure."""
+    import openai
+
+    if not isinstance(cause, openai.APIStatusError) or cause.status_code not in (400, 422):
+        return ""
+    return f"{cause.message} {cause.body}"
+
+
 def _host(cause: Any) -> str:
     """The address that was asked, without its path."""
     try:
