@@ -28,7 +28,7 @@ _FIELD = re.compile(r"\breasoning\b|reasoning_content|reasoning_details|extra_co
 _UNKNOWN = re.compile(
     r"un(?:supported|known|expected|recogni[sz]ed)|not (?:supported|permitted|allowed)|cannot find", re.IGNORECASE
 )
-_MISSING = re.compile(r"reasoning_content.*(?:passed back|missing)|missing.*reasoning_content", re.IGNORECASE | re.DOTALL)
+_MISSING = re.compile(r"reasoning_content.*(?:passed back|missing)|missing.*reasoning_content", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
