@@ -13,7 +13,7 @@ from hermes_exec_agent.loop import Compacted, Retried, Thought
 from hermes_exec_agent.models import ask, load_models, say
 from tests.loop.conftest import shows
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
-from tests.rigs.strict import KINDS, DeepSeek, Gemini, Groq, Strict, Vllm
+from tests.rigs.strict import KINDS, DeepSeek, Gemini, Groq, OpenRouter, Strict, Vllm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,6 +128,32 @@ def test_what_an_endpoint_documents_for_messages_of_others_is_sent(talk: Talk) -
     mixed = [each for each in main.requests[-1]["messages"] if each["role"] == "assistant"]
     assert [each["reasoning_content"] != "" for each in mixed] == [True, False]
     assert "extra_content" not in json.dumps(main.requests)
+
+
+def test_a_model_that_is_chosen_for_a_while_reads_nothing_of_the_other_ones_thoughts(talk: Talk) -> None:
+    one, other = OpenRouter(), Vllm()
+    with (
+        ScriptedEndpoint([looks(1), say("One."), looks(1), say("Three.")], strict=one) as main,
+        ScriptedEndpoint([looks(1), say("Two.")], strict=other) as box,
+    ):
+
+        async def whole() -> list[str]:
+            models = loaded(main=table(main, one), box=table(box, other))
+            said: list[str] = []
+            try:
+                async with talk(models.main, [LOOK], models=models) as conversation:
+                    for name in ("main", "box", "main"):
+                        conversation.set_model(name)
+                        said.append((await conversation.ask("look")).text)
+                    return said
+            finally:
+                await models.close()
+
+        assert asyncio.run(whole()) == ["One.", "Two.", "Three."]
+    assert not main.complaints + box.complaints
+    assert one.secrets[0] in json.dumps(main.requests[-1])
+    assert not [secret for secret in other.secrets if secret in json.dumps(main.requests)]
+    assert not [secret for secret in one.secrets if secret in json.dumps(box.requests)]
 
 
 class Gateway(Vllm):
