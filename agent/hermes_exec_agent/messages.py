@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -17,6 +17,10 @@ class ToolCall:
     name: str
     arguments: str
     """JSON as the model wrote it, which may be malformed: whoever runs the tool checks it."""
+    extras: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    """Fields that the endpoint sent beside these, as they came; see `models.extras`."""
+    given_id: str = field(default="", compare=False)
+    """The endpoint's own id, where another call of the conversation had it before."""
 
     def wire(self) -> dict[str, Any]:
         """In the form of the protocol."""
@@ -33,9 +37,14 @@ class Message:
     """Of an assistant's message."""
     tool_call_id: str = ""
     """Of a tool's message: which call it answers."""
+    extras: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
+    """Fields that the endpoint sent beside these, as they came: its reasoning, mostly. Only that endpoint gets them
+    back."""
+    origin: str = field(default="", compare=False)
+    """Which endpoint gave it (`Endpoint.origin`); empty for a message that no endpoint gave, or that was changed."""
 
     def wire(self) -> dict[str, Any]:
-        """In the form of the protocol."""
+        """In the form of the protocol, without `extras`."""
         told: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
             told["tool_calls"] = [call.wire() for call in self.tool_calls]

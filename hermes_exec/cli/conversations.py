@@ -76,20 +76,21 @@ def search(
     words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
     *,
     last: Last = 50,
+    thoughts: Annotated[bool, typer.Option("--thoughts", help="Look in what models thought instead.")] = False,
     json: Json = False,
 ) -> int:
     """Find what was said or done with these words, in all conversations."""
     from hermes_exec_agent.chat.export import when
 
     with _log() as log:
-        found = log.search(" ".join(words), limit=last)
+        found = log.search(" ".join(words), limit=last, thoughts=thoughts)
     if json:
         show_json([_facts(each) for each in found])
     elif found:
         rows = [[each.conversation, when(each.at), each.kind, _cut(each.snippet, _SNIPPET)] for each in found]
         show_table(("ID", "AT", "WHAT", "TEXT"), rows)
     else:
-        note("nothing was said with these words")
+        note(f"nothing was {'thought' if thoughts else 'said'} with these words")
     return 0
 
 

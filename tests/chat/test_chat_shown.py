@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from hermes_exec_agent.chat.commands import is_command
-from hermes_exec_agent.chat.display import told
+from hermes_exec_agent.chat.display import Plain, told
 from hermes_exec_agent.chat.export import markdown
-from hermes_exec_agent.chat.screen import split
+from hermes_exec_agent.chat.screen import Screen, split
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.events.event import Event
-from hermes_exec_agent.loop.updates import Compacted, Retried
+from hermes_exec_agent.loop.updates import Compacted, Retried, Text, Thought
 
 if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Kind
@@ -49,6 +50,24 @@ def test_a_slash_and_a_word_are_for_the_chat_and_paths_are_not(typed: str, meant
 )
 def test_a_long_wait_is_told(wait_s: float, said: str) -> None:
     assert told(Retried("m: busy", wait_s, "m")) == said
+
+
+def test_a_thought_that_is_void_is_not_shown_as_one_that_is_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    for display in (Screen(Console(width=80)), Plain()):
+        display.unfold(shown=True)
+        display.begin(scripted=False)
+        for update in (
+            Thought("I err\x1b[2J."),
+            Retried("m: busy", 0.0, "m"),
+            Thought("I look\x1b[2J."),
+            Text("Here."),
+        ):
+            display.update(update)
+        display.end()
+    shown = "".join(capfd.readouterr())
+    assert "I err" not in shown
+    assert shown.count("I look\\x1b[2J.") == 2
+    assert shown.index("I look") < shown.index("Here.")
 
 
 @given(LINES)

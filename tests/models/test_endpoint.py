@@ -15,7 +15,7 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
 from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import ask, complete, say
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
-from hermes_exec_agent.models.protocol import Reply, Retried, Text, ToolSpec
+from hermes_exec_agent.models.protocol import Item, Reply, Retried, Text, ToolSpec
 from hermes_exec_agent.models.tokens import Price
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint, Status, Streamed, Written
 
@@ -25,7 +25,7 @@ SOON = Patience(first_wait_s=0.01)
 UMLAUTS = "Grüße — 你好 👋"
 
 
-async def asked(rig: ScriptedEndpoint, patience: Patience = SOON, **options: Any) -> list[Text | Retried | Reply]:
+async def asked(rig: ScriptedEndpoint, patience: Patience = SOON, **options: Any) -> list[Item]:
     """All that one request gives."""
     model = Endpoint("m", base_url=rig.url, key=Secret("OPENAI_API_KEY", KEY), patience=patience)
     try:

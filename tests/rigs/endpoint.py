@@ -1,7 +1,8 @@
 """A server that speaks OpenAI's chat completions and answers by a script, over real sockets, faults included.
 
 It is as strict about requests as the strictest of endpoints: a call without its result, a result without its call, or
-a person's word right after a tool's result is answered with 400 and kept in ``complaints``.
+a person's word right after a tool's result is answered with 400 and kept in ``complaints``. With ``strict`` it refuses,
+besides, what one real kind of endpoint refuses (`tests.rigs.strict`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hermes_exec_agent.models import say
@@ -18,6 +20,8 @@ from hermes_exec_agent.models.protocol import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.rigs.strict import Strict
 
 KEY = "sk-rig-0123456789abcdefABCDEF"
 
@@ -47,7 +51,8 @@ class Streamed:
     """Whether ``[DONE]`` is said."""
     finish: str | None = "as the reply"
     shape: str = "pieces"
-    """``pieces``, ``whole`` (each call at once), ``no index`` or ``no id``: what endpoints do to calls."""
+    """``pieces``, ``whole`` (each call at once), ``no index``, ``no id`` or ``index 0`` (whole, all with that index):
+    what endpoints do to calls."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class ScriptedEndpoint:
         forever: bool = False,
         host: str = "127.0.0.1",
         tool_choice: Literal["obeyed", "ignored", "refused"] = "obeyed",
+        strict: Strict | None = None,
     ) -> None:
         """``tool_choice``: what is done with ``"tool_choice": "none"``. Obeyed, a reply's calls are left out."""
         self.requests: list[dict[str, Any]] = []
@@ -86,6 +92,7 @@ class ScriptedEndpoint:
         self._forever = forever
         self._host = host
         self._tool_choice = tool_choice
+        self._strict = strict
         self._lock = threading.Lock()
         rig = self
 
@@ -132,13 +139,16 @@ class ScriptedEndpoint:
         if "tool_choice" in body and (self._tool_choice == "refused" or not body.get("tools")):
             said = f"{body['model']} does not support this tool_choice"
             return Status(400, {"error": {"message": said, "type": "invalid_request_error"}})
+        if self._strict is not None and (refusal := self._strict.refuse(body)) is not None:
+            self.complaints.append(json.dumps(refusal.body))
+            return refusal
         if number >= len(self._answers) and not self._forever:
             return Status(400, {"error": {"message": "the script has ended"}})
         written = self._answers[min(number, len(self._answers) - 1)]
         answer = written(body) if callable(written) else written
         if body.get("tool_choice") == "none" and self._tool_choice == "obeyed":
-            return _without_calls(answer)
-        return answer
+            answer = _without_calls(answer)
+        return self._strict.give(answer) if self._strict is not None else answer
 
     def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
         answer = self._next(handler, body)
@@ -214,18 +224,44 @@ def _events(answer: Streamed, model: str) -> Iterator[bytes]:
 
     yield b": a comment, as some send to keep a connection\n\n"
     yield event({"role": "assistant", "content": ""})
+    for fields in _extra_pieces(message.extras):
+        yield event(fields)
     middle = len(message.content) // 2
     for text in (message.content[:middle], message.content[middle:]):
         if text:
             yield event({"content": text})
     for index, call in enumerate(message.tool_calls):
-        for delta in _call_deltas(index, call.wire(), answer.shape):
+        for delta in _call_deltas(index, {**call.wire(), **call.extras}, answer.shape):
             yield event({"tool_calls": [delta]})
     yield event({}, answer.reply.finish if answer.finish == "as the reply" else answer.finish)
     if answer.usage is not None:
         yield event(None, usage=answer.usage)
     if answer.done:
         yield b"data: [DONE]\n\n"
+
+
+def _extra_pieces(extras: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The extras of a message as a stream has them: texts in pieces, and those of several entries in turns."""
+    for name, value in extras.items():
+        if isinstance(value, str):
+            yield from ({name: value[start : start + 7]} for start in range(0, len(value), 7))
+        elif name == "reasoning_details":
+            pieces = [list(_detail_pieces(entry)) for entry in value]
+            yield from ({name: [each]} for turn in zip_longest(*pieces) for each in turn if each is not None)
+        else:
+            yield {name: value}
+
+
+def _detail_pieces(entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    key = next((each for each in ("text", "summary") if each in entry), "")
+    frame = {name: value for name, value in entry.items() if name not in (key, "signature")}
+    if not key:
+        yield entry
+        return
+    for start in range(0, len(entry[key]), 5):
+        yield {**frame, key: entry[key][start : start + 5]}
+    if "signature" in entry:
+        yield {**frame, "signature": entry["signature"]}
 
 
 def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str, Any]]:
@@ -235,6 +271,8 @@ def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str,
         del first["id"]
     if shape == "no index":
         del first["index"]
+    if shape == "index 0":
+        first["index"] = 0
     if shape != "pieces":
         return [first]
     first["function"] = {"name": name, "arguments": ""}

@@ -14,6 +14,10 @@ import pytest
 from openai import OpenAI
 
 from hermes_exec_agent.models import ScriptedModel, ask, say
+from hermes_exec_agent.models.dialects import DEEPSEEK
+from hermes_exec_agent.models.endpoint import Endpoint
+from tests.rigs.endpoint import ScriptedEndpoint
+from tests.rigs.strict import DeepSeek
 from tests.server.conftest import TOKEN, Held, Serve, Served
 
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -33,6 +37,21 @@ def test_a_reply_comes_whole_with_its_usage(serve: Serve) -> None:
     assert done.model == "scripted"
     assert done.usage is not None
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens > 0
+
+
+def test_reasoning_is_counted_and_no_part_of_what_a_client_reads(serve: Serve) -> None:
+    with (
+        ScriptedEndpoint(["Good day.", "Good day."], strict=DeepSeek()) as rig,
+        client(serve(Endpoint("m", base_url=rig.url, dialect=DEEPSEEK))) as here,
+    ):
+        done = here.chat.completions.create(model="main", messages=HELLO)
+        chunks = list(here.chat.completions.create(model="main", messages=HELLO, stream=True))
+    streamed = "".join(chunk.model_dump_json() for chunk in chunks)
+    assert done.choices[0].message.content == "Good day."
+    assert done.usage is not None
+    assert done.usage.completion_tokens_details is not None
+    assert done.usage.completion_tokens_details.reasoning_tokens == 4
+    assert "thought" not in done.model_dump_json() + streamed
 
 
 def test_a_reply_comes_in_pieces_that_are_the_same_text(serve: Serve) -> None:

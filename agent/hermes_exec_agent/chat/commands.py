@@ -13,6 +13,8 @@ from hermes_exec_agent.chat.display import SCRIPTED, told
 from hermes_exec_agent.chat.export import FORMS, form_of, markdown, messages, when
 from hermes_exec_agent.chat.listing import chosen, listed, recalled
 from hermes_exec_agent.chat.text import line, safe
+from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
+from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,13 +29,14 @@ _ENDINGS: dict[Form, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "js
 ABOUT = {
     "/help": "list these commands and the keys",
     "/model": "show the models, or go on with another: /model NAME",
+    "/reasoning": "show or hide what the model thinks, or say how much it should: /reasoning show|hide|EFFORT",
     "/tools": "list what the model can ask for",
     "/skills": "list what was learnt",
     "/usage": "tokens and cost of this conversation; also /cost",
     "/compact": "make what the model reads of this conversation shorter",
     "/new": "begin a new conversation; also /clear",
     "/resume": "list past conversations, or go on with one: /resume ID",
-    "/search": "find words in all conversations: /search WORDS",
+    "/search": "find words in all conversations: /search [--thoughts] WORDS",
     "/export": f"write this conversation to a file: /export [{'|'.join(FORMS)}] [FILE]",
     "/quit": "leave; so does Ctrl-D",
 }
@@ -83,7 +86,7 @@ class Commands:
 
     async def _help(self, _: str) -> None:
         for name, about in ABOUT.items():
-            self._show(f"{name:<9} {about}")
+            self._show(f"{name:<10} {about}")
         self._show(_KEYS)
 
     async def _model(self, name: str) -> None:
@@ -94,6 +97,25 @@ class Commands:
         now = next((each for each in models.names if models.get(each) is models.main), "")
         for each in models.names:
             self._show(f"{'*' if each == now else ' '} {each:<12} {safe(models.get(each).name)}")
+
+    async def _reasoning(self, word: str) -> None:
+        word = word.lower()
+        if word in ("show", "hide"):
+            self._talk.display.unfold(shown=word == "show")
+            self._show(
+                "what the model thinks is shown in full" if word == "show" else "what the model thinks is folded"
+            )
+            return
+        model = self._talk.models.main
+        now = get_reasoning(model)
+        if now is None:
+            raise UsageError(f"{safe(model.name)}: this model takes no effort", remedy="/reasoning show or hide")
+        if word:
+            set_reasoning(model, _parse_reasoning(word))
+            now = _parse_reasoning(word)
+        parts = [f"thinking {now.thinking}"] if now.thinking else []
+        parts += [f"effort {now.effort}"] if now.effort else []
+        self._show(f"{safe(model.name)}: {', '.join(parts) or 'thinks as much as its endpoint has it'}")
 
     async def _tools(self, _: str) -> None:
         for spec in (await self._talk.conversation()).specs:
@@ -112,10 +134,11 @@ class Commands:
     async def _usage(self, _: str) -> None:
         usage = (await self._talk.conversation()).usage
         cost = "unknown" if usage.cost is None else f"${usage.cost:.4f}"
+        thought = f", of which {usage.reasoning:,} for thinking" if usage.reasoning else ""
         about = ", estimated" if usage.estimated else ""
         self._show(
-            f"read {usage.prompt:,} tokens, of which {usage.cached:,} from a cache; wrote {usage.completion:,}{about}; "
-            f"cost {cost}"
+            f"read {usage.prompt:,} tokens, of which {usage.cached:,} from a cache; wrote "
+            f"{usage.completion:,}{thought}{about}; cost {cost}"
         )
 
     async def _compact(self, _: str) -> None:
@@ -143,13 +166,16 @@ class Commands:
             self._row(f"{each.id}  {when(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
 
     async def _search(self, words: str) -> None:
+        first, _, rest = words.partition(" ")
+        thoughts = first == "--thoughts"
+        words = rest.strip() if thoughts else words
         if not words:
             raise UsageError("/search needs words to look for")
-        found = self._talk.log.search(words, limit=_LISTED)
+        found = self._talk.log.search(words, limit=_LISTED, thoughts=thoughts)
         for each in found:
             self._row(f"{each.conversation}  {when(each.at)} ", each.snippet)
         if not found:
-            self._show("nothing was said with these words")
+            self._show(f"nothing was {'thought' if thoughts else 'said'} with these words")
 
     async def _export(self, words: str) -> None:
         conversation = (await self._talk.conversation()).id
@@ -158,6 +184,15 @@ class Commands:
         path = path or f"conversation-{conversation}.{_ENDINGS[form]}"
         written = write_export(path, self._talk.log, conversation, form)
         self._show(f"written to {safe(written)}")
+
+
+def _parse_reasoning(word: str) -> Reasoning:
+    for effort in EFFORTS:
+        if effort == word:
+            return Reasoning(effort=effort)
+    if word in ("on", "off"):
+        return Reasoning(thinking="on" if word == "on" else "off")
+    raise UsageError(f"/reasoning {line(word)}: not an effort", remedy=f"{', '.join(EFFORTS)}, on, off, show or hide")
 
 
 def exported(log: EventLog, conversation: str, form: Form) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec_agent.chat.text import line, safe
 from hermes_exec_agent.loop.report import call_title
-from hermes_exec_agent.loop.updates import CallEnded, Compacted, Delegated, Replied, Retried, Text, Warned
+from hermes_exec_agent.loop.updates import CallEnded, Compacted, Delegated, Replied, Retried, Text, Thought, Warned
 
 if TYPE_CHECKING:
     from hermes_exec_agent.loop.updates import Update
@@ -50,6 +50,10 @@ class Display(Protocol):
         """A line of a tool's own, shown as it stands."""
         ...
 
+    def unfold(self, *, shown: bool) -> None:
+        """Show what the model thinks in full from now on, or fold it."""
+        ...
+
     def pause(self) -> None:
         """Stop whatever moves: a question follows."""
         ...
@@ -70,6 +74,8 @@ class Plain:
         """Whether this reply's label was written."""
         self._open = False
         """Whether the last line of the reply has no end yet."""
+        self._unfolded = False
+        self._thought: list[str] = []
 
     def begin(self, *, scripted: bool) -> None:
         """A turn begins."""
@@ -78,6 +84,13 @@ class Plain:
 
     def update(self, update: Update) -> None:
         """Write it at once, so that whoever reads the pipe sees the reply as it comes."""
+        if isinstance(update, Thought):
+            if self._unfolded:
+                self._thought.append(update.text)
+            return
+        if isinstance(update, Retried):
+            self._thought = []  # it is void
+        self._show_thought()
         if isinstance(update, Text):
             if update.text and not self._labelled:
                 self._labelled = True
@@ -90,6 +103,10 @@ class Plain:
         if said := told(update, void=void):
             self.pause()
             self.tell(said)
+
+    def unfold(self, *, shown: bool) -> None:
+        """What the model thinks goes to standard error, once it is whole; folded, it is left out."""
+        self._unfolded = shown
 
     def tell(self, text: str) -> None:
         """A line on standard error."""
@@ -106,6 +123,11 @@ class Plain:
         """The turn is over."""
         self.pause()
 
+    def _show_thought(self) -> None:
+        thought, self._thought = "".join(self._thought).strip(), []
+        if thought:
+            self.tell(f"thought: {thought}")
+
     def _write(self, text: str) -> None:
         if text:
             sys.stdout.write(text)
@@ -120,6 +142,9 @@ class Silent:
         """Nothing."""
 
     def update(self, update: Update) -> None:
+        """Nothing."""
+
+    def unfold(self, *, shown: bool) -> None:
         """Nothing."""
 
     def tell(self, text: str) -> None:

@@ -1,4 +1,7 @@
-"""What a turn shows on a terminal: the reply as it comes, and each tool in a line with a glimpse of its output."""
+"""What a turn shows on a terminal: the reply as it comes, and each tool in a line with a glimpse of its output.
+
+What the model thinks is dimmed, and folded to a line once it is whole, unless the person wants to see all of it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec_agent.chat.display import SCRIPTED, asked, outcome, told
 from hermes_exec_agent.chat.text import line, safe
-from hermes_exec_agent.loop.updates import CallEnded, CallStarted, Delegated, Replied, Retried, Text
+from hermes_exec_agent.loop.updates import CallEnded, CallStarted, Delegated, Replied, Retried, Text, Thought
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -20,6 +23,9 @@ if TYPE_CHECKING:
 _GLIMPSE = 4
 """Lines of a tool's output that are shown; the record has all of it."""
 _A_SECOND = 8
+_TAIL = 200
+"""Characters of a thought that still comes, which are looked at for the line that is shown of it."""
+_UNFOLD = "  (/reasoning show)"
 _FENCES = ("```", "~~~")
 
 
@@ -39,6 +45,12 @@ class Screen:
         self._labelled = False
         self._spoke = False
         """Whether something of this reply was shown."""
+        self._unfolded = False
+        self._thought: list[str] = []
+        self._tail = ""
+        self._thinks_since = 0.0
+        self._waiting: _Waiting | None = None
+        """What is drawn while a thought comes."""
 
     @cached_property
     def _console(self) -> Console:
@@ -54,6 +66,12 @@ class Screen:
 
     def update(self, update: Update) -> None:
         """Show it."""
+        if isinstance(update, Thought):
+            self._think(update.text)
+            return
+        if isinstance(update, Retried):
+            self._thought = []  # it is void, too
+        self._fold()
         if isinstance(update, Text):
             self._say(update.text)
         elif isinstance(update, Retried):
@@ -77,6 +95,10 @@ class Screen:
         elif said := told(update):
             self._note(said)
 
+    def unfold(self, *, shown: bool) -> None:
+        """Show what the model thinks in full from now on, or fold it to a line."""
+        self._unfolded = shown
+
     def tell(self, text: str) -> None:
         """A line of a tool's own, as it stands."""
         self.pause()
@@ -84,10 +106,12 @@ class Screen:
 
     def pause(self) -> None:
         """Print what is unfinished as it is, and move nothing."""
+        self._fold()
         self._flush()
 
     def end(self) -> None:
         """The turn is over."""
+        self._fold()
         self._flush()
 
     def _say(self, text: str) -> None:
@@ -98,6 +122,34 @@ class Screen:
             self._print(done)
         if self._said.strip():
             self._draw(_formatted(self._said))
+
+    def _think(self, text: str) -> None:
+        if not self._thought:
+            self._flush()
+            self._thinks_since = time.monotonic()
+            self._waiting = _Waiting("thinking")
+        self._thought.append(text)
+        self._tail = (self._tail + text)[-_TAIL:]
+        last = next((each for each in reversed(self._tail.splitlines()) if each.strip()), "")
+        if self._waiting is not None:
+            self._waiting.about = f"thinking: {line(last, _TAIL)}"
+            self._draw(self._waiting)
+
+    def _fold(self) -> None:
+        """Print a thought that is whole, or a line about it."""
+        from rich.text import Text as Styled
+
+        thought, self._thought, self._tail = safe("".join(self._thought)).strip(), [], ""
+        if not thought:
+            return
+        self._stop()
+        head = f"▸ thought {time.monotonic() - self._thinks_since:.0f} s"
+        if self._unfolded:
+            self._console.print(Styled(f"{head}\n{thought}", style="dim"))
+        else:
+            room = max(self._console.width - len(head) - len(_UNFOLD) - 3, 20)
+            self._console.print(Styled(f"{head}: {line(thought, room)}{_UNFOLD}", style="dim"), soft_wrap=True)
+        self._wait("thinking")
 
     def _flush(self) -> None:
         self._stop()
@@ -156,7 +208,7 @@ class _Waiting:
     def __init__(self, what: str) -> None:
         from rich.spinner import Spinner
 
-        self._what = what
+        self.about = what
         self._began = time.monotonic()
         self._spinner = Spinner("dots")
 
@@ -164,7 +216,7 @@ class _Waiting:
         from rich.text import Text as Styled
 
         waited_s = int(time.monotonic() - self._began)
-        said = Styled(f"{self._what}  ({f'{waited_s} s, ' if waited_s else ''}Ctrl-C interrupts)", style="dim")
+        said = Styled(f"{self.about}  ({f'{waited_s} s, ' if waited_s else ''}Ctrl-C interrupts)", style="dim")
         said.truncate(max(options.max_width - 3, 10), overflow="ellipsis")
         self._spinner.update(text=said)
         yield self._spinner

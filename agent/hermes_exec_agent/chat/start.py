@@ -128,6 +128,7 @@ def facts(conversation: Conversation, answer: Answer) -> dict[str, Any]:
             "prompt": usage.prompt,
             "cached": usage.cached,
             "completion": usage.completion,
+            "reasoning": usage.reasoning,
             "cost": usage.cost,
             "estimated": usage.estimated,
         },

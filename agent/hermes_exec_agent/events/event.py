@@ -8,7 +8,9 @@ from typing import Any, Literal
 Kind = Literal[
     "started",  # {target, model, scripted, parent, version}
     "user",  # {content}
-    "assistant",  # {content, tool_calls: [{id, name, arguments}], finish, model, usage}
+    # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
+    # origin as in `Message`
+    "assistant",
     "call",  # {id, name}: written before a tool runs, so that after a crash a call without a result is known
     "result",  # {id, name, content, duration_s}
     "approval",  # {tool, summary, answer}

@@ -162,10 +162,10 @@ class EventLog:
         with self._reading() as base:
             return views.conversations(base, limit, before) if base else []
 
-    def search(self, text: str, limit: int = 20) -> list[Found]:
-        """Where the words of ``text`` were said or shown, best first."""
+    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[Found]:
+        """Where the words of ``text`` were said or shown, best first; with ``thoughts`` where models thought them."""
         with self._reading() as base:
-            return search.search(base, text, limit) if base else []
+            return search.search(base, text, limit, thoughts=thoughts) if base else []
 
     def export(self, conversation: str) -> Iterator[str]:
         """The conversation as lines of JSON, an event each."""

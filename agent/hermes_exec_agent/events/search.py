@@ -2,7 +2,7 @@
 
 A question in plain words, put to FTS5 as it is, ranks half of the log by its commonest word: seconds where this takes
 milliseconds. Text without spaces between words (Chinese, Japanese, Korean) is indexed letter by letter, and a run of it
-in a query is a phrase.
+in a query is a phrase. What models thought has a table of its own, and is found only where that is asked for.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.events.views import Found, title
+from hermes_exec_agent.models.extras import read_thought
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 _INDEXED = {"user": 100_000, "assistant": 100_000, "result": 4_000, "warning": 4_000, "failed": 4_000, "ended": 4_000}
 """Characters of each kind of event that can be found: what tools print is long, and its beginning tells most."""
+_THOUGHTS = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS thoughts"
+    """ USING fts5(text, content='', tokenize="porter unicode61 remove_diacritics 2")"""
+)
+"""Made with the first thought, as files of earlier versions have none."""
 _CJK = r"\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 _LETTER = re.compile(f"([{_CJK}])")
 _TERM = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
@@ -40,24 +46,28 @@ def index(base: sqlite3.Connection, seq: int, kind: Kind, data: Mapping[str, Any
     """Make an event findable; part of the transaction that records it."""
     if text := _text(kind, data):
         base.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (seq, _spaced(text)))
+    if thought := _thought(data):
+        base.execute(_THOUGHTS)
+        base.execute("INSERT INTO thoughts (rowid, text) VALUES (?, ?)", (seq, _spaced(thought)))
 
 
 def _spaced(text: str) -> str:
     return _LETTER.sub(r" \1 ", text)
 
 
-def search(base: sqlite3.Connection, text: str, limit: int) -> list[Found]:
-    """The best ``limit`` places, those with every word first."""
+def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = False) -> list[Found]:
+    """The best ``limit`` places, those with every word first; of what was said, or of what models thought."""
     terms = list(_terms(text))
-    if not terms:
+    table = "thoughts" if thoughts else "words"
+    if not terms or (thoughts and not _has_thoughts(base)):
         return []
-    seqs = _matches(base, " AND ".join(terms), limit)
+    seqs = _matches(base, table, " AND ".join(terms), limit)
     if len(seqs) < limit and len(terms) > 1:
-        rare = [term for term in terms if _count(base, term) < _COMMON]
-        some = _matches(base, " OR ".join(rare), limit + len(seqs)) if rare else []
+        rare = [term for term in terms if _count(base, table, term) < _COMMON]
+        some = _matches(base, table, " OR ".join(rare), limit + len(seqs)) if rare else []
         seqs += [seq for seq in some if seq not in seqs]
     plain = [word.replace(" ", "").strip('"') for word in terms]
-    return [_found(base, seq, plain) for seq in seqs[:limit]]
+    return [_found(base, seq, plain, thoughts=thoughts) for seq in seqs[:limit]]
 
 
 def _terms(text: str) -> Iterator[str]:
@@ -68,23 +78,32 @@ def _terms(text: str) -> Iterator[str]:
         yield f'"{_spaced(word).strip()}"'
 
 
-def _matches(base: sqlite3.Connection, query: str, limit: int) -> list[int]:
-    rows = base.execute("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?", (query, limit)).fetchall()
+def _has_thoughts(base: sqlite3.Connection) -> bool:
+    return base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'thoughts'").fetchone() is not None
+
+
+def _matches(base: sqlite3.Connection, table: str, query: str, limit: int) -> list[int]:
+    rows = base.execute(
+        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608  one of our own two
+        (query, limit),
+    ).fetchall()
     return [seq for (seq,) in rows]
 
 
-def _count(base: sqlite3.Connection, term: str) -> int:
+def _count(base: sqlite3.Connection, table: str, term: str) -> int:
     (count,) = base.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT ?)", (term, _COMMON)
+        f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)",  # noqa: S608  one of our own two
+        (term, _COMMON),
     ).fetchone()
     return int(count)
 
 
-def _found(base: sqlite3.Connection, seq: int, words: list[str]) -> Found:
+def _found(base: sqlite3.Connection, seq: int, words: list[str], *, thoughts: bool) -> Found:
     conversation, number, at, kind, data = base.execute(
         "SELECT conversation, number, at, kind, data FROM events WHERE seq = ?", (seq,)
     ).fetchone()
-    snippet = _snippet(_text(kind, json.loads(data)), words)
+    told = json.loads(data)
+    snippet = _snippet(_thought(told) if thoughts else _text(kind, told), words)
     return Found(conversation, title(base, conversation), number, at, kind, snippet)
 
 
@@ -96,6 +115,10 @@ def _text(kind: Kind, data: Mapping[str, Any]) -> str:
     calls = [f"{call.get('name')} {call.get('arguments')}" for call in data.get("tool_calls") or ()]
     whole = "\n".join([told, *calls])[:most].strip()
     return whole.encode("utf-8", "replace").decode()
+
+
+def _thought(data: Mapping[str, Any]) -> str:
+    return read_thought(data.get("extras")).strip()[: _INDEXED["assistant"]].encode("utf-8", "replace").decode()
 
 
 def _snippet(text: str, words: list[str]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Replied,
         Retried,
         Text,
+        Thought,
         Update,
         Warned,
     )
@@ -35,6 +36,7 @@ _HOME = {
     "Replied": "updates",
     "Retried": "updates",
     "Text": "updates",
+    "Thought": "updates",
     "Update": "updates",
     "Warned": "updates",
     "open_conversation": "opening",
@@ -54,6 +56,7 @@ __all__ = [
     "Replied",
     "Retried",
     "Text",
+    "Thought",
     "Update",
     "Warned",
     "open_conversation",

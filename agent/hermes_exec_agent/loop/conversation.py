@@ -262,6 +262,7 @@ def _usage(event: Event) -> Usage:
         prompt=int(told.get("prompt", 0)),
         cached=int(told.get("cached", 0)),
         completion=int(told.get("completion", 0)),
+        reasoning=int(told.get("reasoning", 0)),
         cost=None if cost is None else float(cost),
         estimated=bool(told.get("estimated")),
     )

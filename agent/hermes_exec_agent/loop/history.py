@@ -146,17 +146,43 @@ class History:
 def message_of(told: Mapping[str, Any]) -> Message:
     """A message from its record."""
     calls = tuple(
-        ToolCall(str(call["id"]), str(call["name"]), str(call["arguments"])) for call in told.get("tool_calls") or ()
+        ToolCall(
+            str(call["id"]),
+            str(call["name"]),
+            str(call["arguments"]),
+            dict(call.get("extras") or {}),
+            str(call.get("given_id") or ""),
+        )
+        for call in told.get("tool_calls") or ()
     )
-    return Message(told["role"], str(told.get("content") or ""), calls, str(told.get("tool_call_id") or ""))
+    return Message(
+        told["role"],
+        str(told.get("content") or ""),
+        calls,
+        str(told.get("tool_call_id") or ""),
+        dict(told.get("extras") or {}),
+        str(told.get("origin") or ""),
+    )
 
 
 def record_of(message: Message) -> dict[str, Any]:
     """A message for the record."""
     told: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        told["tool_calls"] = [{"id": each.id, "name": each.name, "arguments": each.arguments}
-                              for each in message.tool_calls]  # fmt: skip
+        told["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
     if message.tool_call_id:
         told["tool_call_id"] = message.tool_call_id
+    if message.extras:
+        told["extras"] = message.extras
+    if message.origin:
+        told["origin"] = message.origin
+    return told
+
+
+def _record_of_call(call: ToolCall) -> dict[str, Any]:
+    told: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    if call.extras:
+        told["extras"] = call.extras
+    if call.given_id:
+        told["given_id"] = call.given_id
     return told

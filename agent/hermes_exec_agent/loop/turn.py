@@ -12,7 +12,7 @@ from hermes_exec_agent.loop.budget import Budget
 from hermes_exec_agent.loop.guardrails import Guard, Observed, Verdict
 from hermes_exec_agent.loop.history import record_of
 from hermes_exec_agent.loop.report import TurnReport, is_call_as_text
-from hermes_exec_agent.loop.updates import Answer, Compacted, Replied, Text, Warned
+from hermes_exec_agent.loop.updates import Answer, Compacted, Replied, Text, Thought, Warned
 from hermes_exec_agent.models.protocol import Reply, Retried
 from hermes_exec_agent.models.tokens import tokens_of_tools, total
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.loop.recorder import Recorder
     from hermes_exec_agent.loop.updates import Outcome, Update
     from hermes_exec_agent.messages import Message, ToolCall
-    from hermes_exec_agent.models.protocol import Model, ToolChoice, ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
 
 _EMPTY = 2
 """Replies without a word or a call that are asked for again."""
@@ -177,11 +177,12 @@ class Turn:
                 break
             reply = await self._asked(tool_choice)
         message = reply.message
-        calls = self._own_ids(reply)
-        reply = replace(reply, message=replace(message, tool_calls=calls))
+        calls = self._own_ids(message)
+        message = replace(message, tool_calls=calls)
+        reply = replace(reply, message=message)
         told: dict[str, object] = {
-            "content": message.content,
-            "tool_calls": [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls],
+            "tool_calls": [],
+            **record_of(message),
             "finish": reply.finish,
             "model": reply.model,
             "usage": usage_record(reply.usage),
@@ -235,7 +236,7 @@ class Turn:
         messages = self._recorder.history.messages
         stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens, tool_choice=tool_choice)
         self._steps += 1
-        async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
+        async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
             async for item in items:
                 match item:
                     case Reply():
@@ -245,17 +246,23 @@ class Turn:
                     case Text():
                         self.said += item.text
                         self._tell(item)
+                    case Thought():
+                        self._tell(item)
                     case Retried():
                         self.said = ""
                         self._tell(item)
         raise ModelError(f"{self._model.name}: the stream ended without a reply")
 
-    def _own_ids(self, reply: Reply) -> tuple[ToolCall, ...]:
+    def _own_ids(self, message: Message) -> tuple[ToolCall, ...]:
         """The calls, each with an id that no other of the conversation has: some endpoints count from 0 each time."""
         known = set(self._recorder.history.ids)
         calls: list[ToolCall] = []
-        for call in reply.message.tool_calls:
-            own = call if call.id not in known else replace(call, id=f"{call.id}_{secrets.token_hex(4)}")
+        for call in message.tool_calls:
+            own = (
+                call
+                if call.id not in known
+                else replace(call, id=f"{call.id}_{secrets.token_hex(4)}", given_id=call.id)
+            )
             known.add(own.id)
             calls.append(own)
         return tuple(calls)
@@ -264,6 +271,8 @@ class Turn:
 def usage_record(usage: Usage) -> dict[str, object]:
     """As an event has it."""
     told: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
+    if usage.reasoning:
+        told["reasoning"] = usage.reasoning
     if usage.cost is not None:
         told["cost"] = usage.cost
     if usage.estimated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from hermes_exec_agent.models.protocol import Retried, Text
+from hermes_exec_agent.models.protocol import Retried, Text, Thought
 
 if TYPE_CHECKING:
     from hermes_exec_agent.messages import ToolCall
@@ -23,6 +23,7 @@ __all__ = [
     "Replied",
     "Retried",
     "Text",
+    "Thought",
     "Update",
     "Warned",
 ]
@@ -103,4 +104,6 @@ class Ended:
     answer: Answer
 
 
-Update: TypeAlias = "Text | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"
+Update: TypeAlias = (
+    "Text | Thought | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"
+)

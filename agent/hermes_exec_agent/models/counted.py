@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import Model, Retried, Text, ToolChoice, ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
 
 
 class Counted:
@@ -44,10 +44,10 @@ class Counted:
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncGenerator[Text | Retried | Reply]:
+    ) -> AsyncGenerator[Item]:
         """Answer as the model does."""
         stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
-        async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
+        async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
             async for item in items:
                 if isinstance(item, Reply):
                     self._spend(item.usage)

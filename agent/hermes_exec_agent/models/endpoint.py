@@ -1,12 +1,14 @@
 """A model behind an endpoint that speaks OpenAI's chat completions, by the ``openai`` SDK.
 
 The SDK's own retries are off: here one bound holds for all attempts and waits together, and whoever listens is told
-of each. To import the SDK takes most of a second, so that is done in a thread: by `prepare`, or by the first request.
+of each. Messages and tools go around the SDK's own types, as it would walk every message of every request again. To
+import the SDK takes most of a second, so that is done in a thread: by `prepare`, or by the first request.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import random
 import threading
@@ -19,8 +21,9 @@ from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembling import Assembly, Nothing
-from hermes_exec_agent.models.failures import trouble
-from hermes_exec_agent.models.protocol import Reply, Retried, Text
+from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
+from hermes_exec_agent.models.failures import read_refusal, trouble
+from hermes_exec_agent.models.protocol import Reply, Retried
 from hermes_exec_agent.models.tokens import estimated_usage
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import ToolChoice, ToolSpec, Usage
+    from hermes_exec_agent.models.protocol import Item, Text, Thought, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.models.tokens import Price
 
 _log = logging.getLogger("hermes_exec.models")
@@ -58,7 +61,7 @@ class Endpoint:
 
     scripted = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  each is a choice of its own
         self,
         name: str,
         *,
@@ -68,11 +71,19 @@ class Endpoint:
         price: Price | None = None,
         patience: Patience | None = None,
         newer_limit: bool = False,
+        dialect: Dialect = OPENAI,
+        reasoning: Reasoning | None = None,
     ) -> None:
         """``name`` is the endpoint's for the model. ``newer_limit``: see `Provider`."""
         self.name = name
         self.base_url = base_url
         self.window = window
+        self.origin = hashlib.sha256(f"{base_url}\n{name}".encode()).hexdigest()[:16]
+        """The same for the same base URL and model, and for no other: it tells which messages are its own. A digest, as
+        an address may have a secret in it."""
+        self.reasoning: Reasoning = reasoning or Reasoning()
+        """How much it is asked to think, from the next request on."""
+        self._dialect = dialect
         self._key = key
         self._price = price
         self._patience = patience or Patience()
@@ -92,28 +103,14 @@ class Endpoint:
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncGenerator[Text | Retried | Reply]:
+    ) -> AsyncGenerator[Item]:
         """Ask, and ask again where that can help; see `Model.stream`.
 
         Raises:
             ModelError: no whole reply came within ``Patience``; ModelRefused and ContextTooLong at once.
             MissingExtra: the ``openai`` package is not installed.
         """
-        request: dict[str, Any] = {
-            "model": self.name,
-            "messages": [message.wire() for message in messages],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if tools:
-            request["tools"] = [tool.wire() for tool in tools]
-            if tool_choice is not None:  # without tools endpoints refuse it
-                request["tool_choice"] = tool_choice
-        if max_tokens is not None:
-            request[self._limit] = max_tokens
-        if schema is not None:
-            named = {"name": "reply", "schema": schema, "strict": True}
-            request["response_format"] = {"type": "json_schema", "json_schema": named}
+        request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
         give_up = time.monotonic() + self._patience.total_s
         client = await asyncio.to_thread(self._connected) if self._client is None else self._client
         attempt = 0
@@ -123,34 +120,66 @@ class Endpoint:
             try:
                 async with aclosing(self._attempt(client, request, assembly, give_up)) as pieces:
                     async for piece in pieces:
-                        yield Text(piece)
+                        yield piece
             except Exception as cause:  # noqa: BLE001  what is not the endpoint's is raised again
-                retried = self._again(cause, attempt, give_up)
+                if adapted := heed(self._dialect, read_refusal(cause)):
+                    self._dialect = adapted
+                    request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
+                retried = self._again(cause, attempt, give_up, adapted=adapted is not None)
                 yield retried
                 await asyncio.sleep(retried.wait_s)
             else:
-                message, finish = assembly.message(), assembly.finish()
+                message, finish = assembly.message(self.origin), assembly.finish()
                 usage = self._usage(assembly, messages, tools, message)
                 yield Reply(message, finish, usage, assembly.model or self.name)
                 return
 
+    def _build_body(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        max_tokens: int | None,
+        schema: dict[str, Any] | None,
+        tool_choice: ToolChoice | None,
+    ) -> dict[str, Any]:
+        """The body of a request, but for the model's name and for ``stream``."""
+        body: dict[str, Any] = {
+            "messages": wire_messages(
+                messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning
+            ),
+            "stream_options": {"include_usage": True},
+            **self._dialect.ask(self.reasoning),
+        }
+        if tools:
+            body["tools"] = [tool.wire() for tool in tools]
+            if tool_choice is not None:  # without tools endpoints refuse it
+                body["tool_choice"] = tool_choice
+        if max_tokens is not None:
+            body[self._limit] = max_tokens
+        if schema is not None:
+            named = {"name": "reply", "schema": schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        return body
+
     async def _attempt(
         self, client: AsyncOpenAI, request: dict[str, Any], assembly: Assembly, give_up: float
-    ) -> AsyncGenerator[str]:
-        """The texts of one attempt's pieces. The bound covers waiting for them, not what is done with them."""
+    ) -> AsyncGenerator[Text | Thought]:
+        """What one attempt's pieces add. The bound covers waiting for them, not what is done with them."""
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
         create = cast("Any", client.chat.completions.create)
         async with asyncio.timeout_at(bound):
-            chunks: AsyncStream[ChatCompletionChunk] = await create(**request)
+            chunks: AsyncStream[ChatCompletionChunk] = await create(
+                model=self.name, messages=[], stream=True, extra_body=request
+            )
         try:
             while True:
                 try:
                     async with asyncio.timeout_at(bound):
-                        text = assembly.add(await anext(chunks))
+                        pieces = assembly.add(await anext(chunks))
                 except StopAsyncIteration:
                     break
-                if text:
-                    yield text
+                for piece in pieces:
+                    yield piece
         except Exception:
             # What breaks after the last piece takes nothing from the reply.
             if not assembly.finished:
@@ -160,8 +189,8 @@ class Endpoint:
         if not assembly.finished:
             raise EOFError if assembly.begun else Nothing(chunks.response.headers.get("content-type", ""))
 
-    def _again(self, cause: Exception, attempt: int, give_up: float) -> Retried:
-        """What to do after a failed attempt.
+    def _again(self, cause: Exception, attempt: int, give_up: float, *, adapted: bool) -> Retried:
+        """What to do after a failed attempt; ``adapted``: the next request avoids its cause.
 
         Raises:
             ModelError: nothing more.
@@ -170,6 +199,8 @@ class Endpoint:
         if found is None:
             raise cause
         reason, remedy = found.error.what, found.error.remedy
+        if adapted:
+            return Retried(reason, 0.0, self.name)
         if not found.again:
             raise found.error from None
         patience = self._patience

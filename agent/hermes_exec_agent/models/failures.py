@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.config.paths import shown
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
 from hermes_exec_agent.models.assembling import Nothing, TooLong
+from hermes_exec_agent.models.extras import LIMIT, ExtrasTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,7 +82,12 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
         return Trouble(ModelError(f"{who}: the stream ended before the reply did", remedy=remedy), again=True)
     if isinstance(cause, TooLong):
         return Trouble(ModelError(f"{who}: the reply has no end", remedy="a smaller max_tokens"), again=False)
-    if isinstance(cause, ValueError | TypeError | AttributeError | httpx2.HTTPError | httpx2.StreamError):
+    if isinstance(cause, ExtrasTooLong):
+        what = f"{who}: the reasoning of its reply exceeds {LIMIT >> 20} MiB; nothing of that reply ran"
+        return Trouble(ModelError(what, remedy="a lower effort"), again=False)
+    if isinstance(
+        cause, ValueError | TypeError | AttributeError | RecursionError | httpx2.HTTPError | httpx2.StreamError
+    ):
         # What the SDK raises for a piece that is no JSON, or JSON of another shape.
         return Trouble(ModelError(f"{who}: it sent what is no reply ({_fault(cause)})", remedy=_ADDRESS), again=True)
     return None
@@ -106,6 +112,15 @@ def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
     if status == 404 and cause.request.url.path == _ROUTE:
         remedy = f"{_host(cause)}/v1 as its base URL; or a model that it has, in DEFAULT_MODEL"
     return Trouble(ModelRefused(what, remedy=remedy), again=False)
+
+
+def read_refusal(cause: BaseException) -> str:
+    """All words with which an endpoint refused the form of a request; empty for every other failure."""
+    import openai
+
+    if not isinstance(cause, openai.APIStatusError) or cause.status_code not in (400, 422):
+        return ""
+    return f"{cause.message} {cause.body}"
 
 
 def _host(cause: Any) -> str:
@@ -143,6 +158,8 @@ def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float
 
 def _told(body: object) -> str:
     """The words in an answer's body, in whichever of the usual forms."""
+    if isinstance(body, list) and body and isinstance(body[0], dict):  # pyright: ignore[reportUnknownMemberType]  it is JSON
+        return _told(cast("list[object]", body)[0])  # Gemini's
     if isinstance(body, dict):
         table = cast("dict[str, object]", body)
         for key in ("message", "error", "detail", "msg"):

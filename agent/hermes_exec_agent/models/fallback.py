@@ -8,13 +8,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ScriptEnded
-from hermes_exec_agent.models.protocol import Reply, Retried, prepare
+from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, prepare, set_reasoning
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import Model, Text, ToolChoice, ToolSpec
+    from hermes_exec_agent.models.dialects import Reasoning
+    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec
 
 _NOT_OURS = (ContextTooLong, ScriptEnded)
 """What another model cannot mend: the caller shortens the conversation; a script is a test's or a replay's own."""
@@ -48,6 +49,15 @@ class Fallback:
         """Whether any of them is."""
         return any(model.scripted for model in self._models)
 
+    @property
+    def reasoning(self) -> Reasoning | None:
+        """How much the preferred model is asked to think."""
+        return get_reasoning(self._models[0])
+
+    @reasoning.setter
+    def reasoning(self, reasoning: Reasoning) -> None:
+        set_reasoning(self._models[0], reasoning)
+
     def _order(self) -> list[Model]:
         now = time.monotonic()
         return sorted(self._models, key=lambda model: self._tired.get(id(model), 0.0) > now)
@@ -60,7 +70,7 @@ class Fallback:
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncGenerator[Text | Retried | Reply]:
+    ) -> AsyncGenerator[Item]:
         """See `Model.stream`.
 
         Raises:
@@ -71,7 +81,7 @@ class Fallback:
         for position, model in enumerate(order):
             stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
             try:
-                async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
+                async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
                     async for item in items:
                         if isinstance(item, Reply):
                             self._tired.pop(id(model), None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.dialects import Reasoning
 
 Finish = Literal["stop", "tool_calls", "length", "content_filter"]
 ToolChoice = Literal["none"]
@@ -37,6 +38,8 @@ class Usage:
     cached: int = 0
     """Of the prompt's tokens, those that the endpoint had already read."""
     completion: int = 0
+    reasoning: int = 0
+    """Of the completion's tokens, those of the model's reasoning."""
     cost: float | None = None
     estimated: bool = False
     """The endpoint told nothing; these are four characters a token."""
@@ -50,8 +53,15 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """A piece of a model's reasoning, as it comes. It is no part of the reply's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Retried:
-    """The pieces of text so far are void: the same is asked again, of ``model``."""
+    """The pieces so far are void: the same is asked again, of ``model``."""
 
     reason: str
     wait_s: float
@@ -68,6 +78,10 @@ class Reply:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     """The name of who answered, which after a fallback is not who was asked first."""
+
+
+Item: TypeAlias = "Text | Thought | Retried | Reply"
+"""One item of a reply's stream."""
 
 
 class Model(Protocol):
@@ -96,8 +110,8 @@ class Model(Protocol):
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncIterator[Text | Retried | Reply]:
-        """Answer: pieces of text as they come, and the whole `Reply` as the last item.
+    ) -> AsyncIterator[Item]:
+        """Answer: pieces of text and of reasoning as they come, and the whole `Reply` as the last item.
 
         After a `Retried` the pieces begin anew.
 
@@ -131,3 +145,21 @@ def prepare(model: Model) -> None:
     """
     if isinstance(model, _Prepared):
         model.prepare()
+
+
+@runtime_checkable
+class _Reasons(Protocol):
+    reasoning: Reasoning | None
+
+
+def get_reasoning(model: Model) -> Reasoning | None:
+    """How much a model is asked to think; None if it takes no such setting."""
+    return model.reasoning if isinstance(model, _Reasons) else None
+
+
+def set_reasoning(model: Model, reasoning: Reasoning) -> bool:
+    """Ask a model to think so much from its next reply on; False if it takes no such setting."""
+    if not isinstance(model, _Reasons) or model.reasoning is None:
+        return False
+    model.reasoning = reasoning
+    return True

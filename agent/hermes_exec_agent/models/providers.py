@@ -15,6 +15,8 @@ class Provider:
     key: str = ""
     """The variable of its key, which is looked at before ``OPENAI_API_KEY``."""
     needs_key: bool = True
+    by_key: bool = True
+    """Its key alone means it, where no provider is named."""
     own: bool = False
     """It runs on a machine of one's own, where nothing is billed."""
     window: int = 128_000
@@ -33,6 +35,8 @@ PROVIDERS = {
         Provider("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", newer_limit=True),
         Provider("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
         Provider("nous", "https://inference-api.nousresearch.com/v1", "NOUS_API_KEY"),
+        Provider("deepseek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", by_key=False),
+        Provider("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", by_key=False),
         Provider("wisgate", "https://api.wisgate.ai/v1", "WISGATE_API_KEY"),
         _own("vllm", 8000),
         _own("sglang", 30_000),

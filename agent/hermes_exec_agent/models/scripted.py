@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from hermes_exec_agent.models.protocol import Retried, ToolChoice, ToolSpec
+    from hermes_exec_agent.models.protocol import Item, ToolChoice, ToolSpec
 
 Line: TypeAlias = "str | Reply | ModelError"
 """What a script says at one point."""
@@ -105,7 +105,7 @@ class ScriptedModel:
         max_tokens: int | None = None,
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
-    ) -> AsyncGenerator[Text | Retried | Reply]:
+    ) -> AsyncGenerator[Item]:
         """The next reply, its text word by word.
 
         Raises:

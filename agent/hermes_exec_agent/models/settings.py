@@ -16,6 +16,7 @@ from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secre
 from hermes_exec.errors import ConfigError
 from hermes_exec.plan import nothing_configured
 from hermes_exec_agent.errors import NoModel
+from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
 from hermes_exec_agent.models.named import Models
@@ -36,7 +37,7 @@ class ModelSettings:
     """One model, as the environment and a file's table (`written`) describe it."""
 
     provider: str | None = None
-    """openai, openrouter, nous, wisgate, vllm, sglang, llama.cpp, ollama or custom."""
+    """openai, openrouter, nous, deepseek, gemini, wisgate, vllm, sglang, llama.cpp, ollama or custom."""
     model: str | None = None
     """The provider's name for it."""
     base_url: str | None = None
@@ -55,6 +56,10 @@ class ModelSettings:
     """Seconds for a reply, with every attempt and wait."""
     silence_s: float = 180.0
     """Seconds until the first piece of a reply, and between two."""
+    effort: Effort | None = None
+    """How much it thinks: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
+    thinking: Thinking | None = None
+    """Whether it thinks, on or off; the endpoint's default when left out."""
 
 
 def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, object] | None = None) -> Models:
@@ -160,7 +165,9 @@ class _Builder:
             raise ConfigError(f"[models]: no model is called {shown(name)!r}", remedy=f"[models.{shown(name)}]")
         settings = self._settings[name]
         # Whoever names no provider but has a key for one, or an address, means that one.
-        by_key = next((each for each in PROVIDERS.values() if each.key and self._known.get(each.key)), None)
+        by_key = next(
+            (each for each in PROVIDERS.values() if each.by_key and each.key and self._known.get(each.key)), None
+        )
         chosen = by_key or (PROVIDERS["custom"] if settings.base_url else None)
         if settings.provider is not None:
             chosen = provider(settings.provider)
@@ -176,14 +183,22 @@ class _Builder:
         base_url = settings.base_url or chosen.base_url
         if not base_url:
             raise ConfigError(f"models.{name}: provider {chosen.name} has no address of its own", remedy="LLM_BASE_URL")
+        if settings.thinking == "off" and settings.effort:
+            raise ConfigError(
+                f"models.{shown(name)}: thinking is off, so that effort = {settings.effort} has no meaning",
+                remedy="one of the two",
+            )
+        base_url = _address(name, base_url)
         return Endpoint(
             settings.model,
-            base_url=_address(name, base_url),
+            base_url=base_url,
             key=self._key(name, settings, chosen),
             window=settings.window or chosen.window,
             price=settings.prices or (FREE if chosen.own else None),
             patience=Patience(settings.attempts, settings.total_s, settings.silence_s),
             newer_limit=chosen.newer_limit and settings.base_url is None,
+            dialect=find_dialect(chosen.name, base_url),
+            reasoning=Reasoning(settings.effort, settings.thinking),
         )
 
     def _key(self, name: str, settings: ModelSettings, chosen: Provider) -> Secret | None:
@@ -208,7 +223,9 @@ class _Builder:
     def _nothing(self, name: str, chosen: Provider | None) -> NoModel:
         known, settings = self._known, self._settings[name]
         keys = dict.fromkeys(
-            [chosen.key, _GENERAL_KEY] if chosen else [each.key for each in PROVIDERS.values()] + [_GENERAL_KEY]
+            [chosen.key, _GENERAL_KEY]
+            if chosen
+            else [each.key for each in PROVIDERS.values() if each.by_key] + [_GENERAL_KEY]
         )
         found = {
             "LLM_PROVIDER": settings.provider or "",

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_exec_agent.models.extras import read_thought
 from hermes_exec_agent.models.protocol import Usage
 
 if TYPE_CHECKING:
@@ -43,8 +44,12 @@ FREE = Price(0.0, 0.0)
 
 
 def tokens(message: Message) -> int:
-    """How many tokens a message takes, about."""
-    size = len(message.content) + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    """How many tokens a message takes, about; with its reasoning, which its endpoint gets back."""
+    size = (
+        len(message.content)
+        + len(read_thought(message.extras))
+        + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    )
     return _MESSAGE + -(-size // CHARACTERS)
 
 
@@ -67,6 +72,7 @@ def total(usages: Iterable[Usage]) -> Usage:
         prompt=sum(usage.prompt for usage in each),
         cached=sum(usage.cached for usage in each),
         completion=sum(usage.completion for usage in each),
+        reasoning=sum(usage.reasoning for usage in each),
         cost=sum(costs) if costs else None,
         estimated=any(usage.estimated for usage in each),
     )

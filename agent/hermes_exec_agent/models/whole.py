@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from hermes_exec_agent.messages import Message
-    from hermes_exec_agent.models.protocol import Model, Retried, Text, ToolSpec
+    from hermes_exec_agent.models.protocol import Item, Model, ToolSpec
 
 
 async def complete(
@@ -30,7 +30,7 @@ async def complete(
     """
     stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
     # Closed here and now, so that a cancelled caller leaves no request running.
-    async with aclosing(cast("AsyncGenerator[Text | Retried | Reply]", stream)) as items:
+    async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
         async for item in items:
             if isinstance(item, Reply):
                 return item

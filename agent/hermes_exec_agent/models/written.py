@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from hermes_exec.config.check import checked
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import ConfigError
+from hermes_exec_agent.models.dialects import Effort, Thinking
 from hermes_exec_agent.models.settings import ModelSettings
 from hermes_exec_agent.models.tokens import Price
 
@@ -40,6 +41,8 @@ class Written(BaseModel, frozen=True, extra="forbid", strict=True):
     attempts: Annotated[int, Field(ge=1, le=20)] = 5
     total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
     silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    effort: Effort | None = None
+    thinking: Thinking | None = None
 
 
 def read_table(name: str, table: object) -> ModelSettings:
