@@ -14,7 +14,7 @@ from hermes_exec_agent.events.log import new_id
 from hermes_exec_agent.events.turnlock import TurnHeld, TurnLost
 from hermes_exec_agent.loop.acting import Acting
 from hermes_exec_agent.loop.compaction import Compactor
-from hermes_exec_agent.loop.history import BRANCHED, History, record_of
+from hermes_exec_agent.loop.history import BRANCHED, UNANSWERED, History, record_of
 from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.loop.recorder import Recorder
@@ -143,7 +143,7 @@ class Conversation:
         loop = asyncio.get_running_loop()
         events = await loop.run_in_executor(self._log.executor, self._log.events, other)
         history = History(events)
-        history.cut(BRANCHED)
+        history.cut(BRANCHED, UNANSWERED)
         branch: dict[str, object] = {
             "history": [record_of(message) for message in history.messages[1:]],
             "branch_of": {"conversation": other, "upto": events[-1].number if events else 0},
