@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,14 +17,12 @@ from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hermes_exec_agent.models.protocol import Reply
-    from tests.chat.conftest import Cli
+    from tests.cli.conftest import Cli
     from tests.cli.screen import Screen
 
-Running = "Callable[[str], list[int]]"
-Until = "Callable[[Callable[[], object]], None]"
+Running = Callable[[str], list[int]]
+Until = Callable[[Callable[[], object]], None]
 BEFORE = "(This branch of the conversation began before the answer.)"
 ASK = ("chat", "--approve", "allow", "-q")
 
@@ -88,7 +87,7 @@ def test_a_second_program_is_refused_during_a_turn_and_its_branch_is_not(
 
 @thorough
 def test_a_killed_program_lets_the_next_one_go_on_at_once(
-    cli: Cli, with_model: Callable[[ScriptedEndpoint], None], nap: str, running: Any, until: Any
+    cli: Cli, with_model: Callable[[ScriptedEndpoint], None], nap: str, running: Running, until: Until
 ) -> None:
     with ScriptedEndpoint([ask(("terminal", {"command": nap})), "Of the branch.", "I see."]) as rig:
         with_model(rig)

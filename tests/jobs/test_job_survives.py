@@ -107,7 +107,7 @@ def test_a_job_that_is_not_kept_ends_with_the_link_that_started_it(
             await first.close()
         else:
             first.detach()
-        waiting = Job(second, bound.id).wait()
+        waiting = Job(second, bound.id).wait(30)
         with contextlib.suppress(UsageError):  # it is forgotten at its end
             await waiting
         assert [status.id for status in await list_jobs(second)] == [kept.id]

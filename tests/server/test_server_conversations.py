@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from tests.server.conftest import Serve, Served
 
-Running = "Callable[[str], list[int]]"
-
 
 def conversation_of(done: Any) -> dict[str, str]:
     """What goes on with the same conversation."""
