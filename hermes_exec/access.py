@@ -127,7 +127,7 @@ class Access:
         await forward.start()
         return forward
 
-    async def start(
+    async def start(  # noqa: PLR0913  each is a choice of its own
         self,
         command: Words | Sequence[Words],
         *,
@@ -138,6 +138,7 @@ class Access:
         cap_s: float | None = None,
         log_cap: int = 1 << 30,
         limits: Limits | None = None,
+        keep: bool = True,
     ) -> Job:
         """Start a job: a command that goes on when this terminal, this process or the connection ends.
 
@@ -154,6 +155,8 @@ class Access:
                 ``job_lease_s`` (a day) if left out, ``math.inf`` for never.
             log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
             limits: what it may use.
+            keep: False ends it, and forgets it, when this terminal is closed or its lease is over: then it goes on
+                over a connection that breaks and comes back, and no longer.
 
         Raises:
             UsageError: there is no such program or folder; nothing ran.
@@ -177,6 +180,7 @@ class Access:
                 cap_s=None if cap == math.inf else cap,
                 log_cap=log_cap,
                 limits=limits,
+                keep=keep,
             )
         return Job(link, job.id, told)
 

@@ -161,6 +161,7 @@ class JobOptions(TypedDict, total=False):
     cap_s: float | None
     log_cap: int
     limits: Limits | None
+    keep: bool
 
 
 async def start_job(link: Link, target: str, command: Words | Sequence[Words], **options: Unpack[JobOptions]) -> Job:
@@ -181,6 +182,7 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
             log_cap: bytes of output that are kept, 1 GiB unless given; a job that writes more waits, and
                 its status says so.
             limits: what it may use.
+            keep: whether it outlives the client that starts it; True if left out.
 
     Raises:
         UsageError: there is no such program or folder, or an option makes no sense; nothing ran.
@@ -236,6 +238,7 @@ def _options(options: JobOptions) -> dict[str, Any]:
         "stdin": bool(options.get("stdin")),
         "cap_s": None if cap_s is None else checked_seconds(cap_s, "a cap", _LONGEST_CAP_S),
         "log_cap": log_cap,
+        "bound": not options.get("keep", True),
     }
 
 

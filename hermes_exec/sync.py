@@ -331,6 +331,7 @@ class Terminal(Face):
         cap_s: float | None = None,
         log_cap: int = 1 << 30,
         limits: Limits | None = None,
+        keep: bool = True,
     ) -> Job:
         """Start a job: a command that goes on when this terminal, this process or the connection ends.
 
@@ -347,6 +348,8 @@ class Terminal(Face):
                 ``job_lease_s`` (a day) if left out, ``math.inf`` for never.
             log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
             limits: what it may use.
+            keep: False ends it, and forgets it, when this terminal is closed or its lease is over: then it goes on
+                over a connection that breaks and comes back, and no longer.
 
         Raises:
             UsageError: there is no such program or folder; nothing ran.
@@ -356,7 +359,15 @@ class Terminal(Face):
             self._portal,
             self._portal.call(
                 self._core.start(
-                    command, name=name, env=env, cwd=cwd, stdin=stdin, cap_s=cap_s, log_cap=log_cap, limits=limits
+                    command,
+                    name=name,
+                    env=env,
+                    cwd=cwd,
+                    stdin=stdin,
+                    cap_s=cap_s,
+                    log_cap=log_cap,
+                    limits=limits,
+                    keep=keep,
                 )
             ),
         )

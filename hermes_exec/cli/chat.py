@@ -27,6 +27,9 @@ def chat(  # noqa: PLR0913  one parameter an option
         str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a conversation; last is the newest.")
     ] = None,
     goes_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest conversation.")] = False,
+    fork: Annotated[
+        bool, typer.Option("--fork", help="Begin a branch of that conversation, from what is recorded of it.")
+    ] = False,
     file: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +59,7 @@ def chat(  # noqa: PLR0913  one parameter an option
     hermes-cli is the same command by another name.
 
     Exit codes: 0; 1 where one question got no answer of the model's own (its budget, a guardrail, a filter);
-    2 without a model, with a screen that says how to set one up.
+    2 without a model, with a screen that says how to set one up, and where another program holds the conversation.
     """
     return talk(
         Asked(
@@ -72,6 +75,7 @@ def chat(  # noqa: PLR0913  one parameter an option
             quiet=flags.quiet,
             mends=improve,
             goes_on=goes_on,
+            fork=fork,
             files=file or [],
         )
     )

@@ -36,6 +36,7 @@ class _Wanted:
     approve: str
     most: int
     keep_s: float
+    idle_s: float
     grace_s: float
     budget: int | None
     improve: bool
@@ -66,6 +67,12 @@ def serve(  # noqa: PLR0913  one parameter an option
     ] = "deny",
     most: Annotated[int, typer.Option(metavar="N", min=1, help="Conversations that may be open at once.")] = 8,
     keep: Annotated[str, typer.Option(metavar="TIME", help="How long a place stays open after its last turn.")] = "15m",
+    idle: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="When a conversation ends after its last turn, with what runs in its background."
+        ),
+    ] = "24h",
     grace: Annotated[str, typer.Option(metavar="TIME", help="How long turns may go on when the server ends.")] = "30s",
     budget: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Replies of the model that one turn may take.")
@@ -80,9 +87,8 @@ def serve(  # noqa: PLR0913  one parameter an option
     """
     if approve not in {"allow", "deny"}:
         raise UsageError(f"--approve {approve}: nobody is there to be asked", remedy="--approve allow, --approve deny")
-    wanted = _Wanted(
-        on, host, port, token_from, name or [], approve, most, seconds(keep), seconds(grace), budget, improve, json
-    )
+    times = seconds(keep), seconds(idle), seconds(grace)
+    wanted = _Wanted(on, host, port, token_from, name or [], approve, most, *times, budget, improve, json)
     return loop.run(_serve(wanted))
 
 
@@ -119,6 +125,7 @@ async def _serve(wanted: _Wanted) -> int:
             Nobody(),
             most=wanted.most,
             keep_s=wanted.keep_s,
+            idle_s=wanted.idle_s,
             memory=lambda: examine(os.environ.get(VARIABLE, "")),
             budget=wanted.budget,
             mends=wanted.improve,

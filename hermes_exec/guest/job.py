@@ -53,6 +53,7 @@ class Job:
         server = request.client.server
         self.id: str = arguments["job"]
         self.over = False
+        self.unwanted = False  # it is forgotten as soon as it has ended
         self.input = Input()
         self.timer: "Timer | None" = None  # of its cap, and of its oblivion later
         self.on_over: "list[Callable[[], None]]" = []

@@ -2,7 +2,7 @@
 
 A job ends when its program ends; what the program left running is ended then too. Its log and status
 stay until somebody prunes them, or ``KEEP_S`` seconds. As long as there is any job, running or ended, the
-guest stays.
+guest stays. One that is ``bound`` ends with the client that started it, and is forgotten then.
 """
 
 import errno
@@ -49,9 +49,20 @@ class Jobs:
         job = self._jobs[name] = Job(request, arguments, self._ended)
         if cap_s is not None:
             job.timer = self._server.loop.call_later(cap_s, lambda: job.stop("timed_out", GRACE_S))
+        if arguments.get("bound"):
+            request.client.on_close.append(lambda: self._client_closed(job))
+
+    def _client_closed(self, job: Job) -> None:
+        if self._jobs.get(job.id) is not job:
+            return
+        if job.over:
+            self._forget(job)
+        else:
+            job.unwanted = True
+            job.stop("cancelled", GRACE_S)
 
     def _ended(self, job: Job) -> None:
-        if job.started:
+        if job.started and not job.unwanted:
             job.timer = self._server.loop.call_later(KEEP_S, lambda: self._forget(job))
         else:
             self._forget(job)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from hermes_exec_agent.models import say as say_so
 from tests.chat.conftest import do, events, say
 from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint, Streamed
+from tests.rigs.sshd import Sshd
 
 if TYPE_CHECKING:
     import subprocess
@@ -63,6 +66,7 @@ def test_json_is_one_document_that_says_that_it_was_scripted(cli: Cli, script: S
     assert told["backend"] == "local"
     assert set(told) == {
         "text", "outcome", "scripted", "backend", "model", "conversation", "steps", "calls", "usage",
+        "background_ended",
     }  # fmt: skip
 
 
@@ -259,24 +263,62 @@ def test_a_replay_ends_where_its_script_does(cli: Cli, script: Script) -> None:
 
 def profile(cli: Cli, name: str, *, lease_s: int) -> None:
     """Write the user's file with one place of this machine."""
-    folder = Path(cli.env["XDG_CONFIG_HOME"], "hermes_exec")
-    folder.mkdir(parents=True)
-    (folder / "hermes.toml").write_text(f'[backends.{name}]\ntype = "local"\nlease_s = {lease_s}\n')
+    cli.configure(f'[backends.{name}]\ntype = "local"\nlease_s = {lease_s}\n')
 
 
+def start(command: str, **more: bool) -> dict[str, object]:
+    """A line of a script: the model asks for a command in the background."""
+    return {
+        "content": "",
+        "tool_calls": [{"name": "terminal", "arguments": {"command": command, "background": True, **more}}],
+    }
+
+
+@pytest.fixture
+def here(request: pytest.FixtureRequest, cli: Cli) -> Generator[None]:
+    """A place of that name and kind, with a lease of a second."""
+    with contextlib.ExitStack() as stack:
+        facts = "[backends.here]\nlease_s = 1\n"
+        if request.param == "ssh":
+            there = stack.enter_context(Sshd()).profile().model_dump(mode="json", exclude_defaults=True)
+            facts += "".join(f"{name} = {json.dumps(value)}\n" for name, value in there.items())
+        cli.configure(f'{facts}type = "{request.param}"\n')
+        yield
+
+
+@thorough
+@pytest.mark.parametrize("here", ["local", "ssh"], indirect=True)
+@pytest.mark.usefixtures("here")
 def test_what_a_killed_chat_ran_ends_with_its_lease_and_what_it_started_on_purpose_goes_on(
     cli: Cli, script: Script, nap: str, running: Running, until: Until
 ) -> None:
-    profile(cli, "here", lease_s=1)
-    left, kept = nap, nap.replace("sleep 9", "sleep 8")
-    start = {"name": "terminal", "arguments": {"command": kept, "background": True}}
-    replay = script({"content": "", "tool_calls": [start]}, do(left))
+    left, background, kept = nap, nap.replace("sleep 9", "sleep 7"), nap.replace("sleep 9", "sleep 8")
+    replay = script(start(f"(setsid {background} &); {background}"), start(kept, keep=True), do(left))
     chat = cli.start("chat", "-q", "go", "--replay", replay, "--approve", "allow", "--on", "here")
-    until(lambda: running(left) and running(kept))
+    until(lambda: running(left) and len(running(background)) >= 2 and running(kept))
     chat.kill()
     chat.wait()
-    until(lambda: not running(left))
+    until(lambda: not running(left) and not running(background))
     assert running(kept)
+
+
+def test_one_question_ends_what_it_started_in_the_background_and_says_so(
+    cli: Cli, script: Script, nap: str, running: Running
+) -> None:
+    background, kept = nap, nap.replace("sleep 9", "sleep 8")
+    replay = script(start(f"(setsid {background} &); {background}"), start(kept, keep=True), say("Started."))
+    words = ["chat", "-q", "go", "--replay", replay, "--approve", "allow"]
+    done = cli(*words)
+    assert (done.returncode, done.stdout) == (0, b"[scripted] Started.\n")
+    ended, goes_on = done.stderr.decode().splitlines()[-2:]
+    assert re.fullmatch(rf"ended with the conversation: \S+: \(setsid {background} &\); {background}", ended)
+    assert re.fullmatch(r"job \S+ goes on in local: hermes-exec jobs", goes_on)
+    assert not running(background)
+    assert running(kept)
+    assert [event["data"]["background"] for event in events(cli, "ended")] == [[ended.partition(": ")[2]]]
+    told = json.loads(cli(*words, "--json").stdout)
+    assert [each.partition(": ")[2] for each in told["background_ended"]] == [f"(setsid {background} &); {background}"]
+    assert not running(background)
 
 
 @pytest.mark.parametrize(("target", "lease_s"), [("local", 30), ("named", 7)])

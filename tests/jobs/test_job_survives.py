@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import marshal
 import os
@@ -85,6 +86,36 @@ def test_a_job_outlives_the_link_that_started_it(
         await again.prune()
         await second.close()
         await soon(lambda: not Path(identity["folder"]).exists())
+
+    bounded(scenario())
+
+
+@pytest.mark.parametrize("goes", ["closes", "lets its lease end"])
+def test_a_job_that_is_not_kept_ends_with_the_link_that_started_it(
+    backend: LocalBackend, goes: str, soon: Soon, bounded: Bounded
+) -> None:
+    async def scenario() -> None:
+        first = await new_link(backend, lease_s=0.1 if goes == "lets its lease end" else 2.0)
+        bound = await start_job(first, "local", "(sleep 1000 &); read x", stdin=True, keep=False)
+        over = await start_job(first, "local", ["true"], keep=False)
+        await over.wait()
+        kept = await start_job(first, "local", ["sleep", "1000"])
+        pid = (await bound.status()).pid
+        second = await attached(backend, first.identity)
+        assert len(await list_jobs(second)) == 3
+        if goes == "closes":
+            await first.close()
+        else:
+            first.detach()
+        waiting = Job(second, bound.id).wait(30)
+        with contextlib.suppress(UsageError):  # it is forgotten at its end
+            await waiting
+        assert [status.id for status in await list_jobs(second)] == [kept.id]
+        assert not alive(pid)
+        await Job(second, kept.id).kill()
+        await Job(second, kept.id).prune()
+        await second.close()
+        await soon(lambda: not Path(second.identity["folder"]).exists())
 
     bounded(scenario())
 

@@ -209,22 +209,11 @@ def test_what_was_kept_of_long_outputs_goes_with_the_conversation(tmp_path: Any)
     assert went
 
 
-def test_processes_that_ended_are_forgotten_with_the_conversation_and_others_go_on_and_are_told() -> None:
-    said: list[str] = []
+def test_to_keep_what_does_not_run_in_the_background_is_refused() -> None:
+    async def keep(agent: Agent) -> dict[str, Any]:
+        return await agent("terminal", command="true", keep=True)
 
-    async def left(agent: Agent) -> tuple[list[str], list[str]]:
-        agent.context.tell = said.append
-        ended, running = [await agent("terminal", command=text, background=True) for text in ("true", "sleep 1000")]
-        await agent("process", action="wait", session_id=ended["session_id"])
-        await agent.context.close()
-        jobs = await agent.context.terminal.jobs()
-        await (await agent.context.terminal.job(running["session_id"])).kill()
-        await (await agent.context.terminal.job(running["session_id"])).prune()
-        return [running["session_id"]], [job.id for job in jobs]
-
-    expected, jobs = with_agent(left)
-    assert jobs == expected
-    assert said == [f"job {expected[0]} goes on in local: hermes-exec jobs"]
+    assert "keep is for what runs in the background" in with_agent(keep)["error"]["message"]
 
 
 def test_every_tool_is_in_the_documentation() -> None:

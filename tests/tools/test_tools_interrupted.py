@@ -214,7 +214,6 @@ def test_what_was_being_started_in_the_background_is_gone_though_it_is_cancelled
                 start.cancel()
                 await asyncio.wait([start])
                 assert not start.cancelled() or not runs(mark)
-            for id in agent.context.workspace.jobs:
-                await (await agent.context.terminal.job(id)).kill()
+            await agent.context.end_background()
 
     run(main())

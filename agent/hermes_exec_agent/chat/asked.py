@@ -32,5 +32,7 @@ class Asked:
     """Whether a skill that fails in use is improved."""
     goes_on: bool = False
     """Whether to go on with the newest conversation."""
+    fork: bool = False
+    """Whether to begin a branch of that conversation instead."""
     files: list[str] = field(default_factory=list[str])
     """What is sent along with ``query``: files of this machine, ``-`` for standard input."""

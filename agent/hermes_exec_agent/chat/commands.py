@@ -35,6 +35,7 @@ ABOUT = {
     "/usage": "tokens and cost of this conversation; also /cost",
     "/compact": "make what the model reads of this conversation shorter",
     "/new": "begin a new conversation; also /clear",
+    "/fork": "begin a branch of this conversation, from what is recorded of it",
     "/resume": "list past conversations, or go on with one: /resume ID",
     "/search": "find words in all conversations: /search [--thoughts] WORDS",
     "/export": f"write this conversation to a file: /export [{'|'.join(FORMS)}] [FILE]",
@@ -149,6 +150,11 @@ class Commands:
     async def _new(self, _: str) -> None:
         await self._talk.switch()
         self._show("a new conversation")
+
+    async def _fork(self, _: str) -> None:
+        id = (await self._talk.conversation()).id
+        await self._talk.switch(id, fork=True)
+        self._show(f"a branch of {id}: {line(self._talk.log.title(id))}")
 
     async def _resume(self, prefix: str) -> None:
         log = self._talk.log

@@ -22,16 +22,17 @@ if TYPE_CHECKING:
     from hermes_exec_agent.chat.talk import Talk
 
 
-async def interactive(talk: Talk, *, resume: str = "", say: Callable[[HermesError], None]) -> int:
+async def interactive(talk: Talk, *, resume: str = "", fork: bool = False, say: Callable[[HermesError], None]) -> int:
     """Talk until the person leaves. ``say`` tells an error in a line."""
     prompt = Prompt(state_folder(os.environ) / "chat_history", ABOUT, lambda: _status(talk))
     commands = Commands(talk, print)
-    talk.open_soon(resume)
+    talk.open_soon(resume, fork=fork)
     main = talk.models.main
     if main.scripted:
         print(f"{SCRIPTED}{safe(main.name)}: the replies were written beforehand, nobody thinks here.")
     if resume:
-        print(f"going on with {resume}: {line(talk.log.title(resume))}", *recalled(talk.log, resume), sep="\n")
+        how = "a branch of" if fork else "going on with"
+        print(f"{how} {resume}: {line(talk.log.title(resume))}", *recalled(talk.log, resume), sep="\n")
     with Keyboard().held():
         goes_on = True
         while goes_on:

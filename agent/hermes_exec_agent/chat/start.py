@@ -81,9 +81,13 @@ async def _talk(
         raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
     word = LAST if asked.goes_on else asked.resume
     resume = chosen(talk.log, word) if word is not None else ""
+    if asked.fork and not resume:
+        raise UsageError("--fork needs a conversation to begin from", remedy="--continue, or --resume ID")
     if query is not None:
         _tell_unasked(talk, asked, replay)
-        talk.open_soon(resume)
+        if resume and not asked.fork:
+            talk.log.refuse_held_turn(resume)  # before the place is opened, which may take long
+        talk.open_soon(resume, fork=asked.fork)
         return await _once(talk, query, asked)
     if asked.json or asked.files:
         option = "--json" if asked.json else "--file"
@@ -92,17 +96,20 @@ async def _talk(
 
     if replay is not None and replay.requests:
         _tell_unasked(talk, asked, replay)
-        talk.open_soon(resume)
+        talk.open_soon(resume, fork=asked.fork)
         return await interactive.replayed(talk, replay.requests)
-    return await interactive.interactive(talk, resume=resume, say=say)
+    return await interactive.interactive(talk, resume=resume, fork=asked.fork, say=say)
 
 
 async def _once(talk: Talk, query: str, asked: Asked) -> int:
     answer = await talk.turn(query)
     if answer is None:  # which only Ctrl-C of an interactive turn gives
         return INTERRUPTED
+    conversation = await talk.conversation()
+    ended = await conversation.end_background()
     if asked.json:
-        print(json.dumps(facts(await talk.conversation(), answer), ensure_ascii=False), flush=True)
+        told = {**facts(conversation, answer), "background_ended": ended}
+        print(json.dumps(told, ensure_ascii=False), flush=True)
     if unread(asked):
         talk.display.tell("what is on standard input was not read; --file - sends it along")
     if answer.outcome in OUTCOMES:

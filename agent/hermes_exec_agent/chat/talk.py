@@ -77,11 +77,13 @@ class Talk:
         self._mends = mends
         self._unattended = unattended
         self._opening: asyncio.Task[Conversation] | None = None
+        self._resume, self._fork = "", False
         self._stack = AsyncExitStack()
 
-    def open_soon(self, resume: str = "") -> asyncio.Task[Conversation]:
-        """Begin to open the place, for a new conversation or for the one with the id ``resume``."""
-        opening = self._opening = asyncio.create_task(self._open(resume))
+    def open_soon(self, resume: str = "", *, fork: bool = False) -> asyncio.Task[Conversation]:
+        """Begin to open the place, for a new conversation, or for the one with the id ``resume`` or a branch of it."""
+        self._resume, self._fork = resume, fork
+        opening = self._opening = asyncio.create_task(self._open(resume, fork=fork))
         opening.add_done_callback(lambda task: task.cancelled() or task.exception())  # told by the first turn
         return opening
 
@@ -91,7 +93,7 @@ class Talk:
         Raises:
             HermesError: it cannot be opened; the next call tries again.
         """
-        opening = self._opening or self.open_soon()
+        opening = self._opening or self.open_soon(self._resume, fork=self._fork)
         try:
             return await opening
         except BaseException:
@@ -117,10 +119,10 @@ class Talk:
         self.models = models
         return models.main.name
 
-    async def switch(self, resume: str = "") -> None:
-        """Leave this conversation for a new one, or for the one with the id ``resume``."""
+    async def switch(self, resume: str = "", *, fork: bool = False) -> None:
+        """Leave this conversation for a new one, or for the one with the id ``resume`` or a branch of it."""
         await self.close()
-        self.open_soon(resume)
+        self.open_soon(resume, fork=fork)
 
     async def turn(self, request: str, *, interruptible: bool = False) -> Answer | None:
         """Say something and hear the answer; the display shows what happens meanwhile.
@@ -165,14 +167,14 @@ class Talk:
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
 
-    async def _open(self, resume: str) -> Conversation:
+    async def _open(self, resume: str, *, fork: bool) -> Conversation:
         # These take long to import, and the person can type meanwhile.
         from hermes_exec_agent.loop import Options, open_conversation
         from hermes_exec_agent.tools.toolset import core_tools
         from hermes_exec_policies.gate.cases import Case
         from hermes_exec_policies.gate.verdict import Level
 
-        options = Options(unattended=self._unattended)
+        options = Options(unattended=self._unattended, branch_of=resume if fork else "")
         if self._budget is not None:
             options = replace(options, budget=self._budget)
         cases = [Case.parse(word, source=Level.PERSON) for word in self._cases]
@@ -183,7 +185,7 @@ class Talk:
                 person=self._person,
                 log=self.log,
                 cwd=self._cwd,
-                resume=resume,
+                resume="" if fork else resume,
                 tools=core_tools(models=self.models, log=self.log, cases=cases, mends=self._mends),
                 options=options,
                 approvals=self._approvals,

@@ -4,6 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Event, Kind
     from hermes_exec_agent.events.log import Conflict, EventLog, new_id
+    from hermes_exec_agent.events.turnlock import TurnHeld, TurnLock, TurnLost
     from hermes_exec_agent.events.views import Found, Summary
 
 _HOME = {
@@ -13,10 +14,24 @@ _HOME = {
     "Found": "views",
     "Kind": "event",
     "Summary": "views",
+    "TurnHeld": "turnlock",
+    "TurnLock": "turnlock",
+    "TurnLost": "turnlock",
     "new_id": "log",
 }
 
-__all__ = ["Conflict", "Event", "EventLog", "Found", "Kind", "Summary", "new_id"]
+__all__ = [
+    "Conflict",
+    "Event",
+    "EventLog",
+    "Found",
+    "Kind",
+    "Summary",
+    "TurnHeld",
+    "TurnLock",
+    "TurnLost",
+    "new_id",
+]
 
 
 def __getattr__(name: str) -> object:

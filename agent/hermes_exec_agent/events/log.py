@@ -1,7 +1,7 @@
 """The log of conversations: events are appended, and never changed or removed.
 
-Each conversation counts its own events without a gap. Whoever goes on with one says which event it believes to be the
-last, so that two programs never go on with the same conversation unknown to each other, and no lock is left behind.
+Each conversation counts its own events without a gap. A program that goes on with one holds its turn (`turnlock`), and
+says which event it believes to be the last, so two programs never go on with the same conversation at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.events import search, views
+from hermes_exec_agent.events import search, turnlock, views
 from hermes_exec_agent.events.event import Event
 from hermes_exec_agent.events.storage import connect, conversations_file, refusing
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec_agent.events.event import Kind
+    from hermes_exec_agent.events.turnlock import TurnLock
     from hermes_exec_agent.events.views import Found, Summary
 
 
@@ -107,26 +108,61 @@ class EventLog:
         return self.append_all(conversation, [(kind, data)], after=after)[0]
 
     def append_all(
-        self, conversation: str, events: Sequence[tuple[Kind, Mapping[str, Any]]], *, after: int | None = None
+        self,
+        conversation: str,
+        events: Sequence[tuple[Kind, Mapping[str, Any]]],
+        *,
+        after: int | None = None,
+        turn: TurnLock | None = None,
     ) -> list[Event]:
-        """Record several events at once: all of them, or none. See `append`."""
+        """Record several events at once, under ``turn`` if one is held: all of them, or none. See `append`.
+
+        Raises:
+            TurnLost: another program holds ``turn`` now.
+            TurnHeld: without ``turn``: another program holds it.
+        """
         at = time.time()
         texts: list[tuple[Kind, str]] = [(kind, self._redactor.text(_json(data))) for kind, data in events]
-        with self._lock, refusing(self.path):
-            base = self._open(make=True)
-            base.execute("BEGIN IMMEDIATE")
-            try:
-                last = _last(base, conversation, after)
-                kept = [
-                    _insert(base, conversation, last + number, at, kind, text)
-                    for number, (kind, text) in enumerate(texts, 1)
-                ]
-                base.execute("COMMIT")
-            except BaseException:
-                if base.in_transaction:  # SQLite ends some by itself, as where the disk is full
-                    base.execute("ROLLBACK")
-                raise
-        return kept
+        with self._writing() as base:
+            turnlock.check(base, conversation, turn)
+            last = _last(base, conversation, after)
+            return [
+                _insert(base, conversation, last + number, at, kind, text)
+                for number, (kind, text) in enumerate(texts, 1)
+            ]
+
+    def acquire_turn(self, conversation: str, lease_s: float = turnlock.LEASE_S) -> TurnLock:
+        """Hold the turn of a conversation, until `release_turn`; renew it before ``lease_s`` seconds are over.
+
+        Raises:
+            TurnHeld: another holder, in this program or in another one, may still live.
+        """
+        with self._writing() as base:
+            return turnlock.acquire(base, conversation, lease_s)
+
+    def renew_turn(self, turn: TurnLock) -> None:
+        """Begin its lease anew.
+
+        Raises:
+            TurnLost: another program holds it now, or held it meanwhile.
+        """
+        with self._writing() as base:
+            turnlock.renew(base, turn)
+
+    def release_turn(self, turn: TurnLock) -> None:
+        """Let the next one have it; safe for one that was lost."""
+        with self._writing() as base:
+            turnlock.release(base, turn)
+
+    def refuse_held_turn(self, conversation: str) -> None:
+        """See that no turn of a conversation runs, before anything is opened for the next one.
+
+        Raises:
+            TurnHeld: one runs.
+        """
+        with self._reading() as base:
+            if base is not None:
+                turnlock.refuse_held(base, conversation)
 
     def events(self, conversation: str, since: int = 0) -> list[Event]:
         """The events of a conversation whose numbers are greater than ``since``; none if there is no such one."""
@@ -202,6 +238,21 @@ class EventLog:
         if self._base is None:
             self._base = connect(self.path, make=make)
         return self._base
+
+    @contextmanager
+    def _writing(self) -> Generator[sqlite3.Connection]:
+        """The database in a transaction, which counts as a whole or not at all."""
+        with self._lock, refusing(self.path):
+            base = self._open(make=True)
+            base.execute("BEGIN IMMEDIATE")
+            try:
+                turnlock.prepare(base)
+                yield base
+                base.execute("COMMIT")
+            except BaseException:
+                if base.in_transaction:  # SQLite ends some by itself, as where the disk is full
+                    base.execute("ROLLBACK")
+                raise
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection | None]:

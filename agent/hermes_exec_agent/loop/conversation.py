@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import UsageError
-from hermes_exec_agent.ending import settled
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.ending import settled, to_its_end
 from hermes_exec_agent.events.log import new_id
+from hermes_exec_agent.events.turnlock import TurnHeld, TurnLost
 from hermes_exec_agent.loop.acting import Acting
 from hermes_exec_agent.loop.compaction import Compactor
-from hermes_exec_agent.loop.history import TIME_LIMIT, record_of
+from hermes_exec_agent.loop.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, record_of
 from hermes_exec_agent.loop.options import Options
 from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.loop.recorder import Recorder
@@ -56,6 +58,7 @@ class Conversation:
         """Of all turns, with those before a resumption."""
         self._models = models
         self._specs = tuple(tool.spec for tool in tools)
+        self._log = log
         self._context = context
         self._recorder = Recorder(log, context.conversation)
         context.record, context.spend = self._recorder.note, self._spent
@@ -64,6 +67,7 @@ class Conversation:
         self._task: asyncio.Task[Answer] | None = None
         self._turn: Turn | None = None
         self._reason = ""
+        self._lost: TurnLost | None = None
 
     @property
     def id(self) -> str:
@@ -112,18 +116,73 @@ class Conversation:
         """Begin, or go on where the log has the conversation; gives what was recorded before.
 
         A turn that a kill cut short is ended in the record: what was running then has an unknown outcome, and the
-        model is told so.
+        model is told so. One that another program runs now is left to it.
 
         Raises:
             HermesError: the log cannot be read or written.
         """
         before = await self._recorder.load()
         if not before:
-            await self._recorder.record("started", self._started())
-        elif self._recorder.history.open:
-            await self._recorder.record("interrupted", {"by": "end"})
-        self.usage = total([_usage(event) for event in before if event.kind in ("assistant", "compacted", "spent")])
+            started = self._started()
+            if self.options.branch_of:
+                started |= await self._branch(self.options.branch_of)
+            await self._recorder.record("started", started)
+        self._count(before)
+        if self._recorder.history.open:
+            with contextlib.suppress(TurnHeld):
+                async with self._held():
+                    pass
         return before
+
+    def _count(self, events: Sequence[Event]) -> None:
+        counted = [_usage(event) for event in events if event.kind in ("assistant", "compacted", "spent")]
+        self.usage = total([self.usage, *counted])
+
+    async def _branch(self, other: str) -> dict[str, object]:
+        """What another conversation has recorded, as the beginning of this one; the other is left as it is."""
+        loop = asyncio.get_running_loop()
+        events = await loop.run_in_executor(self._log.executor, self._log.events, other)
+        history = History(events)
+        history.cut(BRANCHED, UNANSWERED)
+        branch: dict[str, object] = {
+            "history": [record_of(message) for message in history.messages[1:]],
+            "branch_of": {"conversation": other, "upto": events[-1].number if events else 0},
+        }
+        if events and events[0].data.get("target") == self.place:
+            branch["system"] = events[0].data["system"]
+        return branch
+
+    @contextlib.asynccontextmanager
+    async def _held(self) -> AsyncGenerator[None]:
+        """Hold the turn: no other program has it meanwhile, and what others added before is read first.
+
+        Raises:
+            TurnHeld: another program holds it.
+            TurnLost: another program took it over, because its lease was not renewed in time; nothing more is recorded.
+        """
+        self._count(await self._recorder.acquire(self.options.turn_lease_s))
+        self._lost = None
+        renewing = asyncio.create_task(self._renew())
+        try:
+            if self._recorder.history.open:
+                await self._recorder.record("interrupted", {"by": "end"})
+            yield
+        finally:
+            renewing.cancel()
+            await settled(renewing)
+            await to_its_end(self._recorder.release())
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.turn_lease_s / 3)
+            try:
+                await self._recorder.renew()
+            except TurnLost as error:
+                self._lost = error
+                self.interrupt("another program")
+                return
+            except HermesError as error:
+                _log.warning("the turn's lease was not renewed: %s", error)
 
     def _started(self) -> dict[str, object]:
         told: dict[str, object] = {
@@ -145,25 +204,27 @@ class Conversation:
 
         Raises:
             ModelError: no model gave a reply; what was done until then stays done, and is recorded.
-            UsageError: another turn goes on.
-            HermesError: the log cannot be written, or another program went on with this conversation.
+            UsageError: another turn goes on; `TurnHeld` where another program runs it.
+            TurnLost: another program took this turn over.
+            HermesError: the log cannot be written.
         """
         if self._task is not None:
             raise UsageError("this conversation is busy with another request", remedy="wait for it, or interrupt it")
         tell = listener or _nobody
         self._context.request, self._context.model, self._context.notify = request, self.model.name, tell
         turn = self._next(tell)
-        self._turn, self._task = turn, asyncio.create_task(turn.run(request))
+        self._turn, self._task = turn, asyncio.create_task(self._run(turn, request, tell))
         self._reason = ""
         try:
             await asyncio.wait([self._task], timeout=self.options.time_limit_s)
             if not self._task.done():
                 self.interrupt(TIME_LIMIT)
-            answer = await self._result(self._task, turn, tell)
+            answer = await self._result(self._task, turn)
         except asyncio.CancelledError:
             _cancel(self._task)
             await settled(self._task)  # until then something may run
-            await self._interrupted(turn, "cancelled")
+            if not self._task.cancelled():
+                self._task.exception()  # looked at, so that asyncio does not complain of it
             raise
         finally:
             self._turn, self._task = None, None
@@ -175,14 +236,15 @@ class Conversation:
         """Make what the model reads shorter now; gives whether anything was gained. The record keeps all of it.
 
         Raises:
-            UsageError: a turn goes on.
-            HermesError: the log cannot be written, or another program went on with this conversation.
+            UsageError: a turn goes on; `TurnHeld` where another program runs it.
+            HermesError: the log cannot be written.
         """
         if self._task is not None:
             raise UsageError("this conversation is busy with a request", remedy="wait for it, or interrupt it")
         turn = self._next(listener or _nobody)
         try:
-            return await turn.compact(force=True)
+            async with self._held():
+                return await turn.compact(force=True)
         finally:
             self.usage = total([self.usage, *turn.usages])
 
@@ -198,23 +260,37 @@ class Conversation:
             compactor=self._compactor,
         )
 
-    async def _result(self, task: asyncio.Task[Answer], turn: Turn, tell: Callable[[Update], None]) -> Answer:
+    async def _run(self, turn: Turn, request: str, tell: Callable[[Update], None]) -> Answer:
+        async with self._held():
+            try:
+                return await turn.run(request)
+            except TurnLost:
+                self._recorder.drop_notes()
+                raise
+            except asyncio.CancelledError:
+                if self._lost is not None:
+                    self._recorder.drop_notes()
+                    raise self._lost from None
+                await to_its_end(self._record_interruption(turn, tell))
+                raise
+
+    async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:
+        """Record it; at the time limit with the program's list of the turn, as no last word can be had."""
+        if not self._recorder.history.open:
+            return
+        if self._reason == TIME_LIMIT:
+            ended = f"the time limit of {self.options.time_limit_s:g} s"
+            text = await turn.report(ended, why="had no time left")
+            tell(Text(text))
+            turn.said = f"{turn.said}\n\n{text}".lstrip()
+        await self._recorder.record("interrupted", {"by": self._reason or "cancelled", "content": turn.said})
+
+    async def _result(self, task: asyncio.Task[Answer], turn: Turn) -> Answer:
         if await settled(task):
             raise asyncio.CancelledError
         if not task.cancelled():
             return task.result()
-        if self._reason != TIME_LIMIT:
-            await self._interrupted(turn, self._reason)
-            return turn.answer(turn.said, "interrupted")
-        text = await turn.report(f"the time limit of {self.options.time_limit_s:g} s", why="had no time left")
-        tell(Text(text))
-        text = f"{turn.said}\n\n{text}".lstrip()
-        await self._interrupted(turn, self._reason, text)
-        return turn.answer(text, "stopped")
-
-    async def _interrupted(self, turn: Turn, by: str, said: str | None = None) -> None:
-        if self._recorder.history.open:
-            await self._recorder.record("interrupted", {"by": by, "content": turn.said if said is None else said})
+        return turn.answer(turn.said, "stopped" if self._reason == TIME_LIMIT else "interrupted")
 
     def interrupt(self, by: str = "the person") -> None:
         """End the running turn, if there is one: what runs is stopped, and `ask` gives what was said so far."""
@@ -238,6 +314,27 @@ class Conversation:
                 asking.exception()  # it is raised above, or nobody is there any more to hear of it
         if cancelled:
             raise asyncio.CancelledError
+
+    @property
+    def background(self) -> bool:
+        """Whether something was started in the background that ends with this conversation."""
+        return self._context.background
+
+    async def runs_in_background(self) -> bool:
+        """Whether some of that still runs.
+
+        Raises:
+            PlaceError: the place is lost.
+        """
+        return self.background and await self._context.workspace.runs_in_background()
+
+    async def end_background(self) -> list[str]:
+        """End that, as the conversation ends, and record it; gives a line for each command that still ran."""
+        ended = await self._context.end_background()
+        if ended:
+            with contextlib.suppress(HermesError):  # another program holds the conversation
+                await self._recorder.record("ended", {"reason": "the conversation was left", "background": ended})
+        return ended
 
     def _spent(self, usage: Usage) -> None:
         """A tool asked a model by itself: it is a part of what the turn took."""

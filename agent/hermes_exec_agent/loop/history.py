@@ -25,6 +25,11 @@ LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
 )
 STOPPED = "interrupted: it was stopped before its end."
+BRANCHED = (
+    "unknown: this branch of the conversation began while this ran. It may have run, wholly or in part. Look before "
+    "you repeat it."
+)
+UNANSWERED = "(This branch of the conversation began before the answer.)"
 _NOT_RUN = "not run: the turn ended before."
 
 
@@ -50,11 +55,11 @@ class History:
         """Everything so far. While calls are open, these are left out with their results."""
         return list(self._messages)
 
-    def cut(self) -> None:
-        """End a turn that is open, as if the program had ended with it: what ran then has an unknown outcome."""
+    def cut(self, lost: str = LOST, note: str = _CUT) -> None:
+        """End a turn that is open, as if the program had ended with it: what ran then has the result ``lost``."""
         if self.open:
-            self._close(LOST)
-            self._end("", _CUT)
+            self._close(lost)
+            self._end("", note)
 
     def add(self, event: Event) -> None:
         """Take the next event in."""

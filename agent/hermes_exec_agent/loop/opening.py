@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.cases import Case
 
 _LEASE_S = 30.0
-"""For which a command goes on where a killed agent left it, as nobody waits for it any more. Jobs, such as what the
-tool ``terminal`` starts in the background, have a lease of their own."""
+"""For which a command goes on where a killed agent left it, in the background too, as nobody waits for it any more.
+Jobs, which the tool ``terminal`` starts with ``keep``, have a lease of their own."""
 _FAR_LEASE_S = 180.0
 """The same where a connection can break while both of its ends live, and comes back."""
 
@@ -46,7 +46,8 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     """Open ``target`` and begin a conversation there, or go on with the one whose id begins with ``resume``.
 
     There is one terminal, and no other is opened in its stead: if the place is lost, calls fail and say so.
-    ``models`` and ``log`` stay open. Where this program is killed, what runs in the place ends soon: its lease is half
+    ``models`` and ``log`` stay open. At the end, what runs in the background is ended, but for jobs that were started
+    on purpose. Where this program is killed, what runs in the place ends soon: its lease is half
     a minute for ``local`` and three minutes for the others, if the place's profile does not say another.
 
     Args:
@@ -81,6 +82,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         try:
             yield conversation
         finally:
+            await conversation.end_background()
             await context.close()
 
 

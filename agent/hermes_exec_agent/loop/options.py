@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hermes_exec_agent.events.turnlock import LEASE_S
 from hermes_exec_agent.loop.guardrails import Guardrails
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ class Options:
     """Tokens; the model's own if left out."""
     max_tokens: int | None = None
     """Of each reply."""
+    turn_lease_s: float = LEASE_S
+    """Seconds after which a turn may be taken over by a program on another machine, unless it is renewed; see
+    `events.turnlock`. It is renewed in each third of them."""
+    branch_of: str = ""
+    """The id of the conversation whose record a new one begins with."""
     time_limit_s: float | None = None
     """Of a turn; what runs at its end is stopped."""
     refunded: frozenset[str] = frozenset({"execute_code"})

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.ending import settled
 from hermes_exec_agent.loop.history import History
 
 if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Event, Kind
     from hermes_exec_agent.events.log import EventLog
+    from hermes_exec_agent.events.turnlock import TurnLock
 
 
 class Recorder:
@@ -22,6 +25,7 @@ class Recorder:
         self._log = log
         self._last = 0
         self._lock = asyncio.Lock()
+        self._turn: TurnLock | None = None
         self._noted: list[tuple[Kind, dict[str, Any]]] = []
 
     @property
@@ -38,11 +42,49 @@ class Recorder:
         self._last = events[-1].number if events else 0
         return events
 
+    async def acquire(self, lease_s: float) -> list[Event]:
+        """Hold the turn, and read what other programs added; gives that. See `EventLog.acquire_turn`."""
+        await self.release()  # where that failed before
+        loop = asyncio.get_running_loop()
+        acquiring = loop.run_in_executor(self._log.executor, self._log.acquire_turn, self.conversation, lease_s)
+        cancelled = await settled(acquiring)
+        self._turn = acquiring.result()
+        if cancelled:
+            await self.release()
+            raise asyncio.CancelledError
+        try:
+            added = await loop.run_in_executor(self._log.executor, self._log.events, self.conversation, self._last)
+        except BaseException:
+            await self.release()
+            raise
+        for event in added:
+            self.history.add(event)
+            self._last = event.number
+        return added
+
+    async def renew(self) -> None:
+        """Begin the lease of the turn anew. See `EventLog.renew_turn`."""
+        if self._turn is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._log.executor, self._log.renew_turn, self._turn)
+
+    async def release(self) -> None:
+        """Let another program have the turn. Where that cannot be written, the next `acquire` does it."""
+        if self._turn is not None:
+            with contextlib.suppress(HermesError):
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._log.executor, self._log.release_turn, self._turn)
+                self._turn = None
+
+    def drop_notes(self) -> None:
+        """Forget what was noted for an event that is never recorded."""
+        self._noted = []
+
     async def record(self, kind: Kind, data: dict[str, Any]) -> Event:
         """Keep an event. One whose recording is cancelled is kept nevertheless, and then the cancellation goes on.
 
         Raises:
-            Conflict: another program went on with this conversation.
+            TurnLost: another program took this conversation over.
             HermesError: it could not be written; nothing was recorded.
         """
         async with self._lock:
@@ -67,4 +109,4 @@ class Recorder:
         return kept[-1]
 
     def _append(self, events: list[tuple[Kind, dict[str, Any]]], after: int) -> list[Event]:
-        return self._log.append_all(self.conversation, events, after=after)
+        return self._log.append_all(self.conversation, events, after=after, turn=self._turn)

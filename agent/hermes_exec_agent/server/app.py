@@ -13,10 +13,11 @@ from aiohttp import web
 
 from hermes_exec.errors import HermesError, PlaceError, UsageError
 from hermes_exec_agent.errors import ContextTooLong, ModelError
+from hermes_exec_agent.events import TurnHeld
 from hermes_exec_agent.loop import Options, open_conversation
 from hermes_exec_agent.server import turns, wire
 from hermes_exec_agent.server.metrics import CONTENT_TYPE, Metrics
-from hermes_exec_agent.server.rooms import Busy, Rooms
+from hermes_exec_agent.server.rooms import Busy, InUse, Rooms
 from hermes_exec_agent.tools.toolset import core_tools
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Offer:
     """Conversations that are open at once, and so turns that run at once."""
     keep_s: float = 900.0
     """Seconds that a place stays open after its last turn."""
+    idle_s: float = 86400.0
+    """Seconds after its last turn in which a conversation ends, with what runs in its background."""
     memory: Callable[[], Awaitable[str]] = _none
     """Says what is amiss with the long-term memory; empty where nothing is."""
     budget: int | None = None
@@ -75,7 +78,7 @@ class Server:
         self.stopping = False
         self._offer = offer
         self._metrics = Metrics()
-        self._rooms = Rooms(self._open, most=offer.most, keep_s=offer.keep_s)
+        self._rooms = Rooms(self._open, most=offer.most, keep_s=offer.keep_s, idle_s=offer.idle_s)
         self._guard = guard
         self._looking = asyncio.Lock()
         self._looked = -math.inf
@@ -185,7 +188,9 @@ class Server:
         if self._preparing is not None:
             await asyncio.wait([self._preparing])  # to open a place imports too, and two threads would do it in turns
         try:
+            self._offer.log.refuse_held_turn(id)  # before the place is opened, which may take long
             async with self._rooms.entered(id, options) as conversation:
+                self._offer.log.refuse_held_turn(id)  # and before a stream begins, which can have no status any more
                 conversation.set_model(name)
                 if asked.stream:
                     return await turns.streamed(request, conversation, asked, self._metrics)
@@ -194,6 +199,10 @@ class Server:
             busy = wire.refusal(429, str(error), code="busy", again=True)
             busy.headers["Retry-After"] = _LATER_S
             return busy
+        except (InUse, TurnHeld) as error:
+            held = wire.refusal(409, str(error), code="turn_running", again=True)
+            held.headers["Retry-After"] = _LATER_S
+            return held
         except ContextTooLong as error:
             return wire.refusal(400, str(error), code="context_length_exceeded")
         except ModelError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 class Busy(HermesError):
-    """The conversation, or the whole server, has enough to do; nothing ran."""
+    """All conversations that may be open are in use; nothing ran."""
+
+
+class InUse(HermesError):
+    """A turn of this very conversation runs; nothing ran."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,19 +29,31 @@ class _Room:
     conversation: Conversation
     stack: AsyncExitStack
     taken: bool = True
+    left: float = 0.0
+    """When its last turn ended, in the loop's time."""
     leaving: asyncio.TimerHandle | None = field(default=None)
 
 
 class Rooms:
-    """At most ``most`` open conversations; one that nobody needs closes after ``keep_s`` seconds, or for another."""
+    """At most ``most`` open conversations; one that nobody needs closes after ``keep_s`` seconds, or for another.
+
+    One in which commands run in the background stays open until these have ended, or for ``idle_s`` seconds; then it
+    ends, and they end with it.
+    """
 
     def __init__(
-        self, open: Callable[[str, Options], AbstractAsyncContextManager[Conversation]], *, most: int, keep_s: float
+        self,
+        open: Callable[[str, Options], AbstractAsyncContextManager[Conversation]],
+        *,
+        most: int,
+        keep_s: float,
+        idle_s: float,
     ) -> None:
         """``open`` opens a conversation: an id to resume, or an empty one for a new one."""
         self._open = open
         self._most = most
         self._keep_s = keep_s
+        self._idle_s = idle_s
         self._rooms: dict[str, _Room] = {}
         self._entering: set[str] = set()
         self._opening = 0
@@ -52,7 +68,8 @@ class Rooms:
         """A conversation for one turn; nobody else has it meanwhile.
 
         Raises:
-            Busy: somebody has it, or all that are open are in use.
+            InUse: a turn of it runs.
+            Busy: all that are open are in use.
             HermesError: its place cannot be opened.
         """
         room = await self._taken(id, options)
@@ -64,7 +81,26 @@ class Rooms:
                 room.conversation.id
             )  # the last one used is the last to go
             loop = asyncio.get_running_loop()
-            room.leaving = loop.call_later(self._keep_s, self._leave, room)
+            room.left = loop.time()
+            room.leaving = loop.call_later(self._keep_s, self._look, room)
+
+    def _look(self, room: _Room) -> None:
+        """Its time is over, unless commands run in the background."""
+        self._track(asyncio.create_task(self._leave_or_wait(room)))
+
+    async def _leave_or_wait(self, room: _Room) -> None:
+        loop = asyncio.get_running_loop()
+        left, rest_s = room.left, room.left + self._idle_s - loop.time()
+        runs = False
+        if rest_s > 0:
+            with suppress(HermesError):  # the place is lost, and what ran there with it
+                runs = await room.conversation.runs_in_background()
+        if room.taken or room.left != left:
+            return  # a turn began meanwhile
+        if runs:
+            room.leaving = loop.call_later(min(self._keep_s, rest_s), self._look, room)
+        else:
+            self._leave(room)
 
     async def close(self) -> None:
         """Close them all. Whoever is in one is to have left."""
@@ -76,7 +112,7 @@ class Rooms:
     async def _taken(self, id: str, options: Options) -> _Room:
         room = self._rooms.get(id)
         if id in self._entering or (room is not None and room.taken):
-            raise Busy(f"conversation {id} is in use", remedy="its turn has to end first")
+            raise InUse(f"conversation {id}: a turn of it runs", remedy="again when that has ended")
         if room is not None:
             room.taken = True
             if room.leaving is not None:
@@ -96,10 +132,11 @@ class Rooms:
         return room
 
     def _free_one(self) -> bool:
-        idle = next((room for room in self._rooms.values() if not room.taken), None)
-        if idle is not None:
-            self._leave(idle)
-        return idle is not None
+        idle = [room for room in self._rooms.values() if not room.taken]
+        idle.sort(key=lambda room: room.conversation.background)  # the longest unused first, of both kinds
+        if idle:
+            self._leave(idle[0])
+        return bool(idle)
 
     def _leave(self, room: _Room) -> None:
         if room.taken or self._rooms.get(room.conversation.id) is not room:
@@ -107,7 +144,9 @@ class Rooms:
         del self._rooms[room.conversation.id]
         if room.leaving is not None:
             room.leaving.cancel()
-        task = asyncio.create_task(room.stack.aclose())
+        self._track(asyncio.create_task(room.stack.aclose()))
+
+    def _track(self, task: asyncio.Task[None]) -> None:
         self._closing.add(task)
         task.add_done_callback(self._left)
 

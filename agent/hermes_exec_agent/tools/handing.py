@@ -47,10 +47,13 @@ class HandOn:
         names = [name for name in self.names if name not in _NOT_HANDED_ON]
         tools = core_tools(models=self.models, log=self.log, names=names, cases=self.cases, mends=self.mends)
         options = Options(budget=BUDGET, unattended=True, parent=context.conversation)
+        ended: list[str] = []
         try:
             other = Conversation(models=self.models, tools=tools(own), context=own, log=self.log, options=options)
             await other.begin()
             answer = await other.ask(request, listen)
+            ended = await other.end_background()
         finally:
             await to_its_end(own.close())
-        return answer.outcome == "answered", answer.text
+        said = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]
+        return answer.outcome == "answered", "\n".join(said)

@@ -29,7 +29,10 @@ class Command(Asked):
     command: str = Field(min_length=1)
     timeout: int = Field(180, ge=1, le=_LONGEST_S, description="Seconds")
     workdir: str = Field("", description="Run in this folder; then nothing persists")
-    background: bool = Field(False, description="Return at once with a session_id for the tool process")
+    background: bool = Field(
+        False, description="Return at once with a session_id for the tool process; ends with the conversation"
+    )
+    keep: bool = Field(False, description="With background: start a job that outlives the conversation")
 
 
 class Terminal(BaseTool[Command]):
@@ -41,22 +44,25 @@ class Terminal(BaseTool[Command]):
     def summary(self, asked: Command) -> str:
         """The command."""
         where = f" (in {asked.workdir})" if asked.workdir else ""
-        return f"{asked.command}{where}{' in the background' if asked.background else ''}"
+        how = " in the background" if asked.background else ""
+        return f"{asked.command}{where}{how}{', beyond the conversation' if asked.keep else ''}"
 
     async def run(self, asked: Command, context: Context) -> Envelope:
         """Run it to its end, or start it."""
         workspace = context.workspace
+        if asked.keep and not asked.background:
+            raise UsageError("keep is for what runs in the background", remedy="background true, or leave keep out")
         if not asked.background:
             return await workspace.run(asked.command, timeout=asked.timeout, workdir=asked.workdir)
         folder = await workspace.path(asked.workdir or ".")
-        start = context.terminal.start(asked.command, cwd=folder, env=workspace.env, stdin=True)
+        start = context.terminal.start(asked.command, cwd=folder, env=workspace.env, stdin=True, keep=asked.keep)
         starting = asyncio.ensure_future(start)
         try:
             job = await asyncio.shield(starting)
         except asyncio.CancelledError:
             await to_its_end(_killed(starting))  # whoever cancelled would not know its id
             raise
-        workspace.jobs.append(job.id)
+        (workspace.kept if asked.keep else workspace.background)[job.id] = asked.command
         return Envelope(
             ok=True, place=context.place, cwd=folder, session_id=job.id, output="started", note="see the tool process"
         )

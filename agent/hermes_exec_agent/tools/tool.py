@@ -72,8 +72,21 @@ class Context:
             self._workspace = Workspace(self.terminal, self.place, self.model)
         return self._workspace
 
+    @property
+    def background(self) -> bool:
+        """Whether something was started in the background that ends with this conversation."""
+        return self._workspace is not None and bool(self._workspace.background)
+
+    async def end_background(self) -> list[str]:
+        """End what runs in the background and was not started as a job on purpose; tells and gives a line for each."""
+        ended = await self._workspace.end_background() if self._workspace is not None else []
+        for each in ended:
+            self.tell(f"ended with the conversation: {each}")
+        return ended
+
     async def close(self) -> None:
-        """End the shell of this conversation and remove what tools kept; the terminal stays. Safe to call twice."""
+        """End what runs and the shell, and remove what tools kept; the terminal stays. Safe to call twice."""
+        await self.end_background()
         if self._workspace is not None:
             for id in await self._workspace.close():
                 self.tell(f"job {id} goes on in {self.place}: hermes-exec jobs")

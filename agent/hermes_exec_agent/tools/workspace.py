@@ -24,6 +24,7 @@ KEPT = 4 << 20
 """Bytes of each output that are kept."""
 _HEAD = 0.4
 _ASKED_S = 30.0
+_SHOWN_OF_COMMAND = 100
 
 
 class Workspace:
@@ -33,8 +34,10 @@ class Workspace:
         self.terminal = terminal
         self.place = place
         self.env = {AGENT: model or "unknown"}
-        self.jobs: list[str] = []
-        """What was started in the background."""
+        self.background: dict[str, str] = {}
+        """Commands that were started in the background and end with the conversation, by the ids of their jobs."""
+        self.kept: dict[str, str] = {}
+        """Those that were started as jobs on purpose."""
         self._session: Session | None = None
         self._cwd = ""
         self._moved = True
@@ -118,30 +121,56 @@ class Workspace:
 
     async def list_running(self) -> list[str]:
         """The background processes that still run, a line each; where the place cannot tell, all that were started."""
-        if not self.jobs:
+        started = self.background.keys() | self.kept.keys()
+        if not started:
             return []
         try:
             async with asyncio.timeout(_ASKED_S):
                 known = await self.terminal.jobs()
         except (HermesError, TimeoutError):
-            return [f"{id}, unless it has ended: {self.place} cannot be asked" for id in self.jobs]
-        return [
-            f"{each.id}: {' '.join(each.command.split())[:100]}"
-            for each in known
-            if each.id in self.jobs and each.result is None
-        ]
+            return [f"{id}, unless it has ended: {self.place} cannot be asked" for id in sorted(started)]
+        return [_line_of(each.id, each.command) for each in known if each.id in started and each.result is None]
+
+    async def runs_in_background(self) -> bool:
+        """Whether a command still runs that ends with the conversation.
+
+        Raises:
+            PlaceError: the place is lost.
+        """
+        running = {status.id for status in await self.terminal.jobs() if status.result is None}
+        return not running.isdisjoint(self.background)
+
+    async def end_background(self) -> list[str]:
+        """End what runs in the background, but for jobs that were started on purpose; gives a line for each."""
+        commands, self.background = self.background, {}
+        ended = await asyncio.gather(*(self._end(id, command) for id, command in commands.items()))
+        return [line for line in ended if line]
+
+    async def _end(self, id: str, command: str) -> str:
+        shown = _line_of(id, command)
+        try:
+            job = await self.terminal.job(id)
+            running = (await job.status()).result is None
+            if running:
+                await job.kill(max_output=0)
+            await job.prune()  # an ended one that is remembered would keep the place
+        except UsageError:
+            return ""  # it ended with an earlier lease
+        except HermesError as error:
+            return f"{shown} (it ends with the lease of the place: {error.what})"
+        return shown if running else ""
 
     async def close(self) -> list[str]:
-        """End the shell, and remove what was kept. What still runs in the background goes on; gives the ids of that."""
+        """End the shell and remove what was kept; gives the ids of the jobs that go on."""
         running: list[str] = []
-        for id in self.jobs:
+        for id in self.kept:
             try:
                 await (await self.terminal.job(id)).prune()  # an ended one that is remembered would keep the place
             except UsageError:
                 running.append(id)
             except HermesError:
                 pass  # the place is lost
-        self.jobs = []
+        self.kept = {}
         with contextlib.suppress(HermesError):
             if self._kept:
                 await self.terminal.run(["rm", "-rf", "--", self._kept], timeout=_ASKED_S)
@@ -156,3 +185,7 @@ class Workspace:
         if told.ok and told.stdout:
             self._cwd = told.stdout_text.removesuffix("\n")
         self._moved = False
+
+
+def _line_of(id: str, command: str) -> str:
+    return f"{id}: {' '.join(command.split())[:_SHOWN_OF_COMMAND]}"

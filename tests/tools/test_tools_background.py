@@ -1,0 +1,59 @@
+"""What an agent starts in the background ends with its conversation in every place, unless it was to be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.tools.toolset import core_tools
+from tests.rigs.bounded import wait_until
+from tests.rigs.processes import with_mark
+from tests.tools.conftest import PLACES, Agent, agent_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_exec.backend import Backend
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("place", PLACES, indirect=True)
+def test_background_commands_end_with_the_conversation_and_kept_ones_go_on(place: Callable[[], Backend]) -> None:
+    own = f"{os.getpid()}.{time.monotonic_ns() % 10**9}"
+    bound, kept = f"7{own}", f"8{own}"
+    said: list[str] = []
+
+    async def work(agent: Agent) -> tuple[str, str]:
+        await agent("terminal", command=f"setsid sleep {bound} & (sleep {bound} &)")  # of the shell
+        command = f"trap '' TERM; setsid sleep {bound} & (sleep {bound} &) ; sleep {bound}"
+        ending = await agent("terminal", command=command, background=True)
+        over = await agent("terminal", command="true", background=True)
+        await agent("process", action="wait", session_id=over["session_id"])
+        going = await agent("terminal", command=f"sleep {kept}", background=True, keep=True)
+        wait_until(lambda: len(with_mark(bound)) >= 5 and with_mark(kept))
+        return ending["session_id"], going["session_id"]
+
+    async def whole() -> None:
+        async with agent_in(place()) as other:  # as each of a server's conversations has a shell of its own
+            terminal = other.context.terminal
+            context = Context(
+                terminal, "there", other.context.person, "c", approvals=other.context.approvals, tell=said.append
+            )
+            ending, going = await work(Agent(context, core_tools()(context)))
+            await context.close()
+            assert not with_mark(bound)
+            assert with_mark(kept)
+            assert [job.id for job in await terminal.jobs()] == [going]
+            assert said[0].startswith(f"ended with the conversation: {ending}: trap")
+            assert said[1:] == [f"job {going} goes on in there: hermes-exec jobs"]
+            job = await terminal.job(going)
+            await job.kill()
+            await job.prune()
+
+    asyncio.run(whole())
