@@ -47,7 +47,8 @@ class Streamed:
     """Whether ``[DONE]`` is said."""
     finish: str | None = "as the reply"
     shape: str = "pieces"
-    """``pieces``, ``whole`` (each call at once), ``no index`` or ``no id``: what endpoints do to calls."""
+    """``pieces``, ``whole`` (each call at once), ``object`` (whole, and arguments that are no text), ``no index`` or
+    ``no id``: what endpoints do to calls."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,8 @@ def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str,
         del first["id"]
     if shape == "no index":
         del first["index"]
+    if shape == "object":
+        first["function"] = {"name": name, "arguments": json.loads(arguments)}
     if shape != "pieces":
         return [first]
     first["function"] = {"name": name, "arguments": ""}

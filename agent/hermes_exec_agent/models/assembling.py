@@ -6,6 +6,7 @@ on all or on none, and some leave out the index that says which call a piece bel
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -91,7 +92,7 @@ class Assembly:
         call.id = call.id or piece.id or ""
         if piece.function is not None:
             call.name = call.name or piece.function.name or ""
-            arguments = piece.function.arguments or ""
+            arguments = _text_of(piece.function.arguments)
             self._grow(len(arguments))
             call.arguments.append(arguments)
 
@@ -121,6 +122,13 @@ class Assembly:
             return "content_filter"
         # Some say `stop` although they ask for tools.
         return "tool_calls" if self._calls else "stop"
+
+
+def _text_of(arguments: object) -> str:
+    """Arguments as the JSON text that they should be; some servers send the object itself, and the SDK lets it pass."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _usage(told: CompletionUsage) -> Usage:
