@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Self
@@ -65,8 +65,19 @@ Written = Answer | Callable[[dict[str, Any]], Answer]
 class ScriptedEndpoint:
     """Answers requests with ``answers``, one after another; the last one again and again if ``forever``."""
 
-    def __init__(self, answers: Iterable[Written], *, forever: bool = False, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        answers: Iterable[Written],
+        *,
+        forever: bool = False,
+        host: str = "127.0.0.1",
+        models: Sequence[str] | Status = (),
+        key: str = "",
+    ) -> None:
+        """``models`` is what it lists, or its answer to that question. With a ``key``, every request needs it."""
         self.requests: list[dict[str, Any]] = []
+        self.listed: list[str] = []
+        """What the requests for the list of models had as their authorization."""
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
         self.asked = threading.Semaphore(0)
@@ -77,6 +88,8 @@ class ScriptedEndpoint:
         """Set when an answer hangs."""
         self._answers = list(answers)
         self._forever = forever
+        self._models = models
+        self._key = key
         self._host = host
         self._lock = threading.Lock()
         rig = self
@@ -91,6 +104,11 @@ class ScriptedEndpoint:
                     rig._answer(self, body)
                 except ConnectionError:
                     self.close_connection = True
+
+            def do_GET(self) -> None:
+                rig.listed.append(self.headers.get("authorization", ""))
+                answer = rig._list() if self.path == "/v1/models" else Status(404)
+                rig._send_status(self, rig._unless_refused(self) or answer)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
@@ -126,16 +144,31 @@ class ScriptedEndpoint:
         written = self._answers[min(number, len(self._answers) - 1)]
         return written(body) if callable(written) else written
 
+    def _list(self) -> Status:
+        if isinstance(self._models, Status):
+            return self._models
+        return Status(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in self._models]})
+
+    def _unless_refused(self, handler: BaseHTTPRequestHandler) -> Status | None:
+        given = handler.headers.get("authorization", "")
+        if not self._key or given == f"Bearer {self._key}":
+            return None
+        return Status(401, {"error": {"message": f"Incorrect API key provided: {given}", "code": "invalid_api_key"}})
+
+    @staticmethod
+    def _send_status(handler: BaseHTTPRequestHandler, answer: Status) -> None:
+        data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        handler.send_response(answer.code)
+        for name, value in {"content-type": "application/json", **answer.headers}.items():
+            handler.send_header(name, value)
+        handler.send_header("content-length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
     def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
-        answer = self._next(handler, body)
+        answer = self._unless_refused(handler) or self._next(handler, body)
         if isinstance(answer, Status):
-            data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-            handler.send_response(answer.code)
-            for name, value in {"content-type": "application/json", **answer.headers}.items():
-                handler.send_header(name, value)
-            handler.send_header("content-length", str(len(data)))
-            handler.end_headers()
-            handler.wfile.write(data)
+            self._send_status(handler, answer)
             return
         if isinstance(answer, str):
             answer = say(answer)
