@@ -1,7 +1,8 @@
 """What the agent needs, and what is amiss: its models, the gate's sandbox, registry, log and memory.
 
-Nothing is created, and nothing is paid for, unless one question to the model is asked for. No row holds a secret:
-an endpoint is named by its address, a key by its variable, and no words of a server are repeated.
+Nothing is created, and nothing is paid for but the one question to the model, which the caller has to ask for. No row
+holds a secret: it names an endpoint by its address and a key by its variable, and repeats no words of a server but its
+refusal of that question, without our keys.
 """
 
 from __future__ import annotations
@@ -53,16 +54,16 @@ async def examine_agent(*, ask: bool = False) -> list[Check]:
         ask: also ask the main model one question, which may cost money, and give it 60 s.
     """
     looks: list[Coroutine[Any, Any, list[Check]]] = [
-        _bounded("model", _models(ask=ask), _MODELS_S + (_ANSWER_S if ask else 0.0)),
-        _bounded("gate's sandbox", asyncio.to_thread(_sandbox)),
-        _bounded("registry", asyncio.to_thread(_registry)),
-        _bounded("log", asyncio.to_thread(_log)),
-        _bounded("memory", _memory()),
+        _bound("model", _check_models(ask=ask), _MODELS_S + (_ANSWER_S if ask else 0.0)),
+        _bound("gate's sandbox", asyncio.to_thread(_check_sandbox)),
+        _bound("registry", asyncio.to_thread(_check_registry)),
+        _bound("log", asyncio.to_thread(_check_log)),
+        _bound("memory", _check_memory()),
     ]
-    return [*_extras(), *(check for checks in await asyncio.gather(*looks) for check in checks)]
+    return [*_check_extras(), *(check for checks in await asyncio.gather(*looks) for check in checks)]
 
 
-async def _bounded(name: str, look: Coroutine[Any, Any, list[Check]], most_s: float = _PATIENCE_S) -> list[Check]:
+async def _bound(name: str, look: Coroutine[Any, Any, list[Check]], most_s: float = _PATIENCE_S) -> list[Check]:
     try:
         async with asyncio.timeout(most_s):
             return await look
@@ -74,7 +75,7 @@ async def _bounded(name: str, look: Coroutine[Any, Any, list[Check]], most_s: fl
         return [Check(name, "missing", f"{shown(str(error.filename))}: {error.strerror}", "look at the rights there")]
 
 
-def _extras() -> list[Check]:
+def _check_extras() -> list[Check]:
     lacking = {extra: missing for extra in EXTRAS if (missing := missing_modules(extra))}
     rows = [
         Check(f"extra {extra}", "warning", f"not installed: {', '.join(missing)}", install_command(extra))
@@ -86,7 +87,7 @@ def _extras() -> list[Check]:
 # Models
 
 
-async def _models(*, ask: bool) -> list[Check]:
+async def _check_models(*, ask: bool) -> list[Check]:
     if missing_modules("agent"):
         return []  # the row of the extra says it
     from hermes_exec_agent.models.settings import load_models
@@ -96,15 +97,15 @@ async def _models(*, ask: bool) -> list[Check]:
     except NoModel as error:
         return [Check("model", "missing" if ask else "warning", error.what, error.remedy)]
     try:
-        endpoints = await asyncio.to_thread(_endpoints, models)
-        rows = await asyncio.gather(*(_endpoint(name, each) for name, each in endpoints.items()))
+        endpoints = await asyncio.to_thread(_find_endpoints, models)
+        rows = await asyncio.gather(*(_check_endpoint(name, each) for name, each in endpoints.items()))
         checks = [check for checks in rows for check in checks]
-        return [*checks, *(await _asked(endpoints["main"]) if ask else _not_asked())]
+        return [*checks, *(await _ask_model(endpoints["main"]) if ask else _skip_question())]
     finally:
         await models.close()
 
 
-def _endpoints(models: Models) -> dict[str, Endpoint]:
+def _find_endpoints(models: Models) -> dict[str, Endpoint]:
     """One of each address, key and model, by its name in the settings; for a thread, as it imports the SDK."""
     import openai  # noqa: F401  its import takes most of a second, and what follows needs it
 
@@ -133,14 +134,14 @@ class _Answer:
     took_ms: float = 0.0
 
 
-async def _endpoint(name: str, endpoint: Endpoint) -> list[Check]:
+async def _check_endpoint(name: str, endpoint: Endpoint) -> list[Check]:
     """How one endpoint is, as far as a free request for its list of models tells."""
     keyed, open_to_all = await asyncio.gather(
-        _listed(endpoint, endpoint.key.reveal() if endpoint.key else ""),
-        _listed(endpoint, "") if endpoint.key else _nothing(),
+        _list_models(endpoint, endpoint.key.reveal() if endpoint.key else ""),
+        _list_models(endpoint, "") if endpoint.key else _no_answer(),
     )
     of = "" if name == "main" else f" of {name}"
-    where = _host(endpoint.base_url)
+    where = _format_host(endpoint.base_url)
     variable = endpoint.key.name if endpoint.key else "OPENAI_API_KEY"
     if not keyed.status:
         return [Check(f"endpoint{of}", "missing", f"{where} cannot be reached: {keyed.why}", _UP)]
@@ -154,32 +155,37 @@ async def _endpoint(name: str, endpoint: Endpoint) -> list[Check]:
         what = "lists no models" if keyed.status >= 400 else "sends something else than a list of models"
         detail = f"{where} {what} ({keyed.status}), so neither key nor model is known"
         return [reached, Check(f"model{of}", "warning", detail, f"{_ADDRESS}; or {_ASK}")]
-    return [reached, _key(f"key{of}", endpoint, variable, open_to_all), _known(f"model{of}", endpoint, keyed.names)]
+    return [
+        reached,
+        _check_key(f"key{of}", endpoint, variable, open_to_all),
+        _check_model(f"model{of}", name, endpoint, keyed.names),
+    ]
 
 
-def _key(name: str, endpoint: Endpoint, variable: str, without: _Answer) -> Check:
+def _check_key(name: str, endpoint: Endpoint, variable: str, without: _Answer) -> Check:
     if endpoint.key is None:
         return Check(name, "ok", "none is asked for")
     if without.status in (401, 403):
         return Check(name, "ok", f"the one of {variable} is accepted")
-    said = f"the list of models is open to all, so it does not show whether the one of {variable} is accepted"
-    return Check(name, "warning", said, _ASK)
+    detail = f"the list of models is open to all, so it does not show whether the one of {variable} is accepted"
+    return Check(name, "warning", detail, _ASK)
 
 
-def _known(name: str, endpoint: Endpoint, names: tuple[str, ...]) -> Check:
+def _check_model(row: str, name: str, endpoint: Endpoint, names: tuple[str, ...]) -> Check:
     model = endpoint.name
     if {model, f"models/{model}", f"{model}:latest"} & set(names):
-        return Check(name, "ok", f"{shown(model)} is one of {len(names)}")
+        return Check(row, "ok", f"{shown(model)} is one of {len(names)}")
+    setting = "DEFAULT_MODEL" if name == "main" else f"the model of {name}"
     guess = nearest(model, names)
-    remedy = f"export DEFAULT_MODEL={shown(guess)}" if guess else "load a model there"
-    return Check(name, "missing", f"{_host(endpoint.base_url)} lists no model {shown(model)}", remedy)
+    remedy = f"set {setting} to {shown(guess)}" if guess else "load a model there"
+    return Check(row, "missing", f"{_format_host(endpoint.base_url)} lists no model {shown(model)}", remedy)
 
 
-async def _nothing() -> _Answer:
+async def _no_answer() -> _Answer:
     return _Answer()
 
 
-async def _listed(endpoint: Endpoint, key: str) -> _Answer:
+async def _list_models(endpoint: Endpoint, key: str) -> _Answer:
     """Ask for the list of models, with a key or without one."""
     import httpx2
 
@@ -196,14 +202,14 @@ async def _listed(endpoint: Endpoint, key: str) -> _Answer:
                 body += piece
                 if len(body) > _LARGEST:
                     break
-        return _Answer(response.status_code, names=_names(body), took_ms=(time.perf_counter() - began) * 1e3)
+        return _Answer(response.status_code, names=_parse_names(body), took_ms=(time.perf_counter() - began) * 1e3)
     except (TimeoutError, httpx2.TimeoutException):
         return _Answer(why=f"no answer within {_PATIENCE_S:g} s")
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-        return _Answer(why=_cause(error))
+        return _Answer(why=_describe_cause(error))
 
 
-def _cause(error: BaseException) -> str:
+def _describe_cause(error: BaseException) -> str:
     """The system's own words where there are some: those of a library may quote what was sent."""
     cause: BaseException | None = error
     while cause is not None:
@@ -213,27 +219,27 @@ def _cause(error: BaseException) -> str:
     return type(error).__name__
 
 
-def _names(body: bytes) -> tuple[str, ...] | None:
+def _parse_names(body: bytes) -> tuple[str, ...] | None:
     try:
-        told: Any = json.loads(body)
-        listed = told["data"] if isinstance(told, dict) else told
+        payload: Any = json.loads(body)
+        listed = payload["data"] if isinstance(payload, dict) else payload
         return tuple(str(each["id"]) for each in listed)
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
-def _host(base_url: str) -> str:
+def _format_host(base_url: str) -> str:
     """The address without its path."""
     parts = urlsplit(base_url)
     return shown(f"{parts.scheme}://{parts.netloc}")
 
 
-def _not_asked() -> list[Check]:
-    said = "not asked: the question may cost money"
-    return [Check("tool call", "warning", said, _ASK)]
+def _skip_question() -> list[Check]:
+    detail = "not asked: the question may cost money"
+    return [Check("tool call", "warning", detail, _ASK)]
 
 
-async def _asked(endpoint: Endpoint) -> list[Check]:
+async def _ask_model(endpoint: Endpoint) -> list[Check]:
     """Ask once for a call of a tool. It is never asked again, also where that could help."""
     from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models.protocol import Reply, Retried, ToolSpec
@@ -254,7 +260,7 @@ async def _asked(endpoint: Endpoint) -> list[Check]:
                 if isinstance(item, Retried):
                     return [Check("tool call", "missing", item.reason, "try again later")]
                 if isinstance(item, Reply):
-                    return [_judged(item, time.perf_counter() - began)]
+                    return [_judge_reply(item, time.perf_counter() - began)]
     except TimeoutError:
         return [Check("tool call", "missing", f"no reply within {_ANSWER_S:g} s", "try again later")]
     except ModelError as error:
@@ -262,7 +268,7 @@ async def _asked(endpoint: Endpoint) -> list[Check]:
     return [Check("tool call", "missing", "the reply has no end", "try again later")]
 
 
-def _judged(reply: Reply, seconds: float) -> Check:
+def _judge_reply(reply: Reply, seconds: float) -> Check:
     usage = reply.usage
     paid = f"{usage.prompt + usage.completion} tokens" + (f", {usage.cost:.5f} $" if usage.cost else "")
     called = [call for call in reply.message.tool_calls if call.name == "ready"]
@@ -279,7 +285,7 @@ def _judged(reply: Reply, seconds: float) -> Check:
 # Parts on this machine
 
 
-def _sandbox() -> list[Check]:
+def _check_sandbox() -> list[Check]:
     """Whether the policy that skills are judged in can be held; ``policy prove`` starts one, and this does not."""
     from hermes_exec_policies.explain import refuse_unless_enforceable
     from hermes_exec_policies.host import this_host
@@ -287,11 +293,11 @@ def _sandbox() -> list[Check]:
     from hermes_exec_policies.starting import BUBBLEWRAP
 
     refuse_unless_enforceable(load(_POLICY), BUBBLEWRAP, this_host())
-    said = f"{BUBBLEWRAP} can hold {_POLICY}; hermes-exec policy prove {_POLICY} tries it"
-    return [Check("gate's sandbox", "ok", said)]
+    detail = f"{BUBBLEWRAP} can hold {_POLICY}; hermes-exec policy prove {_POLICY} tries it"
+    return [Check("gate's sandbox", "ok", detail)]
 
 
-def _registry() -> list[Check]:
+def _check_registry() -> list[Check]:
     from hermes_exec_agent.skills.home import MOUNTS, VARIABLE, check_local, check_private, this_home
 
     home = this_home()
@@ -299,51 +305,51 @@ def _registry() -> list[Check]:
     for folder in (home.folder, home.keys):
         if exists(folder):
             check_private(folder)
-        check_local(_nearest(folder), mounts)
+        check_local(_nearest_existing(folder), mounts)
     if not home.log.exists():
-        return [_writable("registry", home.folder, f"no skill yet; they come to {shown(home.folder)}", VARIABLE)]
+        return [_check_writable("registry", home.folder, f"no skill yet; they come to {shown(home.folder)}", VARIABLE)]
     if missing_modules("skills"):
-        said = f"{shown(home.folder)} cannot be verified without the packages of the extra skills"
-        return [Check("registry", "warning", said, "what the row of that extra says")]
+        detail = f"{shown(home.folder)} cannot be verified without the packages of the extra skills"
+        return [Check("registry", "warning", detail, "what the row of that extra says")]
     from hermes_exec_agent.skills.registry import Registry
 
     count = len(Registry(home).skills())
-    said = f"{count} {'skill' if count == 1 else 'skills'}, verified, in {shown(home.folder)}"
-    return [_writable("registry", home.folder, said, VARIABLE)]
+    detail = f"{count} {'skill' if count == 1 else 'skills'}, verified, in {shown(home.folder)}"
+    return [_check_writable("registry", home.folder, detail, VARIABLE)]
 
 
-def _log() -> list[Check]:
+def _check_log() -> list[Check]:
     from hermes_exec_agent.events import EventLog
     from hermes_exec_agent.events.storage import VARIABLE
 
     with EventLog.of_user() as log:
         if not log.path.exists():
-            said = f"no conversation yet; they come to {shown(log.path)}"
-            return [_writable("log", log.path, said, VARIABLE)]
+            detail = f"no conversation yet; they come to {shown(log.path)}"
+            return [_check_writable("log", log.path, detail, VARIABLE)]
         latest = log.conversations(1)
-    said = f"conversations are kept in {shown(log.path)}" + ("" if latest else ", none yet")
-    return [_writable("log", log.path, said, VARIABLE)]
+    detail = f"conversations are kept in {shown(log.path)}" + ("" if latest else ", none yet")
+    return [_check_writable("log", log.path, detail, VARIABLE)]
 
 
-def _nearest(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     return next(each for each in (path, *path.parents) if exists(each))
 
 
-def _writable(name: str, path: Path, said: str, variable: str) -> Check:
-    there = _nearest(path)
+def _check_writable(name: str, path: Path, detail: str, variable: str) -> Check:
+    there = _nearest_existing(path)
     if os.access(there, os.W_OK):
-        return Check(name, "ok", said)
+        return Check(name, "ok", detail)
     return Check(name, "missing", f"{shown(there)} cannot be written to", f"export {variable}=… elsewhere")
 
 
-async def _memory() -> list[Check]:
+async def _check_memory() -> list[Check]:
     from hermes_exec_agent.memory.database import VARIABLE, examine
 
     url = os.environ.get(VARIABLE, "")
     if not url:
         return [Check("memory", "ok", f"{VARIABLE} is not set; nothing needs it")]
-    said = (await examine(url)).removeprefix("memory: ")
-    if not said:
+    detail = (await examine(url)).removeprefix("memory: ")
+    if not detail:
         return [Check("memory", "ok", f"the database of {VARIABLE} answers, and has pgvector")]
-    detail, _, remedy = said.partition(". Try: ")
-    return [Check("memory", "missing", detail, remedy or f"look at {VARIABLE} and at the server")]
+    what, _, remedy = detail.partition(". Try: ")
+    return [Check("memory", "missing", what, remedy or f"look at {VARIABLE} and at the server")]

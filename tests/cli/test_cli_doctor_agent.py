@@ -91,7 +91,7 @@ def test_a_model_that_is_not_there_is_told_with_the_nearest_one(environment: pyt
     with ScriptedEndpoint([], models=["good-2", "bad"]) as endpoint:
         settings(environment, endpoint.url, model="good-1")
         found = rows()["model"]
-    assert (found.status, found.remedy) == ("missing", "export DEFAULT_MODEL=good-2")
+    assert (found.status, found.remedy) == ("missing", "set DEFAULT_MODEL to good-2")
 
 
 @pytest.mark.parametrize(

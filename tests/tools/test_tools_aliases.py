@@ -15,13 +15,14 @@ from pydantic import ValidationError
 import hermes_exec
 from hermes_exec_agent.events import EventLog
 from hermes_exec_agent.loop import Conversation, Options
-from hermes_exec_agent.messages import ToolCall
+from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import Models, ScriptedModel, ask
 from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.models.protocol import Reply, Usage
 from hermes_exec_agent.tools.aliases import ABSENT, ALIASES
 from hermes_exec_agent.tools.approvals import Approvals
 from hermes_exec_agent.tools.asking import BaseTool
-from hermes_exec_agent.tools.calling import Resolved, resolve
+from hermes_exec_agent.tools.calling import ResolvedCall, resolve
 from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import CORE, core_tools
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
@@ -54,7 +55,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tool]:
     return found
 
 
-def resolved(known: dict[str, Tool], name: str, /, **arguments: Any) -> Resolved:
+def resolve_call(known: dict[str, Tool], name: str, /, **arguments: Any) -> ResolvedCall:
     return resolve(known, ToolCall("1", name, json.dumps(arguments)))
 
 
@@ -128,7 +129,7 @@ EXACT: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 def test_a_call_that_means_the_same_is_ours(
     known: dict[str, Tool], name: str, arguments: dict[str, Any], ours: str, expected: dict[str, Any]
 ) -> None:
-    found = resolved(known, name, **arguments)
+    found = resolve_call(known, name, **arguments)
     assert found.failure is None, found.failure
     assert (found.call.name, found.arguments) == (ours, expected)
     assert json.loads(found.call.arguments) == expected
@@ -178,7 +179,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_a_call_in_doubt_is_refused_with_what_to_write(
     known: dict[str, Tool], name: str, arguments: dict[str, Any], says: str
 ) -> None:
-    found = resolved(known, name, **arguments)
+    found = resolve_call(known, name, **arguments)
     assert found.tool is None
     assert found.failure is not None
     assert says in found.failure.message, found.failure.message
@@ -193,23 +194,23 @@ def samples(schema: dict[str, Any]) -> list[Any]:
     if "enum" in schema:
         return list(schema["enum"])
     if schema["type"] == "array" and schema["items"].get("type") == "object":
-        return [[], [filled(schema["items"])]]
+        return [[], [fill_required(schema["items"])]]
     if schema["type"] == "array":
         return [[], samples(schema["items"])[:1]]
     return SAMPLES[schema["type"]]
 
 
-def filled(schema: dict[str, Any]) -> dict[str, Any]:
+def fill_required(schema: dict[str, Any]) -> dict[str, Any]:
     return {
         key: samples(schema["properties"][key])[-1 if key in {"todos", "plan"} else 0] for key in schema["required"]
     }
 
 
-def written(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def generate_calls(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Calls with what a schema requires and up to two more arguments, with every sample of each."""
     more = [(key, value) for key, each in schema["properties"].items() for value in samples(each)]
     for one, two in itertools.combinations_with_replacement(more, 2):
-        yield {**filled(schema), one[0]: one[1], two[0]: two[1]}
+        yield {**fill_required(schema), one[0]: one[1], two[0]: two[1]}
 
 
 BOUNDS = {"greater_than_equal", "less_than_equal", "string_too_short", "int_from_float", "missing"}
@@ -228,8 +229,8 @@ def wrong_with(tool: BaseTool[Any], arguments: dict[str, Any]) -> set[str]:
 def test_each_published_call_is_ours_or_refused_with_a_tool_of_ours(known: dict[str, Tool], name: str) -> None:
     assert name in known or name in ALIASES or name in ABSENT
     done = 0
-    for arguments in [filled(PUBLISHED[name]), *written(PUBLISHED[name])]:
-        found = resolved(known, name, **arguments)
+    for arguments in [fill_required(PUBLISHED[name]), *generate_calls(PUBLISHED[name])]:
+        found = resolve_call(known, name, **arguments)
         if found.failure is not None:
             assert any(each in found.failure.message for each in known), found.failure.message
             continue
@@ -253,7 +254,7 @@ def test_no_arguments_of_a_known_name_make_a_mistake_of_ours(known: dict[str, To
     name = data.draw(st.sampled_from(sorted(PUBLISHED)))
     keys = st.sampled_from(sorted(PUBLISHED[name]["properties"]))
     arguments = data.draw(st.dictionaries(keys, JSON, max_size=5))
-    found = resolved(known, name, **arguments)
+    found = resolve_call(known, name, **arguments)
     assert (found.tool is None) == (found.failure is not None)
 
 
@@ -264,7 +265,7 @@ def test_every_alias_names_a_tool_of_ours() -> None:
 
 
 def test_a_conversation_with_one_tool_says_so(known: dict[str, Tool]) -> None:
-    found = resolved({"terminal": known["terminal"]}, "Read", file_path="/a")
+    found = resolve_call({"terminal": known["terminal"]}, "Read", file_path="/a")
     assert found.failure is not None
     assert "not among the tools here: terminal" in found.failure.message
 
@@ -375,10 +376,8 @@ def test_a_conversation_records_both_and_sends_back_what_the_model_wrote(tmp_pat
         ToolCall("c3", "terminal", json.dumps({"command": f"echo y >> {count}"})[:-2]),
         ToolCall("c4", "Bash", json.dumps({"command": f"echo x >> {count}", "timeout": 5000})),
     ]
-    replies = [Streamed(ask((call.name, {})), shape="whole") for call in written]
-    for reply, call in zip(replies, written, strict=True):
-        object.__setattr__(reply.reply.message, "tool_calls", (call,))
-    replies[0] = Streamed(replies[0].reply, shape="object")
+    first, *others = [Reply(Message("assistant", "", (call,)), "tool_calls", Usage()) for call in written]
+    replies: list[Streamed | Reply | str] = [Streamed(first, shape="object"), *others, "done"]
 
     async def talk(url: str) -> tuple[list[Any], Any]:
         async with hermes_exec.open("local") as terminal:
@@ -394,7 +393,7 @@ def test_a_conversation_records_both_and_sends_back_what_the_model_wrote(tmp_pat
                 await context.close()
                 return log.events(context.conversation), answer
 
-    with ScriptedEndpoint([*replies, "done"]) as endpoint:
+    with ScriptedEndpoint(replies) as endpoint:
         events, answer = asyncio.run(talk(endpoint.url))
     assert (answer.text, answer.calls) == ("done", 4)
     assert count.read_text() == "x\nx\n"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Kind
     from hermes_exec_agent.loop.updates import Update
     from hermes_exec_agent.messages import ToolCall
-    from hermes_exec_agent.tools.calling import Resolved
+    from hermes_exec_agent.tools.calling import ResolvedCall
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.tool import Context, Tool
 
@@ -75,10 +75,10 @@ class Acting:
                 done += [await self._one(each, tell) for each in group]
         return done
 
-    async def _side_by_side(self, calls: Sequence[Resolved], tell: Callable[[Update], None]) -> list[Acted]:
+    async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[Acted]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def one(resolved: Resolved) -> Acted:
+        async def one(resolved: ResolvedCall) -> Acted:
             async with room:
                 return await self._one(resolved, tell)
 
@@ -89,13 +89,13 @@ class Acting:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _one(self, resolved: Resolved, tell: Callable[[Update], None]) -> Acted:
+    async def _one(self, resolved: ResolvedCall, tell: Callable[[Update], None]) -> Acted:
         call = resolved.call
-        told: dict[str, Any] = {"id": call.id, "name": call.name}
+        data: dict[str, Any] = {"id": call.id, "name": call.name}
         if resolved.is_rewritten:
             written = {"name": resolved.written.name, "arguments": resolved.written.arguments}
-            told |= {"arguments": call.arguments, "written": written}
-        await self._record("call", told)
+            data |= {"arguments": call.arguments, "written": written}
+        await self._record("call", data)
         tell(CallStarted(call))
         started = time.monotonic()
         envelope = await self._call(resolved)
@@ -107,7 +107,7 @@ class Acting:
         tell(CallEnded(call, envelope, duration_s))
         return Acted(call, envelope, resolved.changes)
 
-    async def _call(self, resolved: Resolved) -> Envelope:
+    async def _call(self, resolved: ResolvedCall) -> Envelope:
         if resolved.call.id == self._cut:
             return failed(self._context.place, Failure("arguments", _CUT))
         return await do(resolved, self._context)

@@ -1,8 +1,8 @@
 """Calls of other agents' tools, as calls of ours.
 
 Models were trained with the tools of Hermes Agent, Claude Code, Codex and Anthropic's text editor, and call these by
-habit. What means the same here without doubt becomes a call of our tool; anything else is refused with what to write.
-The names and arguments are those that these programs publish. Nothing of this is shown to a model beforehand.
+habit. A call with an exact equal becomes a call of our tool; any other is refused, and the refusal names the call to
+write. The names and arguments are those that these programs publish. No model reads this table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from hermes_exec_agent.tools.given import Given, NoEqual
+from hermes_exec_agent.tools.conversion import ArgumentConverter, NoEqual
 
 _Ours: TypeAlias = "tuple[str, dict[str, Any]]"
 _PATCH = ("*** Begin Patch", "*** End Patch")
@@ -30,11 +30,11 @@ class Alias:
 
     ours: str
     """The tool of ours for that, or several in words."""
-    convert: Callable[[Given], _Ours]
+    convert: Callable[[ArgumentConverter], _Ours]
     """Raises `NoEqual` where the call means something else."""
 
 
-def plain_name(name: str, known: Mapping[str, object]) -> str:
+def normalize_name(name: str, known: Mapping[str, object]) -> str:
     """The tool that ``name`` means by its spelling alone: a prefix, capital letters and hyphens make no other tool."""
     if name in known or name in ALIASES or name in ABSENT:
         return name
@@ -45,7 +45,7 @@ def plain_name(name: str, known: Mapping[str, object]) -> str:
     return bare if bare in ALIASES else lower if lower in known else name
 
 
-def whole_patch(name: str, text: str) -> dict[str, Any] | None:
+def read_bare_patch(name: str, text: str) -> dict[str, Any] | None:
     """The arguments of a call whose text is a patch and no JSON, as ``apply_patch`` is specified."""
     bare = text.strip()
     if name in ("apply_patch", "patch") and bare.startswith(_PATCH[0]) and bare.endswith(_PATCH[1]):
@@ -54,14 +54,14 @@ def whole_patch(name: str, text: str) -> dict[str, Any] | None:
 
 
 def adapt(name: str, arguments: dict[str, Any], parameters: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The arguments of a call of our tool ``name`` as it takes them, and what to say of that.
+    """The arguments of a call of our tool ``name`` in the form that it takes, and notes for the model.
 
     ``parameters`` is its schema.
 
     Raises:
         NoEqual: they mean something that it cannot do.
     """
-    given = Given(name, arguments)
+    given = ArgumentConverter(name, arguments)
     found = OWN[name](given) if name in OWN else {}
     properties: Mapping[str, Any] = parameters.get("properties", {})
     found = {**given.rest(), **found}
@@ -70,7 +70,7 @@ def adapt(name: str, arguments: dict[str, Any], parameters: Mapping[str, Any]) -
         if (name, key) in _JSON_TEXT and isinstance(value, dict):
             found[key] = json.dumps(value, ensure_ascii=False)
         elif kind in ("array", "object") and isinstance(value, str):
-            found[key] = _value_of(value, kind)
+            found[key] = _parse_json(value, kind)
     return found, given.notes
 
 
@@ -78,14 +78,14 @@ _JSON_TEXT = frozenset({("skill_run", "arguments")})
 """Arguments that are text with a JSON object in it."""
 
 
-def _list_of(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     """A list, or what JSON text of a list means; empty where it is neither."""
     if isinstance(value, str):
-        value = _value_of(value, "array")
+        value = _parse_json(value, "array")
     return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
-def _value_of(text: str, kind: str) -> Any:
+def _parse_json(text: str, kind: str) -> Any:
     """The array or object that ``text`` is the JSON of; the text itself where it is none."""
     try:
         value: Any = json.loads(text)
@@ -94,10 +94,10 @@ def _value_of(text: str, kind: str) -> Any:
     return value if isinstance(value, list if kind == "array" else dict) else text
 
 
-# Arguments of ours that other agents, or Hermes Agent's tools of the same name, call otherwise
+# Our own tools, with arguments of other agents, or of Hermes Agent's tools of the same name
 
 
-def _own_terminal(given: Given) -> dict[str, Any]:
+def _adapt_terminal(given: ArgumentConverter) -> dict[str, Any]:
     found = given.rename(command="cmd", background="run_in_background")
     given.allow("pty", False, instead="programs have no terminal here; run one that needs none")
     given.allow("watch_patterns", [], instead="look with process(action='poll') or process(action='log')")
@@ -107,12 +107,12 @@ def _own_terminal(given: Given) -> dict[str, Any]:
     return {**found, **given.seconds("timeout_ms")}
 
 
-def _own_write_file(given: Given) -> dict[str, Any]:
+def _adapt_write_file(given: ArgumentConverter) -> dict[str, Any]:
     given.allow("cross_profile", False, instead="leave it out")
     return given.rename(path="file_path", content="file_text")
 
 
-def _own_patch(given: Given) -> dict[str, Any]:
+def _adapt_patch(given: ArgumentConverter) -> dict[str, Any]:
     given.allow("cross_profile", False, instead="leave it out")
     found = given.rename(path="file_path", old_string="old_str", new_string="new_str", patch="input")
     found = {**given.rest(), **found}
@@ -124,11 +124,11 @@ def _own_patch(given: Given) -> dict[str, Any]:
     return found
 
 
-def _own_read_file(given: Given) -> dict[str, Any]:
+def _adapt_read_file(given: ArgumentConverter) -> dict[str, Any]:
     return given.rename(path="file_path")
 
 
-def _own_search_files(given: Given) -> dict[str, Any]:
+def _adapt_search_files(given: ArgumentConverter) -> dict[str, Any]:
     found = given.rename(file_glob="glob", limit="head_limit", context="-C")
     modes = {"content": "lines", "files_only": "files", "files_with_matches": "files"}
     if (mode := given.take("output_mode")) is not None:
@@ -136,30 +136,30 @@ def _own_search_files(given: Given) -> dict[str, Any]:
     return found
 
 
-def _own_todo(given: Given) -> dict[str, Any]:
-    return {key: _items(value) if key == "todos" else value for key, value in given.rest().items()}
+def _adapt_todo(given: ArgumentConverter) -> dict[str, Any]:
+    return {key: _clean_items(value) if key == "todos" else value for key, value in given.rest().items()}
 
 
-def _own_delegate(given: Given) -> dict[str, Any]:
+def _adapt_delegate(given: ArgumentConverter) -> dict[str, Any]:
     one_each = "call delegate_task once for each task, with goal and context"
     given.allow("role", "leaf", instead="the other agent hands nothing on; leave it out")
     given.allow("background", False, instead="the call returns when the task is done; leave it out")
-    if not (tasks := _list_of(given.take("tasks"))):
+    if not (tasks := _as_list(given.take("tasks"))):
         return {}
     rest = given.rest()
     if len(tasks) != 1 or not isinstance(tasks[0], dict) or "goal" in rest:
         raise NoEqual(one_each)
-    task = Given(given.tool, cast("dict[str, Any]", tasks[0]))
+    task = ArgumentConverter(given.tool, cast("dict[str, Any]", tasks[0]))
     task.allow("role", "leaf", instead="leave it out")
     return {**rest, **task.rest()}
 
 
-def _own_skills_list(given: Given) -> dict[str, Any]:
+def _adapt_skills_list(given: ArgumentConverter) -> dict[str, Any]:
     given.allow("category", "", instead="query looks for words in names and summaries")
     return {}
 
 
-def _own_skill_manage(given: Given) -> dict[str, Any]:
+def _adapt_skill_manage(given: ArgumentConverter) -> dict[str, Any]:
     given.allow("category", "", instead="leave it out")
     given.allow("absorbed_into", "", instead="leave it out")
     theirs = ("content", "old_string", "new_string", "replace_all", "file_content", "file_path")
@@ -178,23 +178,23 @@ def _own_skill_manage(given: Given) -> dict[str, Any]:
     return {} if action is None else {"action": action}
 
 
-OWN: Mapping[str, Callable[[Given], dict[str, Any]]] = {
-    "terminal": _own_terminal,
-    "read_file": _own_read_file,
-    "write_file": _own_write_file,
-    "patch": _own_patch,
-    "search_files": _own_search_files,
-    "todo": _own_todo,
-    "delegate_task": _own_delegate,
-    "skills_list": _own_skills_list,
-    "skill_manage": _own_skill_manage,
+OWN: Mapping[str, Callable[[ArgumentConverter], dict[str, Any]]] = {
+    "terminal": _adapt_terminal,
+    "read_file": _adapt_read_file,
+    "write_file": _adapt_write_file,
+    "patch": _adapt_patch,
+    "search_files": _adapt_search_files,
+    "todo": _adapt_todo,
+    "delegate_task": _adapt_delegate,
+    "skills_list": _adapt_skills_list,
+    "skill_manage": _adapt_skill_manage,
 }
 
 
 # Claude Code, and Anthropic's own bash
 
 
-def _bash_of_claude_code(given: Given) -> _Ours:
+def _convert_claude_bash(given: ArgumentConverter) -> _Ours:
     found = given.rename(command="command", background="run_in_background")
     given.drop("description")
     given.allow("dangerouslyDisableSandbox", False, instead="every command runs in the conversation's place")
@@ -204,7 +204,7 @@ def _bash_of_claude_code(given: Given) -> _Ours:
     return "terminal", {**found, **given.seconds("timeout")}
 
 
-def _bash(given: Given) -> _Ours:
+def _convert_bash(given: ArgumentConverter) -> _Ours:
     """Several programs have a tool of this name, and their timeouts have different units."""
     given.allow("restart", False, instead="the shell is replaced by itself when it does not answer")
     given.allow("timeout", instead="it may be in seconds or milliseconds; write terminal(command=…, timeout=SECONDS)")
@@ -212,7 +212,7 @@ def _bash(given: Given) -> _Ours:
     return "terminal", given.rename(command="command", background="run_in_background")
 
 
-def _read(given: Given) -> _Ours:
+def _convert_read(given: ArgumentConverter) -> _Ours:
     given.allow("pages", "", instead="read_file shows text; try the tool terminal with pdftotext")
     found = given.rename(path="file_path", offset="offset", limit="limit")
     if found.get("offset") == 0:
@@ -221,28 +221,28 @@ def _read(given: Given) -> _Ours:
     return "read_file", found
 
 
-def _write(given: Given) -> _Ours:
+def _convert_write(given: ArgumentConverter) -> _Ours:
     return "write_file", given.rename(path="file_path", content="content")
 
 
-def _edit(given: Given) -> _Ours:
+def _convert_edit(given: ArgumentConverter) -> _Ours:
     found = given.rename(path="file_path", old_string="old_string", new_string="new_string", replace_all="replace_all")
     if found.get("old_string") == "":
         raise NoEqual("an empty old_string stands for a new file there; write_file(path=…, content=…) writes one")
     return "patch", {"mode": "replace", **found}
 
 
-def _multi_edit(given: Given) -> _Ours:
-    edits = _list_of(given.take("edits"))
+def _convert_multi_edit(given: ArgumentConverter) -> _Ours:
+    edits = _as_list(given.take("edits"))
     if len(edits) != 1 or not isinstance(edits[0], dict):
         raise NoEqual("one call makes one replacement; call patch(mode='replace', …) once for each, in their order")
-    one = Given(given.tool, {**given.rest(), **cast("dict[str, Any]", edits[0])})
-    ours = _edit(one)
+    one = ArgumentConverter(given.tool, {**given.rest(), **cast("dict[str, Any]", edits[0])})
+    ours = _convert_edit(one)
     one.end()
     return ours
 
 
-def _grep(given: Given) -> _Ours:
+def _convert_grep(given: ArgumentConverter) -> _Ours:
     found: dict[str, Any] = {"target": "content", **given.rename(path="path", offset="offset")}
     given.drop("-n")
     given.allow("multiline", False, instead="search_files looks at one line at a time; try the tool terminal with grep")
@@ -254,20 +254,20 @@ def _grep(given: Given) -> _Ours:
     found["output_mode"] = modes[mode]
     around = [given.take(key) for key in ("-C", "context", "-A", "-B")]
     if mode == "content":
-        found |= _context(around)
+        found |= _require_symmetry(around)
     if (limit := given.take("head_limit")) is not None:
         found["limit"] = limit or _MOST_FOUND
     if glob := given.take("glob"):
         folder, found["file_glob"] = _split_glob(str(glob))
-        found |= _inside(folder, found)
+        found |= _join_path(folder, found)
     pattern = given.take("pattern")
     ignore_case = given.take("-i")
     if isinstance(pattern, str):
-        found["pattern"] = _expression(pattern, ignore_case=bool(ignore_case))
+        found["pattern"] = _convert_pattern(pattern, ignore_case=bool(ignore_case))
     return "search_files", found
 
 
-def _context(around: list[Any]) -> dict[str, Any]:
+def _require_symmetry(around: list[Any]) -> dict[str, Any]:
     both, same, after, before = around
     around_a_hit = both if both is not None else same
     if around_a_hit is None and after is None and before is None:
@@ -279,7 +279,7 @@ def _context(around: list[Any]) -> dict[str, Any]:
     return {"context": around_a_hit}
 
 
-def _expression(pattern: str, *, ignore_case: bool) -> str:
+def _convert_pattern(pattern: str, *, ignore_case: bool) -> str:
     """A pattern of ripgrep's as one of Python's, where both mean the same."""
     if "[[:" in pattern or re.search(r"\\[pPzhHRXK<>]", pattern):
         raise NoEqual("pattern is a Python regular expression here, which has no [[:class:]], \\p, \\z, \\< and \\>")
@@ -304,7 +304,7 @@ def _split_glob(glob: str) -> tuple[str, str]:
     return folder or "", "*" if match["name"] == "**" else match["name"]
 
 
-def _inside(folder: str, found: Mapping[str, Any]) -> dict[str, Any]:
+def _join_path(folder: str, found: Mapping[str, Any]) -> dict[str, Any]:
     """The path to search, for a folder below the one that was given."""
     if not folder:
         return {}
@@ -312,27 +312,27 @@ def _inside(folder: str, found: Mapping[str, Any]) -> dict[str, Any]:
     return {"path": folder if folder.startswith("/") or base == "." else f"{str(base).rstrip('/')}/{folder}"}
 
 
-def _glob(given: Given) -> _Ours:
+def _convert_glob(given: ArgumentConverter) -> _Ours:
     found: dict[str, Any] = {"target": "files", **given.rename(path="path")}
     folder, found["pattern"] = _split_glob(str(given.take("pattern", "")))
-    return "search_files", {**found, **_inside(folder, found)}
+    return "search_files", {**found, **_join_path(folder, found)}
 
 
-def _ls(given: Given) -> _Ours:
+def _convert_ls(given: ArgumentConverter) -> _Ours:
     given.allow("ignore", [], instead="terminal(command='ls …') or search_files(target='files', pattern=…)")
     return "terminal", {"command": f"ls -Ap -- {shlex.quote(str(given.take('path', '.')))}"}
 
 
-def _todo_write(given: Given) -> _Ours:
-    todos = _items(given.take("todos"))
+def _convert_todo_write(given: ArgumentConverter) -> _Ours:
+    todos = _clean_items(given.take("todos"))
     if todos == []:
         raise NoEqual("an empty list only reads it here; send the items with the status cancelled")
     return "todo", {"todos": todos}
 
 
-def _items(todos: Any) -> Any:
+def _clean_items(todos: Any) -> Any:
     """Items without what describes them only; ids are text."""
-    found = _list_of(todos)
+    found = _as_list(todos)
     if not found:
         return todos
     kept: list[Any] = []
@@ -347,32 +347,32 @@ def _items(todos: Any) -> Any:
     return kept
 
 
-def _task(given: Given) -> _Ours:
+def _convert_task(given: ArgumentConverter) -> _Ours:
     given.drop("description")
     given.allow("subagent_type", "general-purpose", "", instead="every other agent has the same tools; leave it out")
     given.allow("run_in_background", False, instead="the call returns when the task is done; leave it out")
     return "delegate_task", given.rename(goal="prompt")
 
 
-def _ask(given: Given) -> _Ours:
-    questions = _list_of(given.take("questions"))
+def _convert_ask(given: ArgumentConverter) -> _Ours:
+    questions = _as_list(given.take("questions"))
     one = cast("dict[str, Any]", questions[0]) if len(questions) == 1 and isinstance(questions[0], dict) else {}
     if not one or one.get("multiSelect"):
         raise NoEqual("clarify asks one question with one answer; call it once for each")
     choices = [
         cast("dict[str, Any]", each).get("label") if isinstance(each, dict) else each
-        for each in _list_of(one.get("options"))
+        for each in _as_list(one.get("options"))
     ]
     given.drop("answers", "metadata")
     return "clarify", {"question": one.get("question"), "choices": choices}
 
 
-def _bash_output(given: Given) -> _Ours:
+def _convert_bash_output(given: ArgumentConverter) -> _Ours:
     given.allow("filter", "", instead="process(action='log') shows all lines, or read its output with grep")
     return "process", {"action": "poll", **given.rename(session_id="bash_id")}
 
 
-def _task_output(given: Given) -> _Ours:
+def _convert_task_output(given: ArgumentConverter) -> _Ours:
     found = given.rename(session_id="task_id")
     if given.take("block", True) is False:
         given.drop("timeout")
@@ -380,49 +380,49 @@ def _task_output(given: Given) -> _Ours:
     return "process", {"action": "wait", **found, **(given.seconds("timeout") or {"timeout": 30})}
 
 
-def _kill(given: Given) -> _Ours:
+def _convert_kill(given: ArgumentConverter) -> _Ours:
     return "process", {"action": "kill", **(given.rename(session_id="shell_id") or given.rename(session_id="task_id"))}
 
 
 # Codex
 
 
-def _exec_command(given: Given) -> _Ours:
+def _convert_exec_command(given: ArgumentConverter) -> _Ours:
     given.allow("shell", *_BASH, instead="commands run in bash; name the other shell in command")
     given.allow("tty", False, instead="programs have no terminal here; run one that needs none")
-    _no_escalation(given)
+    _refuse_escalation(given)
     given.drop("login", "max_output_tokens")
     if given.take("yield_time_ms") is not None:
         given.notes.append("a command is ended at its timeout, and goes on only with background=true")
     return "terminal", given.rename(command="cmd", workdir="workdir")
 
 
-def _shell(given: Given) -> _Ours:
+def _convert_shell(given: ArgumentConverter) -> _Ours:
     command = given.take("command")
-    argv = _list_of(command)
+    argv = _as_list(command)
     if argv and all(isinstance(each, str) for each in argv):
         if argv[:1] == ["apply_patch"] and len(argv) == 2:
-            _no_escalation(given)
+            _refuse_escalation(given)
             given.allow("workdir", "", ".", instead="write the folder into the paths of the patch")
             given.drop("timeout_ms")
             return "patch", {"mode": "patch", "patch": argv[1]}
         command = shlex.join(argv)
     if isinstance(command, list):
         raise NoEqual("command is text, or a list of words")
-    _no_escalation(given)
+    _refuse_escalation(given)
     given.drop("login")
     found = {} if command is None else {"command": command}
     return "terminal", {**found, **given.rename(workdir="workdir"), **given.seconds("timeout_ms")}
 
 
-def _no_escalation(given: Given) -> None:
+def _refuse_escalation(given: ArgumentConverter) -> None:
     given.allow("sandbox_permissions", "use_default", instead="a person approves calls; leave it out")
     given.allow("additional_permissions", instead="a person approves calls; leave it out")
     given.allow("with_escalated_permissions", False, instead="a person approves calls; leave it out")
     given.drop("justification", "prefix_rule")
 
 
-def _write_stdin(given: Given) -> _Ours:
+def _convert_write_stdin(given: ArgumentConverter) -> _Ours:
     found = given.rename(session_id="session_id")
     given.drop("yield_time_ms", "max_output_tokens")
     chars = given.take("chars", "")
@@ -433,18 +433,18 @@ def _write_stdin(given: Given) -> _Ours:
     return "process", {"action": "write", **found, "data": chars} if chars else {"action": "poll", **found}
 
 
-def _apply_patch(given: Given) -> _Ours:
+def _convert_apply_patch(given: ArgumentConverter) -> _Ours:
     return "patch", {"mode": "patch", **(given.rename(patch="input") or given.rename(patch="patch"))}
 
 
-def _update_plan(given: Given) -> _Ours:
+def _convert_update_plan(given: ArgumentConverter) -> _Ours:
     given.drop("explanation")
-    plan = _list_of(given.take("plan"))
+    plan = _as_list(given.take("plan"))
     if not plan:
         raise NoEqual("write todo(todos=[{'content': …, 'status': …}])")
     todos: list[Any] = []
     for each in plan:
-        item = Given(given.tool, cast("dict[str, Any]", each) if isinstance(each, dict) else {"step": each})
+        item = ArgumentConverter(given.tool, cast("dict[str, Any]", each) if isinstance(each, dict) else {"step": each})
         todos.append({**item.rename(content="step"), **item.rest()})
     return "todo", {"todos": todos}
 
@@ -452,12 +452,12 @@ def _update_plan(given: Given) -> _Ours:
 # Anthropic's text editor, which other agents have under its two names
 
 
-def _editor(given: Given) -> _Ours:
+def _convert_editor(given: ArgumentConverter) -> _Ours:
     command = given.take("command")
     found = given.rename(path="path")
     match command:
         case "view":
-            return "read_file", {**found, **_lines(given.take("view_range"))}
+            return "read_file", {**found, **_convert_range(given.take("view_range"))}
         case "create":
             given.notes.append("create=true: a file that is there already is left as it is")
             return "write_file", {**found, **given.rename(content="file_text"), "create": True}
@@ -472,10 +472,10 @@ def _editor(given: Given) -> _Ours:
             raise NoEqual(f"command={command!r} is none of view, create, str_replace")
 
 
-def _lines(view_range: Any) -> dict[str, Any]:
+def _convert_range(view_range: Any) -> dict[str, Any]:
     if view_range in (None, []):
         return {}
-    numbers = _list_of(view_range)
+    numbers = _as_list(view_range)
     if len(numbers) != 2 or not all(isinstance(each, int) for each in numbers):
         raise NoEqual("view_range is no pair of lines; write offset=FIRST, limit=LINES")
     first, last = numbers
@@ -483,32 +483,32 @@ def _lines(view_range: Any) -> dict[str, Any]:
 
 
 ALIASES: Mapping[str, Alias] = {
-    "Bash": Alias("terminal", _bash_of_claude_code),
-    "bash": Alias("terminal", _bash),
-    "BashOutput": Alias("process", _bash_output),
-    "TaskOutput": Alias("process", _task_output),
-    "KillShell": Alias("process", _kill),
-    "KillBash": Alias("process", _kill),
-    "TaskStop": Alias("process", _kill),
-    "Read": Alias("read_file", _read),
-    "Write": Alias("write_file", _write),
-    "Edit": Alias("patch", _edit),
-    "MultiEdit": Alias("patch", _multi_edit),
-    "Grep": Alias("search_files", _grep),
-    "Glob": Alias("search_files", _glob),
-    "LS": Alias("terminal", _ls),
-    "TodoWrite": Alias("todo", _todo_write),
-    "Task": Alias("delegate_task", _task),
-    "Agent": Alias("delegate_task", _task),
-    "AskUserQuestion": Alias("clarify", _ask),
-    "exec_command": Alias("terminal", _exec_command),
-    "shell": Alias("terminal", _shell),
-    "shell_command": Alias("terminal", _shell),
-    "write_stdin": Alias("process", _write_stdin),
-    "apply_patch": Alias("patch", _apply_patch),
-    "update_plan": Alias("todo", _update_plan),
-    "str_replace_editor": Alias("read_file, write_file or patch", _editor),
-    "str_replace_based_edit_tool": Alias("read_file, write_file or patch", _editor),
+    "Bash": Alias("terminal", _convert_claude_bash),
+    "bash": Alias("terminal", _convert_bash),
+    "BashOutput": Alias("process", _convert_bash_output),
+    "TaskOutput": Alias("process", _convert_task_output),
+    "KillShell": Alias("process", _convert_kill),
+    "KillBash": Alias("process", _convert_kill),
+    "TaskStop": Alias("process", _convert_kill),
+    "Read": Alias("read_file", _convert_read),
+    "Write": Alias("write_file", _convert_write),
+    "Edit": Alias("patch", _convert_edit),
+    "MultiEdit": Alias("patch", _convert_multi_edit),
+    "Grep": Alias("search_files", _convert_grep),
+    "Glob": Alias("search_files", _convert_glob),
+    "LS": Alias("terminal", _convert_ls),
+    "TodoWrite": Alias("todo", _convert_todo_write),
+    "Task": Alias("delegate_task", _convert_task),
+    "Agent": Alias("delegate_task", _convert_task),
+    "AskUserQuestion": Alias("clarify", _convert_ask),
+    "exec_command": Alias("terminal", _convert_exec_command),
+    "shell": Alias("terminal", _convert_shell),
+    "shell_command": Alias("terminal", _convert_shell),
+    "write_stdin": Alias("process", _convert_write_stdin),
+    "apply_patch": Alias("patch", _convert_apply_patch),
+    "update_plan": Alias("todo", _convert_update_plan),
+    "str_replace_editor": Alias("read_file, write_file or patch", _convert_editor),
+    "str_replace_based_edit_tool": Alias("read_file, write_file or patch", _convert_editor),
 }
 """Tools of other agents by their names."""
 

@@ -1,7 +1,7 @@
-"""From what a model asks for to a result, whatever it wrote.
+"""Do the calls of a model, whatever it wrote.
 
-A call is first resolved: found under our name, with the arguments of our tool. Whatever looks at a call (approvals,
-guardrails, the record, a person) sees it so; the model reads its own words again, and a note that says what ran.
+A call is resolved first: the result has the name and the arguments of a tool of ours. Approvals, guardrails, the record
+and a person see the resolved call; the model reads its own words again, with a note that names the tool that ran.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.messages import ToolCall
-from hermes_exec_agent.tools.aliases import ABSENT, ALIASES, adapt, plain_name, whole_patch
+from hermes_exec_agent.tools.aliases import ABSENT, ALIASES, adapt, normalize_name, read_bare_patch
 from hermes_exec_agent.tools.asking import BaseTool, failed, failure_of
+from hermes_exec_agent.tools.conversion import ArgumentConverter, NoEqual
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.given import Given, NoEqual
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,8 +39,8 @@ class BrokenJson(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """A call as it is done, or why it is not."""
+class ResolvedCall:
+    """A call as a tool of ours does it, or the reason why none does."""
 
     call: ToolCall
     """Under our name, with our arguments; as the model wrote it where it cannot be done."""
@@ -66,46 +66,46 @@ class Resolved:
         if not self.is_rewritten:
             return envelope
         verb = "ran" if envelope.error is None else "taken"
-        told = [*self.notes, f"{verb} as {_line(self.call.name, self.arguments)}"]
-        return replace(envelope, note="; ".join(filter(None, [*told, envelope.note])))
+        notes = [*self.notes, f"{verb} as {_format_call(self.call.name, self.arguments)}"]
+        return replace(envelope, note="; ".join(filter(None, [*notes, envelope.note])))
 
 
 async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> Envelope:
-    """Resolve a call and do it; the note of the envelope says what ran if that is not what was written."""
+    """Resolve a call and run it; the note of the envelope names the tool that ran if the model wrote another call."""
     resolved = resolve({tool.spec.name: tool for tool in tools}, call)
     return resolved.annotate(await run(resolved, context))
 
 
-def resolve(known: Mapping[str, Tool], call: ToolCall) -> Resolved:
-    """Find the tool and the arguments that a model means. Nothing is done, and nothing that is in doubt is resolved."""
-    name = plain_name(call.name, known)
+def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
+    """Find the tool and the arguments that a model means. Runs nothing; a call in doubt gets a failure and no tool."""
+    name = normalize_name(call.name, known)
     if name not in known and name not in ALIASES:
-        return Resolved(call, call, failure=Failure("unknown_tool", unknown(call.name, known)))
+        return ResolvedCall(call, call, failure=Failure("unknown_tool", unknown(call.name, known)))
     notes: list[str] = []
     try:
-        arguments = whole_patch(name, call.arguments) or parsed(call.arguments)
-        found = _rewritten(known, name, arguments, notes)
+        arguments = read_bare_patch(name, call.arguments) or parsed(call.arguments)
+        found = _rewrite(known, name, arguments, notes)
     except BrokenJson as error:
-        if (mended := _repaired(known, name, call, str(error))) is not None:
-            return mended
-        return _refused(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
+        if (repaired := _repair(known, name, call, str(error))) is not None:
+            return repaired
+        return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
     except ValueError as error:
-        return _refused(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
+        return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
     except NoEqual as error:
-        return _refused(call, _no_equal(known, name, error))
+        return _refuse(call, _explain(known, name, error))
     ours, arguments = found
     if ours not in known:
-        why = f"{call.name} is {ours} elsewhere, which is not among the tools here: {', '.join(known)}"
-        return Resolved(call, call, failure=Failure("unknown_tool", why))
-    return _resolved(known[ours], call, arguments, notes, as_written=name == call.name == ours)
+        why = f"the tool for {call.name} is {ours}, which is not among the tools here: {', '.join(known)}"
+        return ResolvedCall(call, call, failure=Failure("unknown_tool", why))
+    return _make_resolved(known[ours], call, arguments, notes, as_written=name == call.name == ours)
 
 
-def _rewritten(
+def _rewrite(
     known: Mapping[str, Tool], name: str, arguments: dict[str, Any], notes: list[str]
 ) -> tuple[str, dict[str, Any]]:
     """The name of our tool and its arguments."""
     if name not in known:
-        given = Given(name, arguments)
+        given = ArgumentConverter(name, arguments)
         name, arguments = ALIASES[name].convert(given)
         given.end()
         notes += given.notes
@@ -115,22 +115,24 @@ def _rewritten(
     return name, arguments
 
 
-def _resolved(tool: Tool, call: ToolCall, arguments: dict[str, Any], notes: list[str], *, as_written: bool) -> Resolved:
-    if as_written and not notes and arguments == _plain(call.arguments):
-        return Resolved(call, call, tool, arguments)
+def _make_resolved(
+    tool: Tool, call: ToolCall, arguments: dict[str, Any], notes: list[str], *, as_written: bool
+) -> ResolvedCall:
+    if as_written and not notes and arguments == _decode_or_none(call.arguments):
+        return ResolvedCall(call, call, tool, arguments)
     ours = ToolCall(call.id, tool.spec.name, json.dumps(arguments, ensure_ascii=False))
-    return Resolved(ours, call, tool, arguments, tuple(notes))
+    return ResolvedCall(ours, call, tool, arguments, tuple(notes))
 
 
-def _plain(text: str) -> Any:
-    """What the arguments are as JSON; None where they are none, or text that is."""
+def _decode_or_none(text: str) -> Any:
+    """The value of JSON text; None if it is not JSON."""
     try:
         return json.loads(text, strict=False) if text.strip() else {}
     except ValueError:
         return None
 
 
-def _repaired(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> Resolved | None:
+def _repair(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> ResolvedCall | None:
     """A call whose JSON is broken, repaired; None if its tool does more than to read, or its meaning is in doubt."""
     if len(call.arguments) > _LONGEST_REPAIRED or not is_installed("json_repair"):
         return None
@@ -141,21 +143,21 @@ def _repaired(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) ->
         arguments: Any = repair_json(call.arguments, return_objects=True, skip_json_loads=True, strict=True)
         if not isinstance(arguments, dict) or not arguments:
             return None
-        ours, arguments = _rewritten(known, name, arguments, notes)  # pyright: ignore[reportUnknownArgumentType]  JSON
+        ours, arguments = _rewrite(known, name, arguments, notes)  # pyright: ignore[reportUnknownArgumentType]  JSON
     except (ValueError, RecursionError, NoEqual):
         return None
     tool = known.get(ours)
     if not isinstance(tool, BaseTool) or not tool.only_reads:
         return None
     notes.insert(0, f"the arguments were broken JSON ({why}) and were repaired")
-    return _resolved(tool, call, arguments, notes, as_written=False)
+    return _make_resolved(tool, call, arguments, notes, as_written=False)
 
 
-def _refused(call: ToolCall, why: str) -> Resolved:
-    return Resolved(call, call, failure=Failure("arguments", f"{call.name}: {why}"))
+def _refuse(call: ToolCall, why: str) -> ResolvedCall:
+    return ResolvedCall(call, call, failure=Failure("arguments", f"{call.name}: {why}"))
 
 
-def _no_equal(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
+def _explain(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
     if name in known:
         return f"{error}. {_NOTHING}"
     ours = ALIASES[name].ours
@@ -163,8 +165,8 @@ def _no_equal(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
     return f"{error}. The tool for this is {ours}{takes}. Nothing was done; call that"
 
 
-async def run(resolved: Resolved, context: Context) -> Envelope:
-    """Do it, once. What goes wrong is in the envelope; a cancelled call leaves nothing running."""
+async def run(resolved: ResolvedCall, context: Context) -> Envelope:
+    """Run a call, once. The envelope has every failure; a cancelled call leaves nothing running."""
     if resolved.tool is None:
         return failed("agent", resolved.failure or Failure("arguments", "this cannot be done"))
     envelope = await _done(resolved.tool, resolved.arguments, context)
@@ -205,17 +207,17 @@ def parsed(text: str) -> dict[str, Any]:
         BrokenJson: they are no JSON; says where it breaks.
         ValueError: they are no JSON object.
     """
-    told = _decoded(text) if text.strip() else {}
+    told = _decode(text) if text.strip() else {}
     if isinstance(told, str):
-        told = _decoded(told)
+        told = _decode(told)
     if not isinstance(told, dict):
         raise ValueError("it is no object")  # noqa: TRY004  to whoever reads it, it is one mistake of many
     return told  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_number, strict=False)
+        return json.loads(text, parse_constant=_refuse_constant, strict=False)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except json.JSONDecodeError as error:
@@ -224,15 +226,15 @@ def _decoded(text: str) -> Any:
         raise BrokenJson(f"{error.msg} {where}") from None
 
 
-def _no_number(word: str) -> None:
+def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is no number")
 
 
-def _line(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call in one line; what is long is left out, because the model wrote it."""
-    return f"{name}({', '.join(f'{key}={_value(value)}' for key, value in arguments.items())})"
+def _format_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """A call in one line, without its long values: the model wrote them."""
+    return f"{name}({', '.join(f'{key}={_format_value(value)}' for key, value in arguments.items())})"
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST_SHOWN else "…"

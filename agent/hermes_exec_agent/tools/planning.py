@@ -53,12 +53,12 @@ class Todo(BaseTool[Items]):
     async def run(self, asked: Items, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
         """Keep the new list, if there is one, and show it."""
         if asked.todos:
-            self._items = _merged(self._items, asked.todos) if asked.merge else asked.todos
+            self._items = _merge_items(self._items, asked.todos) if asked.merge else asked.todos
         lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
         return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
 
 
-def _merged(items: list[Item], changes: list[Item]) -> list[Item]:
+def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
     """The list with what ``changes`` says of the items with these ids, and the new ones at its end.
 
     Raises:

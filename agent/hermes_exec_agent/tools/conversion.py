@@ -11,7 +11,7 @@ class NoEqual(Exception):
     """A call means something that no tool of ours does; the text says which tool to use instead."""
 
 
-class Given:
+class ArgumentConverter:
     """Arguments that are taken out one by one, so that none is lost in silence. One that is null counts as left out."""
 
     def __init__(self, tool: str, arguments: dict[str, Any]) -> None:
