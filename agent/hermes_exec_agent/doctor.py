@@ -13,6 +13,7 @@ import os
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -107,11 +108,10 @@ async def _check_models(*, ask: bool) -> list[Check]:
 
 def _find_endpoints(models: Models) -> dict[str, Endpoint]:
     """One of each address, key and model, by its name in the settings; for a thread, as it imports the SDK."""
-    import openai  # noqa: F401  its import takes most of a second, and what follows needs it
-
     from hermes_exec_agent.models.endpoint import Endpoint
     from hermes_exec_agent.models.fallback import Fallback
 
+    import_module("openai")  # this takes most of a second, and would hold up all other looks later
     found: dict[tuple[str, str, str], tuple[str, Endpoint]] = {}
     for name in models.names:
         model = models.get(name)
@@ -222,8 +222,7 @@ def _describe_cause(error: BaseException) -> str:
 def _parse_names(body: bytes) -> tuple[str, ...] | None:
     try:
         payload: Any = json.loads(body)
-        listed = payload["data"] if isinstance(payload, dict) else payload
-        return tuple(str(each["id"]) for each in listed)
+        return tuple(str(each["id"]) for each in (payload if isinstance(payload, list) else payload["data"]))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
 

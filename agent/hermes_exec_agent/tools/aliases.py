@@ -91,7 +91,7 @@ def _parse_json(text: str, kind: str) -> Any:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, list if kind == "array" else dict) else text
+    return value if isinstance(value, list if kind == "array" else dict) else text  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
 # Our own tools, with arguments of other agents, or of Hermes Agent's tools of the same name

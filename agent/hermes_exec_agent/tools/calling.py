@@ -147,10 +147,14 @@ def _repair(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> R
     except (ValueError, RecursionError, NoEqual):
         return None
     tool = known.get(ours)
-    if not isinstance(tool, BaseTool) or not tool.only_reads:
+    if tool is None or not _only_reads(tool):
         return None
     notes.insert(0, f"the arguments were broken JSON ({why}) and were repaired")
     return _make_resolved(tool, call, arguments, notes, as_written=False)
+
+
+def _only_reads(tool: Tool) -> bool:
+    return isinstance(tool, BaseTool) and tool.only_reads
 
 
 def _refuse(call: ToolCall, why: str) -> ResolvedCall:
@@ -207,12 +211,12 @@ def parsed(text: str) -> dict[str, Any]:
         BrokenJson: they are no JSON; says where it breaks.
         ValueError: they are no JSON object.
     """
-    told = _decode(text) if text.strip() else {}
-    if isinstance(told, str):
-        told = _decode(told)
-    if not isinstance(told, dict):
+    value: Any = _decode(text) if text.strip() else {}
+    if isinstance(value, str):
+        value = _decode(value)
+    if not isinstance(value, dict):
         raise ValueError("it is no object")  # noqa: TRY004  to whoever reads it, it is one mistake of many
-    return told  # pyright: ignore[reportUnknownVariableType]  JSON
+    return value  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
 def _decode(text: str) -> Any:
