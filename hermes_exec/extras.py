@@ -27,7 +27,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
         "cryptography", "skills_ref", "strictyaml", "bandit", "detect_secrets", "confusable_homoglyphs", "packaging",
         "pytest",
     ),
-    "agent": ("openai", "jsonschema"),
+    "agent": ("openai", "jsonschema", "json_repair"),
     "chat": ("prompt_toolkit",),
     "server": ("aiohttp", "prometheus_client"),
     "memory": ("psycopg",),

@@ -98,17 +98,23 @@ def doctor(
             help="End what dead orchestrators and crashed guests left, and remove containers whose lease is over.",
         ),
     ] = False,
+    model: Annotated[
+        bool, typer.Option("--model", help="Also ask the agent's model one question, which may cost money.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Look for what is amiss on this machine, or with one place, which is opened for that.
+    """Look for what is amiss on this machine and with its agent, or with one place, which is opened for that.
 
-    The exit code is 1 when something that is needed is missing.
+    Without a place, --model and --reap it costs nothing and creates nothing. The exit code is 1 when something that is
+    needed is missing.
     """
+    if model and (reap or target is not None):
+        raise UsageError("--model asks about the agent, and goes with no place and not with --reap")
     if reap:
         if target not in {None, "local"}:
             raise UsageError("only this machine can be swept", remedy=f"run --on {target} -- hermes-exec doctor --reap")
         return loop.run(_reap(json=json))
-    return loop.run(_doctor(target, json=json))
+    return loop.run(_doctor(target, model=model, json=json))
 
 
 async def every_kind() -> list[Kind]:
@@ -133,10 +139,13 @@ async def one_kind(name: str, profile: "Profile | None" = None) -> Kind:
         return Kind(name, [Check(name, "missing", f"{error.filename}: {error.strerror}")])
 
 
-async def _doctor(target: str | None, *, json: bool) -> int:
+async def _doctor(target: str | None, *, model: bool, json: bool) -> int:
     if target is None:
-        kinds = [Kind("hermes-exec", _ourselves()), *await every_kind()]
-        needed = {"hermes-exec", "local"}
+        from hermes_exec_agent.doctor import examine_agent
+
+        kinds, agent = await asyncio.gather(every_kind(), examine_agent(ask=model))
+        kinds = [Kind("hermes-exec", _ourselves()), Kind("agent", agent), *kinds]
+        needed = {"hermes-exec", "local", *(["agent"] if model else [])}
     else:
         kinds = await _place(target)
         needed = {kind.type for kind in kinds}
@@ -185,12 +194,14 @@ def _ourselves() -> list[Check]:
 
 
 def _extras() -> list[Check]:
-    """Each extra that is not installed, but for those that the doctor of a kind of place looks for."""
-    of_places = {row.extra for name, row in BUILT_INS.items() if name != "singularity"}
+    """Each extra that is not installed, but for those that the doctor of a kind of place or of the agent looks for."""
+    from hermes_exec_agent.doctor import EXTRAS as OF_AGENT
+
+    elsewhere = {*OF_AGENT, *(row.extra for name, row in BUILT_INS.items() if name != "singularity")}
     return [
         Check(f"extra {extra}", "warning", f"not installed: {', '.join(lacking)}", install_command(extra))
         for extra in EXTRAS
-        if extra not in of_places and (lacking := missing_modules(extra))
+        if extra not in elsewhere and (lacking := missing_modules(extra))
     ]
 
 

@@ -135,7 +135,7 @@ def test_what_another_program_said_before_comes_first(talk: Talk) -> None:
 
 
 def test_an_unknown_tool_is_told_with_those_that_there_are(talk: Talk) -> None:
-    error = result_of(talk, ("bash", {}))["error"]
+    error = result_of(talk, ("python", {}))["error"]
     assert error["type"] == "unknown_tool"
     assert "terminal" in error["message"]
 

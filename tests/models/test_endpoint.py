@@ -70,7 +70,7 @@ def test_the_size_of_the_pieces_does_not_matter(piece: int) -> None:
     assert reply_of(Streamed(calls, piece=piece)).message == calls.message
 
 
-@pytest.mark.parametrize("shape", ["whole", "no index", "no id"])
+@pytest.mark.parametrize("shape", ["whole", "object", "no index", "no id"])
 def test_calls_are_put_together_however_an_endpoint_cuts_them(shape: str) -> None:
     reply = reply_of(Streamed(ask(("a", {"x": 1}), ("b", {"y": 2}), ("b", {"y": 3})), shape=shape))
     got = [(call.name, json.loads(call.arguments)) for call in reply.message.tool_calls]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import zip_longest
@@ -51,8 +51,8 @@ class Streamed:
     """Whether ``[DONE]`` is said."""
     finish: str | None = "as the reply"
     shape: str = "pieces"
-    """``pieces``, ``whole`` (each call at once), ``no index``, ``no id`` or ``index 0`` (whole, all with that index):
-    what endpoints do to calls."""
+    """``pieces``, ``whole`` (each call at once), ``object`` (whole, and arguments that are no text), ``no index``,
+    ``no id`` or ``index 0`` (whole, all with that index): what endpoints do to calls."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,23 @@ class ScriptedEndpoint:
         host: str = "127.0.0.1",
         tool_choice: Literal["obeyed", "ignored", "refused"] = "obeyed",
         strict: Strict | None = None,
+        models: Sequence[str] | Status = (),
+        key: str = "",
     ) -> None:
-        """``tool_choice``: what is done with ``"tool_choice": "none"``. Obeyed, a reply's calls are left out."""
+        """Listen.
+
+        Args:
+            answers: what is said, one after the other.
+            forever: whether the last answer is repeated.
+            host: where it listens.
+            tool_choice: what is done with ``"tool_choice": "none"``. Obeyed, a reply's calls are left out.
+            strict: whose rules for messages hold.
+            models: what it lists, or its answer to that question.
+            key: what every request needs, if there is one.
+        """
         self.requests: list[dict[str, Any]] = []
+        self.listed: list[str] = []
+        """What the requests for the list of models had as their authorization."""
         self.headers: list[dict[str, str]] = []
         self.complaints: list[str] = []
         self.asked = threading.Semaphore(0)
@@ -90,6 +104,8 @@ class ScriptedEndpoint:
         """Set when an answer hangs."""
         self._answers = list(answers)
         self._forever = forever
+        self._models = models
+        self._key = key
         self._host = host
         self._tool_choice = tool_choice
         self._strict = strict
@@ -106,6 +122,11 @@ class ScriptedEndpoint:
                     rig._answer(self, body)
                 except ConnectionError:
                     self.close_connection = True
+
+            def do_GET(self) -> None:
+                rig.listed.append(self.headers.get("authorization", ""))
+                answer = rig._list() if self.path == "/v1/models" else Status(404)
+                rig._send_status(self, rig._unless_refused(self) or answer)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
@@ -150,16 +171,31 @@ class ScriptedEndpoint:
             answer = _without_calls(answer)
         return self._strict.give(answer) if self._strict is not None else answer
 
+    def _list(self) -> Status:
+        if isinstance(self._models, Status):
+            return self._models
+        return Status(200, {"object": "list", "data": [{"id": each, "object": "model"} for each in self._models]})
+
+    def _unless_refused(self, handler: BaseHTTPRequestHandler) -> Status | None:
+        given = handler.headers.get("authorization", "")
+        if not self._key or given == f"Bearer {self._key}":
+            return None
+        return Status(401, {"error": {"message": f"Incorrect API key provided: {given}", "code": "invalid_api_key"}})
+
+    @staticmethod
+    def _send_status(handler: BaseHTTPRequestHandler, answer: Status) -> None:
+        data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
+        handler.send_response(answer.code)
+        for name, value in {"content-type": "application/json", **answer.headers}.items():
+            handler.send_header(name, value)
+        handler.send_header("content-length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
     def _answer(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> None:
-        answer = self._next(handler, body)
+        answer = self._unless_refused(handler) or self._next(handler, body)
         if isinstance(answer, Status):
-            data = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
-            handler.send_response(answer.code)
-            for name, value in {"content-type": "application/json", **answer.headers}.items():
-                handler.send_header(name, value)
-            handler.send_header("content-length", str(len(data)))
-            handler.end_headers()
-            handler.wfile.write(data)
+            self._send_status(handler, answer)
             return
         if isinstance(answer, str):
             answer = say(answer)
@@ -273,6 +309,8 @@ def _call_deltas(index: int, call: dict[str, Any], shape: str) -> list[dict[str,
         del first["index"]
     if shape == "index 0":
         first["index"] = 0
+    if shape == "object":
+        first["function"] = {"name": name, "arguments": json.loads(arguments)}
     if shape != "pieces":
         return [first]
     first["function"] = {"name": name, "arguments": ""}

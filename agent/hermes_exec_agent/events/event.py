@@ -11,7 +11,9 @@ Kind = Literal[
     # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
     # origin as in `Message`
     "assistant",
-    "call",  # {id, name}: written before a tool runs, so that after a crash a call without a result is known
+    # {id, name}: written before a tool runs, so that after a crash a call without a result is known; also {arguments,
+    # written: {name, arguments}} where a model wrote another name or other arguments than those of the tool.
+    "call",
     "result",  # {id, name, content, duration_s}
     "approval",  # {tool, summary, answer}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.loop.updates import CallEnded, CallStarted
 from hermes_exec_agent.tools.asking import failed
-from hermes_exec_agent.tools.calling import perform
+from hermes_exec_agent.tools.calling import resolve
+from hermes_exec_agent.tools.calling import run as do
 from hermes_exec_agent.tools.envelope import Failure
 from hermes_exec_agent.tools.stopwatch import Stopwatch
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.events.event import Kind
     from hermes_exec_agent.loop.updates import Update
     from hermes_exec_agent.messages import ToolCall
+    from hermes_exec_agent.tools.calling import ResolvedCall
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.tool import Context, Tool
 
@@ -34,6 +36,7 @@ class Acted:
     """A call and what came of it."""
 
     call: ToolCall
+    """Under the name and with the arguments of the tool that was asked to do it."""
     envelope: Envelope
     changes: bool
 
@@ -64,49 +67,51 @@ class Acting:
         """
         self._cut = calls[-1].id if cut else ""
         done: list[Acted] = []
-        for together, group in groupby(calls, lambda call: not self._changes(call)):
+        resolved = [resolve(self._tools, call) for call in calls]
+        for together, group in groupby(resolved, lambda each: not each.changes):
             if together:
                 done += await self._side_by_side(list(group), tell)
             else:
-                done += [await self._one(call, tell) for call in group]
+                done += [await self._one(each, tell) for each in group]
         return done
 
     async def list_running(self) -> list[str]:
         """The background processes of this conversation that still run, a line each."""
         return await self._context.workspace.list_running()
 
-    def _changes(self, call: ToolCall) -> bool:
-        tool = self._tools.get(call.name)
-        return tool.changes if tool else False
-
-    async def _side_by_side(self, calls: Sequence[ToolCall], tell: Callable[[Update], None]) -> list[Acted]:
+    async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[Acted]:
         room = asyncio.Semaphore(_SIDE_BY_SIDE)
 
-        async def one(call: ToolCall) -> Acted:
+        async def one(resolved: ResolvedCall) -> Acted:
             async with room:
-                return await self._one(call, tell)
+                return await self._one(resolved, tell)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(call)) for call in calls]
+                tasks = [group.create_task(one(each)) for each in calls]
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _one(self, call: ToolCall, tell: Callable[[Update], None]) -> Acted:
-        await self._record("call", {"id": call.id, "name": call.name})
+    async def _one(self, resolved: ResolvedCall, tell: Callable[[Update], None]) -> Acted:
+        call = resolved.call
+        data: dict[str, Any] = {"id": call.id, "name": call.name}
+        if resolved.is_rewritten:
+            written = {"name": resolved.written.name, "arguments": resolved.written.arguments}
+            data |= {"arguments": call.arguments, "written": written}
+        await self._record("call", data)
         tell(CallStarted(call))
         with Stopwatch() as watch:
-            envelope = await self._call(call)
+            envelope = await self._call(resolved)
         duration_s = watch.elapsed_s
-        content = self.clean(envelope.text())
+        content = self.clean(resolved.annotate(envelope).text())
         await self._record(
             "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
         )
         tell(CallEnded(call, envelope, duration_s))
-        return Acted(call, envelope, self._changes(call))
+        return Acted(call, envelope, resolved.changes)
 
-    async def _call(self, call: ToolCall) -> Envelope:
-        if call.id == self._cut:
+    async def _call(self, resolved: ResolvedCall) -> Envelope:
+        if resolved.call.id == self._cut:
             return failed(self._context.place, Failure("arguments", _CUT))
-        return await perform(self._tools.values(), call, self._context)
+        return await do(resolved, self._context)

@@ -112,7 +112,7 @@ class Assembly:
 
     def _add_call(self, piece: ChoiceDeltaToolCall) -> None:
         name = (piece.function.name if piece.function else "") or ""
-        arguments = (piece.function.arguments if piece.function else "") or ""
+        arguments = _text_of(piece.function.arguments if piece.function else None)
         index: int | None = getattr(piece, "index", None)
         call = self._find_call(index, piece.id or "", name, arguments)
         if call is None:
@@ -180,6 +180,13 @@ class Assembly:
             return "content_filter"
         # Some say `stop` although they ask for tools.
         return "tool_calls" if self._calls else "stop"
+
+
+def _text_of(arguments: object) -> str:
+    """Arguments as the JSON text that they should be; some servers send the object itself, and the SDK lets it pass."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def _usage(told: CompletionUsage) -> Usage:

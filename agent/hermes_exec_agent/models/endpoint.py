@@ -29,6 +29,7 @@ from hermes_exec_agent.models.tokens import estimated_usage
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    import httpx2
     from openai import AsyncOpenAI, AsyncStream
     from openai.types.chat import ChatCompletionChunk
 
@@ -84,7 +85,7 @@ class Endpoint:
         self.reasoning: Reasoning = reasoning or Reasoning()
         """How much it is asked to think, from the next request on."""
         self._dialect = dialect
-        self._key = key
+        self.key = key
         self._price = price
         self._patience = patience or Patience()
         self._limit = "max_completion_tokens" if newer_limit else "max_tokens"
@@ -242,21 +243,27 @@ class Endpoint:
     def _connect(self) -> AsyncOpenAI:
         """The SDK's client. Nothing is sent yet."""
         require("agent", "to ask models")
+        import openai
+
+        timeout = openai.Timeout(self._patience.silence_s, connect=self._patience.connect_s)
+        return openai.AsyncOpenAI(
+            api_key=self.key.reveal() if self.key else "none",
+            base_url=self.base_url,
+            max_retries=0,
+            timeout=timeout,
+            http_client=self.http_client(),
+        )
+
+    def http_client(self) -> httpx2.AsyncClient:
+        """A client for requests of HTTP to this endpoint, by the same way as its own."""
         from urllib.parse import urlsplit
 
         import openai
 
-        patience = self._patience
-        timeout = openai.Timeout(patience.silence_s, connect=patience.connect_s)
-        return openai.AsyncOpenAI(
-            api_key=self._key.reveal() if self._key else "none",
-            base_url=self.base_url,
-            max_retries=0,
-            timeout=timeout,
-            # No proxy can reach this machine's own addresses for us.
-            http_client=openai.DefaultAsyncHttpxClient(
-                trust_env=urlsplit(self.base_url).hostname not in _LOOPBACK, timeout=timeout
-            ),
+        timeout = openai.Timeout(self._patience.silence_s, connect=self._patience.connect_s)
+        # No proxy can reach this machine's own addresses for us.
+        return openai.DefaultAsyncHttpxClient(
+            trust_env=urlsplit(self.base_url).hostname not in _LOOPBACK, timeout=timeout
         )
 
     async def close(self) -> None:

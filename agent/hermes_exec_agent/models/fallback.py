@@ -35,6 +35,11 @@ class Fallback:
         self._tired: dict[int, float] = {}
 
     @property
+    def models(self) -> tuple[Model, ...]:
+        """All of them, in the order of preference."""
+        return self._models
+
+    @property
     def name(self) -> str:
         """The preferred model's."""
         return self._models[0].name

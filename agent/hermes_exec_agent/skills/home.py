@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
 VARIABLE = "HERMES_EXEC_SKILLS"
-_MOUNTS = Path("/proc/self/mountinfo")
+MOUNTS = Path("/proc/self/mountinfo")
 NETWORKED = frozenset(
     {
         "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gluster", "glusterfs", "gpfs",
@@ -73,7 +73,7 @@ class Home:
             Refused: others could change what is in them, or other machines could.
             ConfigError: one of them cannot be made.
         """
-        mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
         for folder in (self.folder, self.content, self.keys):
             _make(folder)
             check_private(folder)

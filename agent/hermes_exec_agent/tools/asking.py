@@ -34,6 +34,8 @@ class BaseTool(Generic[A]):
 
     name: str
     changes: bool = True
+    only_reads: bool = False
+    """Whether a call cannot even change what the agent keeps, so that one in broken JSON may be repaired."""
     takes: type[Asked]
 
     def __init__(self) -> None:
@@ -115,7 +117,8 @@ def _plain(node: Any, parts: dict[str, Any]) -> Any:
 
 def complaint(name: str, takes: type[BaseModel], error: ValidationError) -> str:
     """What is wrong with the arguments, and what they should be."""
-    fields = takes.model_fields
+    shown = schema_of(takes)["properties"]
+    fields = {field: value for field, value in takes.model_fields.items() if field in shown}
     told: list[str] = []
     for each in error.errors(include_url=False, include_context=False)[:_COMPLAINTS]:
         where = ".".join(map(str, each["loc"]))

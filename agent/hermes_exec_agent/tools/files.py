@@ -7,6 +7,7 @@ import posixpath
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads it
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
@@ -38,6 +39,7 @@ class ReadFile(BaseTool[Reading]):
 
     name = "read_file"
     changes = False
+    only_reads = True
     takes = Reading
 
     async def run(self, asked: Reading, context: Context) -> Envelope:
@@ -89,6 +91,7 @@ class Writing(Asked):
 
     path: str = Field(min_length=1)
     content: str
+    create: SkipJsonSchema[bool] = False  # a file that is there stays; no model is told of it
 
 
 class WriteFile(BaseTool[Writing]):
@@ -99,11 +102,14 @@ class WriteFile(BaseTool[Writing]):
 
     def summary(self, asked: Writing) -> str:
         """Where, and how much."""
-        return f"write {asked.path} ({len(asked.content)} characters): {asked.content}"
+        verb = "create" if asked.create else "write"
+        return f"{verb} {asked.path} ({len(asked.content)} characters): {asked.content}"
 
     async def run(self, asked: Writing, context: Context) -> Envelope:
         """Write it at once: whoever reads it sees the old or the new one."""
         path = await context.workspace.path(asked.path)
+        if asked.create and await _current(path, context) is not None:
+            raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
         data = asked.content.encode("utf-8", "surrogatepass")
         await _write(path, data, context)
         return Envelope(ok=True, place=context.place, output=f"wrote {len(data)} bytes to {path}")

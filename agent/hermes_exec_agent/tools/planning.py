@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
-from hermes_exec.errors import Unsupported
+from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.tools.asking import Asked, BaseTool, failed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 HERE = "agent"
 """Where those run that touch no place."""
+_MOST = 50
 _MARKS = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
 
 
@@ -27,12 +29,14 @@ class Item(BaseModel):
 
     content: str
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
+    id: SkipJsonSchema[str] = ""  # Hermes Agent's own tool has these; no model is told of them
 
 
 class Items(Asked):
     """Keep a list of what is to be done: send all of it anew each time, or nothing to read it."""
 
-    todos: list[Item] = Field([], max_length=50)
+    todos: list[Item] = Field([], max_length=_MOST)
+    merge: SkipJsonSchema[bool] = False
 
 
 class Todo(BaseTool[Items]):
@@ -49,9 +53,35 @@ class Todo(BaseTool[Items]):
     async def run(self, asked: Items, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
         """Keep the new list, if there is one, and show it."""
         if asked.todos:
-            self._items = asked.todos
+            self._items = _merge_items(self._items, asked.todos) if asked.merge else asked.todos
         lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
         return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
+
+
+def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
+    """The list with what ``changes`` says of the items with these ids, and the new ones at its end.
+
+    Raises:
+        UsageError: it cannot be told which item is meant.
+    """
+    places = {item.id: place for place, item in enumerate(items)}
+    if not all(each.id for each in [*items, *changes]) or len(places) < len(items):
+        raise UsageError(
+            "merge needs an id of its own for each item of the list", remedy="send all of it without merge"
+        )
+    merged = list(items)
+    for change in changes:
+        if change.id in places:
+            said = {key: getattr(change, key) for key in change.model_fields_set}
+            merged[places[change.id]] = merged[places[change.id]].model_copy(update=said)
+        else:
+            places[change.id] = len(merged)
+            merged.append(change)
+    if len(merged) > _MOST:
+        raise UsageError(
+            f"the list would have more than {_MOST} items", remedy="send those that are left without merge"
+        )
+    return merged
 
 
 class Question(Asked):

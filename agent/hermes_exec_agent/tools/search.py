@@ -36,6 +36,7 @@ class SearchFiles(BaseTool[Searching]):
 
     name = "search_files"
     changes = False
+    only_reads = True
     takes = Searching
 
     async def run(self, asked: Searching, context: Context) -> Envelope:

@@ -31,6 +31,7 @@ class SkillsList(BaseTool[Listing]):
 
     name = "skills_list"
     changes = False
+    only_reads = True
     takes = Listing
 
     def __init__(self, skills: Skillset) -> None:
@@ -66,6 +67,7 @@ class SkillView(BaseTool[Viewing]):
 
     name = "skill_view"
     changes = False
+    only_reads = True
     takes = Viewing
 
     def __init__(self, skills: Skillset) -> None:

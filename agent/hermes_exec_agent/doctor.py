@@ -1,0 +1,354 @@
+"""What the agent needs, and what is amiss: its models, the gate's sandbox, registry, log and memory.
+
+Nothing is created, and nothing is paid for but the one question to the model, which the caller has to ask for. No row
+holds a secret: it names an endpoint by its address and a key by its variable, and repeats no words of a server but its
+refusal of that question, without our keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import aclosing
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from hermes_exec.backend import Check
+from hermes_exec.config.check import nearest
+from hermes_exec.config.paths import exists, shown
+from hermes_exec.errors import HermesError
+from hermes_exec.extras import install_command, missing_modules
+from hermes_exec_agent.errors import ModelError, NoModel
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    from hermes_exec_agent.models import Models
+    from hermes_exec_agent.models.endpoint import Endpoint
+    from hermes_exec_agent.models.protocol import Reply
+
+EXTRAS = ("agent", "chat", "server", "memory", "skills")
+"""The extras that parts of the agent need."""
+_PATIENCE_S = 10.0
+"""Of each check."""
+_ANSWER_S = 60.0
+"""Of the one paid question: a model of one's own may have to be loaded first."""
+_MODELS_S = 3 * _PATIENCE_S
+"""Of the look at all models, which begins with the import of the SDK and the keys, and is not one request."""
+_LARGEST = 16 << 20
+_POLICY = "skill-validate"
+_ASK = "hermes-exec doctor --model"
+_UP = "look whether it is up, or set LLM_BASE_URL"
+_ADDRESS = "set LLM_BASE_URL to the address of the API, which ends in /v1 mostly"
+_KEY = "set the right key in {}"
+
+
+async def examine_agent(*, ask: bool = False) -> list[Check]:
+    """A row for each part, looked at side by side; each request takes 10 s at most.
+
+    Args:
+        ask: also ask the main model one question, which may cost money, and give it 60 s.
+    """
+    looks: list[Coroutine[Any, Any, list[Check]]] = [
+        _bound("model", _check_models(ask=ask), _MODELS_S + (_ANSWER_S if ask else 0.0)),
+        _bound("gate's sandbox", asyncio.to_thread(_check_sandbox)),
+        _bound("registry", asyncio.to_thread(_check_registry)),
+        _bound("log", asyncio.to_thread(_check_log)),
+        _bound("memory", _check_memory()),
+    ]
+    return [*_check_extras(), *(check for checks in await asyncio.gather(*looks) for check in checks)]
+
+
+async def _bound(name: str, look: Coroutine[Any, Any, list[Check]], most_s: float = _PATIENCE_S) -> list[Check]:
+    try:
+        async with asyncio.timeout(most_s):
+            return await look
+    except TimeoutError:
+        return [Check(name, "missing", f"no answer within {most_s:g} s", "try again later")]
+    except HermesError as error:
+        return [Check(name, "missing", error.what, error.remedy)]
+    except OSError as error:
+        return [Check(name, "missing", f"{shown(str(error.filename))}: {error.strerror}", "look at the rights there")]
+
+
+def _check_extras() -> list[Check]:
+    lacking = {extra: missing for extra in EXTRAS if (missing := missing_modules(extra))}
+    rows = [
+        Check(f"extra {extra}", "warning", f"not installed: {', '.join(missing)}", install_command(extra))
+        for extra, missing in lacking.items()
+    ]
+    return rows or [Check("extras", "ok", f"{', '.join(EXTRAS)} are installed")]
+
+
+# Models
+
+
+async def _check_models(*, ask: bool) -> list[Check]:
+    if missing_modules("agent"):
+        return []  # the row of the extra says it
+    from hermes_exec_agent.models.settings import load_models
+
+    try:
+        models = await asyncio.to_thread(load_models)
+    except NoModel as error:
+        return [Check("model", "missing" if ask else "warning", error.what, error.remedy)]
+    try:
+        endpoints = await asyncio.to_thread(_find_endpoints, models)
+        rows = await asyncio.gather(*(_check_endpoint(name, each) for name, each in endpoints.items()))
+        checks = [check for checks in rows for check in checks]
+        return [*checks, *(await _ask_model(endpoints["main"]) if ask else _skip_question())]
+    finally:
+        await models.close()
+
+
+def _find_endpoints(models: Models) -> dict[str, Endpoint]:
+    """One of each address, key and model, by its name in the settings; for a thread, as it imports the SDK."""
+    from hermes_exec_agent.models.endpoint import Endpoint
+    from hermes_exec_agent.models.fallback import Fallback
+
+    import_module("openai")  # this takes most of a second, and would hold up all other looks later
+    found: dict[tuple[str, str, str], tuple[str, Endpoint]] = {}
+    for name in models.names:
+        model = models.get(name)
+        first = model.models[0] if isinstance(model, Fallback) else model
+        if isinstance(first, Endpoint):
+            found.setdefault((first.base_url, first.key.name if first.key else "", first.name), (name, first))
+    return dict(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What came of a request for the list of models."""
+
+    status: int = 0
+    """Of HTTP; 0 where nothing answered."""
+    why: str = ""
+    """Why nothing answered."""
+    names: tuple[str, ...] | None = None
+    """Of the models; None where the answer is no list."""
+    took_ms: float = 0.0
+
+
+async def _check_endpoint(name: str, endpoint: Endpoint) -> list[Check]:
+    """How one endpoint is, as far as a free request for its list of models tells."""
+    keyed, open_to_all = await asyncio.gather(
+        _list_models(endpoint, endpoint.key.reveal() if endpoint.key else ""),
+        _list_models(endpoint, "") if endpoint.key else _no_answer(),
+    )
+    of = "" if name == "main" else f" of {name}"
+    where = _format_host(endpoint.base_url)
+    variable = endpoint.key.name if endpoint.key else "OPENAI_API_KEY"
+    if not keyed.status:
+        return [Check(f"endpoint{of}", "missing", f"{where} cannot be reached: {keyed.why}", _UP)]
+    if keyed.status >= 500 or keyed.status == 429:
+        return [Check(f"endpoint{of}", "warning", f"{where} answers {keyed.status}", "try again later")]
+    reached = Check(f"endpoint{of}", "ok", f"{where} answers within {keyed.took_ms:.0f} ms")
+    if keyed.status in (401, 403):
+        given = f"the one of {variable} is refused" if endpoint.key else "none is set, and one is asked for"
+        return [reached, Check(f"key{of}", "missing", f"{given} ({keyed.status})", _KEY.format(variable))]
+    if keyed.names is None:
+        what = "lists no models" if keyed.status >= 400 else "sends something else than a list of models"
+        detail = f"{where} {what} ({keyed.status}), so neither key nor model is known"
+        return [reached, Check(f"model{of}", "warning", detail, f"{_ADDRESS}; or {_ASK}")]
+    return [
+        reached,
+        _check_key(f"key{of}", endpoint, variable, open_to_all),
+        _check_model(f"model{of}", name, endpoint, keyed.names),
+    ]
+
+
+def _check_key(name: str, endpoint: Endpoint, variable: str, without: _Answer) -> Check:
+    if endpoint.key is None:
+        return Check(name, "ok", "none is asked for")
+    if without.status in (401, 403):
+        return Check(name, "ok", f"the one of {variable} is accepted")
+    detail = f"the list of models is open to all, so it does not show whether the one of {variable} is accepted"
+    return Check(name, "warning", detail, _ASK)
+
+
+def _check_model(row: str, name: str, endpoint: Endpoint, names: tuple[str, ...]) -> Check:
+    model = endpoint.name
+    if {model, f"models/{model}", f"{model}:latest"} & set(names):
+        return Check(row, "ok", f"{shown(model)} is one of {len(names)}")
+    setting = "DEFAULT_MODEL" if name == "main" else f"the model of {name}"
+    guess = nearest(model, names)
+    remedy = f"set {setting} to {shown(guess)}" if guess else "load a model there"
+    return Check(row, "missing", f"{_format_host(endpoint.base_url)} lists no model {shown(model)}", remedy)
+
+
+async def _no_answer() -> _Answer:
+    return _Answer()
+
+
+async def _list_models(endpoint: Endpoint, key: str) -> _Answer:
+    """Ask for the list of models, with a key or without one."""
+    import httpx2
+
+    began = time.perf_counter()
+    headers = {"accept": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
+    try:
+        async with (
+            asyncio.timeout(_PATIENCE_S),
+            endpoint.http_client() as client,
+            client.stream("GET", f"{endpoint.base_url}/models", headers=headers) as response,
+        ):
+            body = b""
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > _LARGEST:
+                    break
+        return _Answer(response.status_code, names=_parse_names(body), took_ms=(time.perf_counter() - began) * 1e3)
+    except (TimeoutError, httpx2.TimeoutException):
+        return _Answer(why=f"no answer within {_PATIENCE_S:g} s")
+    except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+        return _Answer(why=_describe_cause(error))
+
+
+def _describe_cause(error: BaseException) -> str:
+    """The system's own words where there are some: those of a library may quote what was sent."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return type(error).__name__
+
+
+def _parse_names(body: bytes) -> tuple[str, ...] | None:
+    try:
+        payload: Any = json.loads(body)
+        return tuple(str(each["id"]) for each in (payload if isinstance(payload, list) else payload["data"]))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  JSON
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _format_host(base_url: str) -> str:
+    """The address without its path."""
+    parts = urlsplit(base_url)
+    return shown(f"{parts.scheme}://{parts.netloc}")
+
+
+def _skip_question() -> list[Check]:
+    detail = "not asked: the question may cost money"
+    return [Check("tool call", "warning", detail, _ASK)]
+
+
+async def _ask_model(endpoint: Endpoint) -> list[Check]:
+    """Ask once for a call of a tool. It is never asked again, also where that could help."""
+    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.protocol import Reply, Retried, ToolSpec
+
+    tool = ToolSpec(
+        "ready",
+        "Say that you can call tools.",
+        {
+            "type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"],
+            "additionalProperties": False,
+        },
+    )  # fmt: skip
+    question = Message("user", 'Call the tool ready with the answer "yes". Say nothing else.')
+    began = time.perf_counter()
+    try:
+        async with asyncio.timeout(_ANSWER_S), aclosing(endpoint.stream([question], [tool])) as items:
+            async for item in items:
+                if isinstance(item, Retried):
+                    return [Check("tool call", "missing", item.reason, "try again later")]
+                if isinstance(item, Reply):
+                    return [_judge_reply(item, time.perf_counter() - began)]
+    except TimeoutError:
+        return [Check("tool call", "missing", f"no reply within {_ANSWER_S:g} s", "try again later")]
+    except ModelError as error:
+        return [Check("tool call", "missing", error.what, error.remedy)]
+    return [Check("tool call", "missing", "the reply has no end", "try again later")]
+
+
+def _judge_reply(reply: Reply, seconds: float) -> Check:
+    usage = reply.usage
+    paid = f"{usage.prompt + usage.completion} tokens" + (f", {usage.cost:.5f} $" if usage.cost else "")
+    called = [call for call in reply.message.tool_calls if call.name == "ready"]
+    try:
+        good = bool(called) and "answer" in json.loads(called[0].arguments)
+    except (ValueError, TypeError):
+        good = False
+    if good:
+        return Check("tool call", "ok", f"it called a tool within {seconds:.1f} s ({paid})")
+    how = "called no tool" if not called else "called a tool with malformed arguments"
+    return Check("tool call", "missing", f"it {how} ({paid})", "set DEFAULT_MODEL to a model that calls tools")
+
+
+# Parts on this machine
+
+
+def _check_sandbox() -> list[Check]:
+    """Whether the policy that skills are judged in can be held; ``policy prove`` starts one, and this does not."""
+    from hermes_exec_policies.explain import refuse_unless_enforceable
+    from hermes_exec_policies.host import this_host
+    from hermes_exec_policies.load import load
+    from hermes_exec_policies.starting import BUBBLEWRAP
+
+    refuse_unless_enforceable(load(_POLICY), BUBBLEWRAP, this_host())
+    detail = f"{BUBBLEWRAP} can hold {_POLICY}; hermes-exec policy prove {_POLICY} tries it"
+    return [Check("gate's sandbox", "ok", detail)]
+
+
+def _check_registry() -> list[Check]:
+    from hermes_exec_agent.skills.home import MOUNTS, VARIABLE, check_local, check_private, this_home
+
+    home = this_home()
+    mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    for folder in (home.folder, home.keys):
+        if exists(folder):
+            check_private(folder)
+        check_local(_nearest_existing(folder), mounts)
+    if not home.log.exists():
+        return [_check_writable("registry", home.folder, f"no skill yet; they come to {shown(home.folder)}", VARIABLE)]
+    if missing_modules("skills"):
+        detail = f"{shown(home.folder)} cannot be verified without the packages of the extra skills"
+        return [Check("registry", "warning", detail, "what the row of that extra says")]
+    from hermes_exec_agent.skills.registry import Registry
+
+    count = len(Registry(home).skills())
+    detail = f"{count} {'skill' if count == 1 else 'skills'}, verified, in {shown(home.folder)}"
+    return [_check_writable("registry", home.folder, detail, VARIABLE)]
+
+
+def _check_log() -> list[Check]:
+    from hermes_exec_agent.events import EventLog
+    from hermes_exec_agent.events.storage import VARIABLE
+
+    with EventLog.of_user() as log:
+        if not log.path.exists():
+            detail = f"no conversation yet; they come to {shown(log.path)}"
+            return [_check_writable("log", log.path, detail, VARIABLE)]
+        latest = log.conversations(1)
+    detail = f"conversations are kept in {shown(log.path)}" + ("" if latest else ", none yet")
+    return [_check_writable("log", log.path, detail, VARIABLE)]
+
+
+def _nearest_existing(path: Path) -> Path:
+    return next(each for each in (path, *path.parents) if exists(each))
+
+
+def _check_writable(name: str, path: Path, detail: str, variable: str) -> Check:
+    there = _nearest_existing(path)
+    if os.access(there, os.W_OK):
+        return Check(name, "ok", detail)
+    return Check(name, "missing", f"{shown(there)} cannot be written to", f"export {variable}=… elsewhere")
+
+
+async def _check_memory() -> list[Check]:
+    from hermes_exec_agent.memory.database import VARIABLE, examine
+
+    url = os.environ.get(VARIABLE, "")
+    if not url:
+        return [Check("memory", "ok", f"{VARIABLE} is not set; nothing needs it")]
+    detail = (await examine(url)).removeprefix("memory: ")
+    if not detail:
+        return [Check("memory", "ok", f"the database of {VARIABLE} answers, and has pgvector")]
+    what, _, remedy = detail.partition(". Try: ")
+    return [Check("memory", "missing", what, remedy or f"look at {VARIABLE} and at the server")]
