@@ -22,7 +22,7 @@ from hermes_exec.errors import ConfigError
 from hermes_exec_agent.models import ask, say
 from hermes_exec_agent.server.connections import peer_uid
 from hermes_exec_agent.server.listening import listen
-from hermes_exec_agent.server.tokenfile import load_token
+from hermes_exec_agent.server.tokenfile import load_token, token_file
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 from tests.server.test_server_command import HELLO
 
@@ -90,9 +90,10 @@ def test_another_user_reads_no_file_of_the_owner_through_it(cli: Cli, tmp_path: 
 
 def test_the_token_is_made_once_and_is_this_users_alone(cli: Cli) -> None:
     tokens: set[str] = set()
+    kept = token_file(cli.env)
     for _ in range(2):
         child = cli.start("serve", "--port", "0", "--json")
-        kept = Path(json.loads(child.out.readline())["token_file"])
+        assert json.loads(child.out.readline())["token_file"] == str(kept)
         tokens.add(kept.read_text("ascii"))
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         child.send_signal(signal.SIGTERM)

@@ -23,6 +23,9 @@ SHOWN = 20_000
 KEPT = 4 << 20
 """Bytes of each output that are kept."""
 _HEAD = 0.4
+_MAKE = 'd=$(mktemp -d /tmp/hermes-agent.XXXXXXXX) && cd "$d" && pwd -P'
+_HOSTS = frozenset({"local", "ssh", "slurm"})
+"""Kinds of places that are a whole machine."""
 _ASKED_S = 30.0
 
 
@@ -37,10 +40,16 @@ class Workspace:
         """What was started in the background."""
         self._session: Session | None = None
         self._cwd = ""
+        self.home = ""
+        """The person's home folder in the place."""
+        self.root = ""
+        """The folder in which the conversation began, without links: what is below may be read. Empty for none."""
+        self.start = ""
+        """The same, as the shell named it."""
         self._moved = True
         """Whether the shell may be in another folder than we know: a command in it was not seen to its end."""
-        self._home = ""
-        self._kept = ""
+        self.kept = ""
+        """The folder of long outputs of this conversation, without links; empty before the first one."""
         self._turn = asyncio.Lock()
 
     async def session(self) -> Session:
@@ -48,11 +57,15 @@ class Workspace:
         async with self._turn:
             if self._session is None:
                 self._session = await self.terminal.session(env=self.env)
-            if not self._home:
-                home = await self._session.run('printf %s "$HOME"', timeout=_ASKED_S)
-                self._home = home.stdout_text or "/"
+            root = ""
+            if first := not self.home:
+                told = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)
+                home, _, root = told.stdout_text.removesuffix("\n").partition("\0")
+                self.home = home or "/"
             if self._moved:
                 await self._ask_folder(self._session)
+            if first and self._is_workspace(root):
+                self.root, self.start = root, self._cwd
             return self._session
 
     async def run(self, command: str, *, timeout: float, workdir: str = "") -> Envelope:
@@ -74,8 +87,12 @@ class Workspace:
         """A path as seen from the shell's folder, made absolute."""
         await self.session()
         if path == "~" or path.startswith("~/"):
-            path = self._home + path[1:]
+            path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self._cwd or "/", path))
+
+    def _is_workspace(self, folder: str) -> bool:
+        """Whether a folder is one; the root of a machine is everybody's."""
+        return folder.startswith("/") and (folder != "/" or self.terminal.kind not in _HOSTS)
 
     async def envelope(self, result: Result, cwd: str) -> Envelope:
         """A command's result, shortened for a model."""
@@ -105,12 +122,12 @@ class Workspace:
     async def keep(self, data: bytes) -> str:
         """Write bytes to a new private file in the place; gives its path, or nothing where that cannot be done."""
         try:
-            if not self._kept:
-                made = await self.terminal.run(["mktemp", "-d", "/tmp/hermes-agent.XXXXXXXX"], timeout=_ASKED_S)  # noqa: S108  made by mktemp
-                self._kept = made.stdout_text.rstrip("\n") if made.ok else ""
-            if not self._kept:
+            if not self.kept:
+                made = await self.terminal.run(["sh", "-c", _MAKE], timeout=_ASKED_S)
+                self.kept = made.stdout_text.rstrip("\n") if made.ok else ""
+            if not self.kept:
                 return ""
-            path = f"{self._kept}/{secrets.token_hex(4)}.txt"
+            path = f"{self.kept}/{secrets.token_hex(4)}.txt"
             await self.terminal.write(path, data)
         except HermesError:
             return ""  # the command itself is not concerned
@@ -128,9 +145,9 @@ class Workspace:
                 pass  # the place is lost
         self.jobs = []
         with contextlib.suppress(HermesError):
-            if self._kept:
-                await self.terminal.run(["rm", "-rf", "--", self._kept], timeout=_ASKED_S)
-                self._kept = ""
+            if self.kept:
+                await self.terminal.run(["rm", "-rf", "--", self.kept], timeout=_ASKED_S)
+                self.kept = ""
             if self._session is not None:
                 await self._session.close()
         return running
