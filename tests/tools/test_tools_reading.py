@@ -138,7 +138,7 @@ def test_a_folder_below_which_keys_were_mounted_is_known_by_where_they_are(tmp_p
     keys = tmp_path / ".ssh"
     keys.mkdir()
     (keys / "mine").write_text("private\n", encoding="utf-8")
-    profile = BubblewrapProfile(binds=[f"{keys}:/tmp/data:ro", f"{keys / 'mine'}:/tmp/one:ro"])
+    profile = BubblewrapProfile.model_validate({"binds": [f"{keys}:/tmp/data:ro", f"{keys / 'mine'}:/tmp/one:ro"]})
 
     async def here() -> list[dict[str, Any]]:
         async with agent_in(BubblewrapBackend(profile)) as agent:
