@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from hermes_exec.encoding import Words
     from hermes_exec.execute import RunOptions, StreamOptions
     from hermes_exec.files.files import Files as AsyncFiles
-    from hermes_exec.files.info import Progress, TransferReport
+    from hermes_exec.files.info import Progress, ResolvedPath, TransferReport
     from hermes_exec.files.requests import Path
     from hermes_exec.files.sync import Direction
     from hermes_exec.files.transfer import Links
@@ -561,6 +561,14 @@ class Files(Face):
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
         """The content of a file, or ``length`` bytes of it from ``offset`` on; fewer when it ends before."""
         return self._portal.call(self._core.read(path, offset, length))
+
+    def resolve(self, path: Path) -> ResolvedPath:
+        """Where a path leads: links are followed, and bind mounts named. Nothing is opened for reading."""
+        return self._portal.call(self._core.resolve(path))
+
+    def read_resolved(self, path: Path, offset: int = 0, length: int | None = None) -> tuple[ResolvedPath, bytes]:
+        """Read as ``read`` does, and say which file that was: both are of the same open file."""
+        return self._portal.call(self._core.read_resolved(path, offset, length))
 
     def write(
         self,

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.tools.approvals import Mode
 
+HOST = "127.0.0.1"
 PORT = 8080
 _TOKEN = "HERMES_EXEC_SERVER_TOKEN"  # noqa: S105  the name of a variable
 _TOKEN_FROM = f"env:{_TOKEN}"
@@ -31,6 +34,7 @@ class _Wanted:
     on: str | None
     host: str
     port: int
+    socket: Path | None
     token_from: str | None
     names: list[str]
     approve: str
@@ -51,12 +55,18 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def serve(  # noqa: PLR0913  one parameter an option
     on: On = None,
     *,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = HOST,
     port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 chooses a free one.")] = PORT,
+    socket: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Listen at a unix socket instead, which is made for this user alone."),
+    ] = None,
     token_from: Annotated[
         str | None,
         typer.Option(
-            metavar="SOURCE", help=f"Where the token is found: env:NAME or file:/path; {_TOKEN_FROM} if left out."
+            metavar="SOURCE",
+            help=f"Where the token is found: env:NAME or file:/path; {_TOKEN_FROM} if left out and set, else a file "
+            "that the first start makes.",
         ),
     ] = None,
     name: Annotated[
@@ -82,13 +92,17 @@ def serve(  # noqa: PLR0913  one parameter an option
 ) -> int:
     """Serve the agent as OpenAI's chat completions: /v1/chat/completions, /v1/models, /health, /ready, /metrics.
 
-    Beyond this machine a token is required, which clients send as their API key. Nobody is there to be asked, so what
-    tools may do is decided by --approve. SIGTERM ends it in good order.
+    Clients send the token as their API key (Authorization: Bearer TOKEN). Where none is given, the first start makes
+    one in ~/.local/state/hermes_exec/serve-token, readable by this user alone. At a unix socket (--socket) the kernel
+    says whose a client is, and no token is needed: curl --unix-socket PATH http://localhost/v1/models. --approve
+    decides what tools may do, for there is no person to ask. SIGTERM ends it in good order.
     """
     if approve not in {"allow", "deny"}:
         raise UsageError(f"--approve {approve}: nobody is there to be asked", remedy="--approve allow, --approve deny")
+    if socket is not None and (host != HOST or port != PORT):
+        raise UsageError("--socket: a server listens at a socket or at an address, not at both", remedy="leave one out")
     times = seconds(keep), seconds(idle), seconds(grace)
-    wanted = _Wanted(on, host, port, token_from, name or [], approve, most, *times, budget, improve, json)
+    wanted = _Wanted(on, host, port, socket, token_from, name or [], approve, most, *times, budget, improve, json)
     return loop.run(_serve(wanted))
 
 
@@ -109,11 +123,11 @@ async def _serve(wanted: _Wanted) -> int:
 
     hide_environment()
     plan = planned(wanted.on)
-    private = is_loopback(wanted.host)
-    names = names_of(wanted.host, wanted.names) if private else frozenset[str]()
-    guard = Guard(_token(wanted.token_from, private=private), names)
+    names = names_of(wanted.host, wanted.names) if is_loopback(wanted.host) else frozenset[str]()
+    token, kept = _token(wanted.token_from, over_socket=wanted.socket is not None)
+    guard = Guard(token, names)
     models, why = _models()
-    secrets = (*plan.secrets, *(models.secrets if models is not None else ()))
+    secrets = (*plan.secrets, *(models.secrets if models is not None else ()), *([token] if token else ()))
     with EventLog.of_user(redactor=Redactor(secrets)) as log:
         offer = Offer(
             wanted.on,
@@ -131,14 +145,11 @@ async def _serve(wanted: _Wanted) -> int:
             mends=wanted.improve,
         )
 
-        def listening(url: str) -> None:
-            if wanted.json:
-                show_json({"listening": url})
-            else:
-                note(f"listening on {url}")
-
+        where = wanted.socket.absolute() if wanted.socket is not None else (wanted.host, wanted.port)
         try:
-            await listen(Server(offer, guard), wanted.host, wanted.port, grace_s=wanted.grace_s, listening=listening)
+            await listen(
+                Server(offer, guard), where, grace_s=wanted.grace_s, listening=_announcer(kept, as_json=wanted.json)
+            )
         except asyncio.CancelledError:
             return 0  # it was told to end, and did so in good order
         finally:
@@ -159,26 +170,43 @@ def _models() -> "tuple[Models | None, NoModel | None]":
         return None, error
 
 
-def _token(source: str | None, *, private: bool) -> "Secret | None":
-    """The token; None where only this machine can ask and none was set up.
+def _announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None]:
+    """A function that prints where the server listens, and the file of the token that it made, never the token."""
+
+    def announce(url: str) -> None:
+        if as_json:
+            show_json({"listening": url, **({"token_file": str(kept)} if kept else {})})
+            return
+        note(f"listening on {url}")
+        if kept:
+            note(f"clients send the token in {kept}")
+
+    return announce
+
+
+def _token(source: str | None, *, over_socket: bool) -> "tuple[Secret | None, Path | None]":
+    """The token, and the file that it was made in if none was given. None at a unix socket for which none was given.
 
     Raises:
-        ConfigError: it is missing, or too short to be one.
+        ConfigError: it is missing, too short, or others could read it.
     """
     from hermes_exec.config.secrets import SecretSource, resolve_secrets
     from hermes_exec_agent.server.guard import SHORTEST_TOKEN
+    from hermes_exec_agent.server.tokenfile import load_token, token_file
 
-    if source is None and private and not os.environ.get(_TOKEN):
-        return None
-    try:
-        parsed = SecretSource.parse(source or _TOKEN_FROM)
-    except ValueError as error:
-        raise UsageError(f"--token-from: {error}") from None
-    try:
+    kept = None
+    if source is None and not os.environ.get(_TOKEN):
+        if over_socket:
+            return None, None
+        kept = token_file(os.environ)
+        token = load_token(kept)
+    else:
+        try:
+            parsed = SecretSource.parse(source or _TOKEN_FROM)
+        except ValueError as error:
+            raise UsageError(f"--token-from: {error}") from None
         token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
-    except ConfigError as error:
-        why = "" if private or source is not None else "beyond this machine a token is required: "
-        raise ConfigError(f"{why}{error.what}", remedy=error.remedy) from error
     if len(token.reveal()) < SHORTEST_TOKEN:
-        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy="openssl rand -hex 32")
-    return token
+        remedy = f"remove {kept}; the next start makes a new one" if kept else "openssl rand -hex 32"
+        raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy=remedy)
+    return token, kept

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import failures
 from hermes_exec.files.beside import fetched, send_all, way
-from hermes_exec.files.listing import listed, looked_at
+from hermes_exec.files.listing import listed, looked_at, resolved
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
 from hermes_exec.guest import filebeside
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hermes_exec.files.beside import Mover
-    from hermes_exec.files.info import FileInfo, Progress, SyncReport, TransferReport
+    from hermes_exec.files.info import FileInfo, Progress, ResolvedPath, SyncReport, TransferReport
     from hermes_exec.files.sync import Direction
     from hermes_exec.link.link import Link
 
@@ -52,6 +52,23 @@ class Files:
             data = await fetched(stream, mover)
             failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
         return data
+
+    async def resolve(self, path: Path) -> ResolvedPath:
+        """Where a path leads: links are followed, and bind mounts named. Nothing is opened for reading."""
+        answer = await self._requests.ask("resolve", "cannot look at", path)
+        return resolved(answer)
+
+    async def read_resolved(self, path: Path, offset: int = 0, length: int | None = None) -> tuple[ResolvedPath, bytes]:
+        """Read as ``read`` does, and say which file that was: both are of the same open file."""
+        if offset < 0 or (length is not None and length < 0):
+            raise UsageError(f"offset {offset}, length {length}", remedy="numbers from 0 on")
+        async with self._requests.stream(
+            "read", path, offset=offset, length=length, beside=False, trace=True
+        ) as stream:
+            data = await stream.all()
+            answer = await stream.call.result()
+            failures.check(answer, "cannot read", os.fsdecode(path))
+        return resolved(answer), data
 
     async def write(
         self,

@@ -56,6 +56,20 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ResolvedPath:
+    """Where a path leads in the place."""
+
+    path: str
+    """Absolute and without links; empty where none leads to the file (it was deleted, or is in another namespace)."""
+    source: str
+    """The path in the file system that it is on: for what is below a bind mount, where that was taken from."""
+    links: int
+    """How many names the file has (hard links)."""
+    identity: str
+    """Equal for two paths that lead to the same file."""
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """Something that a transfer left out, and why."""
 

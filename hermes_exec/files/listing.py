@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from hermes_exec.errors import ProtocolError
-from hermes_exec.files.info import FileInfo, Kind
+from hermes_exec.files.info import FileInfo, Kind, ResolvedPath
 from hermes_exec.guest.filework import LISTED
 
 
@@ -17,6 +18,14 @@ def looked_at(path: str, row: list[Any]) -> FileInfo:
     mode, size, mtime_ns, uid, gid, target = row
     leads = os.fsdecode(target) if isinstance(target, bytes) else None
     return FileInfo(path, Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, leads)
+
+
+def resolved(answer: Mapping[str, Any]) -> ResolvedPath:
+    """Where a path leads."""
+    real, source, links, id = (answer.get(name) for name in ("real", "source", "links", "id"))
+    if not (isinstance(real, bytes) and isinstance(source, bytes) and isinstance(links, int) and isinstance(id, bytes)):
+        raise ProtocolError("the guest's answer makes no sense")
+    return ResolvedPath(os.fsdecode(real), os.fsdecode(source), links, id.decode("ascii", "replace"))
 
 
 def listed(folder: bytes, data: bytes) -> list[FileInfo]:

@@ -5,7 +5,7 @@ import os
 import stat
 import struct
 
-from . import filebeside, fileglob, fileput
+from . import filebeside, fileglob, fileput, filetrace
 from .filepatterns import Ignore
 from .filesafe import BUFFER, CHUNK, FOLDER, make_folders, remove_tree, unlink, write_all
 from .filescan import digest_of
@@ -63,6 +63,15 @@ def stat_(task: Task) -> "Answer":
     info = os.stat(path) if task.arguments["follow"] else os.lstat(path)
     target = os.readlink(path) if stat.S_ISLNK(info.st_mode) else None
     return {"info": [info.st_mode, info.st_size, info.st_mtime_ns, info.st_uid, info.st_gid, target]}
+
+
+def resolve(task: Task) -> "Answer":
+    """Where a path leads; nothing is opened for reading, so a pipe or a device is left alone."""
+    fd = os.open(task.path(), os.O_PATH | os.O_CLOEXEC)
+    try:
+        return filetrace.trace(fd)
+    finally:
+        os.close(fd)
 
 
 def list_(task: Task) -> "Answer":
@@ -199,9 +208,12 @@ def hash_(task: Task) -> "Answer":
 
 
 def read(task: Task) -> "Answer":
-    """Bytes of a file, of a device or of a pipe."""
+    """Bytes of a file, of a device or of a pipe; with ``trace`` also where that very file is."""
     fd = os.open(task.path(), _READ)
+    answer: "Answer" = {}
     try:
+        if task.arguments.get("trace"):
+            answer = filetrace.trace(fd)
         if task.arguments["offset"]:
             os.lseek(fd, task.arguments["offset"], os.SEEK_SET)
         left = task.arguments["length"]
@@ -215,7 +227,7 @@ def read(task: Task) -> "Answer":
             left = None if left is None else left - len(data)
     finally:
         os.close(fd)
-    return {}
+    return answer
 
 
 def write(task: Task) -> "Answer":
@@ -226,6 +238,7 @@ def write(task: Task) -> "Answer":
 
 OPERATIONS: "dict[str, Callable[[Task], Answer]]" = {
     "stat": stat_,
+    "resolve": resolve,
     "list": list_,
     "glob": glob,
     "mkdir": mkdir,

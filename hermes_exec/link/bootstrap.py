@@ -67,6 +67,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "filebeside",
         "fileput",
         "fileglob",
+        "filetrace",
         "filework",
         "filetransfer",
         "fileworker",

@@ -145,6 +145,23 @@ def test_always_is_asked_once(cli: Cli, chat: Chat, script: Script) -> None:
     assert {path.name for path in cli.cwd.iterdir()} == {"one", "two"}
 
 
+def test_always_for_a_path_holds_for_no_other_path(cli: Cli, chat: Chat, script: Script) -> None:
+    for name in ("one", "two"):
+        (cli.cwd.parent / name).write_text(name, encoding="utf-8")
+    calls = [{"name": "read_file", "arguments": {"path": f"../{name}"}} for name in ("one", "one", "two")]
+    here = chat("--replay", script(*({"content": "", "tool_calls": [call]} for call in calls), say("Read.")))
+    here.see(PROMPT)
+    here.type("read them\r")
+    here.see(rf"read_file: read {cli.cwd.parent}/one, outside of the workspace {cli.cwd}")
+    here.see(r"lways for this path: ")
+    here.type("a\r")
+    here.see(rf"read_file: read {cli.cwd.parent}/two, ")
+    here.see(r"Allow\?.*: ")
+    here.type("n\r")
+    here.see("Read")
+    assert [event["data"]["answer"] for event in events(cli, "approval")] == ["approved", "approved", "denied"]
+
+
 def test_ctrl_c_at_a_question_ends_the_turn(cli: Cli, chat: Chat, script: Script) -> None:
     here = chat("--replay", script(do("touch made"), say("Never.")))
     here.see(PROMPT)

@@ -33,7 +33,7 @@ Talk: TypeAlias = "Callable[..., AbstractAsyncContextManager[Conversation]]"
 class Nobody:
     """The person is away."""
 
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
         raise Unsupported("nobody is there")
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
@@ -77,7 +77,7 @@ def log(tmp_path: Path) -> EventLog:
 
 
 @pytest.fixture
-def talk(log: EventLog) -> Talk:
+def talk(log: EventLog, tmp_path: Path) -> Talk:
     """``async with talk(replies, tools, …) as conversation`` over a local terminal."""
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ def talk(log: EventLog) -> Talk:
         **options: Any,
     ) -> AsyncGenerator[Conversation]:
         model = ScriptedModel(replies) if isinstance(replies, Sequence) else replies
-        async with await hermes_exec.open("local") as terminal:
+        async with await hermes_exec.open("local", cwd=str(tmp_path)) as terminal:
             context = Context(terminal, "local", Nobody(), resume, approvals=approvals or Approvals())
             conversation = Conversation(
                 models=models or Models(model),

@@ -71,7 +71,7 @@ WITH_A_GUEST: list[list[Step]] = [
 class Wary:
     """A person who allows all but to remove something."""
 
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
         return not summary.startswith("rm ")
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:

@@ -75,12 +75,13 @@ class Served:
     _loop: asyncio.AbstractEventLoop
     _task: asyncio.Task[None]
 
-    def __init__(self, log: EventLog, server: Server, grace_s: float) -> None:
+    def __init__(self, log: EventLog, server: Server, where: tuple[str, int] | Path, grace_s: float) -> None:
         self.log = log
+        self.server = server
         self.url = ""
         """The base of its API."""
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(server, grace_s))
+        self._thread = threading.Thread(target=self._run, args=(server, where, grace_s))
         self._thread.start()
         assert self._ready.wait(30)
 
@@ -105,12 +106,10 @@ class Served:
     def _told(self) -> bool:
         return self._task.cancelling() > 0 or self._task.done()
 
-    def _run(self, server: Server, grace_s: float) -> None:
+    def _run(self, server: Server, where: tuple[str, int] | Path, grace_s: float) -> None:
         async def until_stopped() -> None:
             self._loop = asyncio.get_running_loop()
-            self._task = asyncio.ensure_future(
-                listen(server, "127.0.0.1", 0, grace_s=grace_s, listening=self._listening)
-            )
+            self._task = asyncio.ensure_future(listen(server, where, grace_s=grace_s, listening=self._listening))
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
@@ -130,7 +129,9 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Serve]:
     monkeypatch.chdir(tmp_path)
     with contextlib.ExitStack() as stack:
 
-        def start(*said: Any, token: str | None = None, grace_s: float = 30.0, **offer: Any) -> Served:
+        def start(
+            *said: Any, token: str | None = TOKEN, at: Path | None = None, grace_s: float = 30.0, **offer: Any
+        ) -> Served:
             model = said[0] if said and hasattr(said[0], "stream") else ScriptedModel(said)
             other = ScriptedModel([say("The other one.")], name="scripted: other")
             log = stack.enter_context(EventLog(tmp_path / "conversations.sqlite"))
@@ -145,7 +146,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Serve]:
                 **offer,
             }
             guard = Guard(Secret("TOKEN", token) if token else None, names_of("127.0.0.1", ["agent.test"]))
-            served = Served(log, Server(Offer(**settings), guard), grace_s)
+            served = Served(log, Server(Offer(**settings), guard), at or ("127.0.0.1", 0), grace_s)
             stack.callback(served.stop)
             return served
 

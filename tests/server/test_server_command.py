@@ -83,7 +83,6 @@ def test_without_a_model_it_says_so_and_is_there(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--host", "0.0.0.0"], "beyond this machine a token is required: secret HERMES_EXEC_SERVER_TOKEN"),
         (["--token-from", "env:SHORT"], "shorter than 16 characters"),
         (["--token-from", "hunter2"], "--token-from: a secret's source is"),
         (["--token-from", "file:/no/such/file"], "/no/such/file"),

@@ -232,7 +232,8 @@ def test_a_client_that_goes_away_before_its_whole_reply_interrupts_it_too(serve:
     place = urlsplit(serve(held).url)
     waiting = http.client.HTTPConnection(place.hostname or "", place.port or 0)
     body = json.dumps({"model": "main", "messages": HELLO})
-    waiting.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {TOKEN}"}
+    waiting.request("POST", "/v1/chat/completions", body, headers)
     assert held.begun.acquire(timeout=30)
     waiting.close()
     assert held.ended.acquire(timeout=30)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_exec_agent.models import say
-from hermes_exec_agent.server import app, listening
+from hermes_exec_agent.server import app, connections, listening
+from tests.server.conftest import TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from tests.server.conftest import Serve, Served
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SIGNED = f"Authorization: Bearer {TOKEN}\r\n".encode()
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + SIGNED
 
 
 def connected(served: Served) -> socket.socket:
@@ -90,28 +92,52 @@ def test_a_body_whose_length_is_not_told_is_bounded_too(serve: Serve) -> None:
         assert b" 413 " in answer(endless)
 
 
-def test_a_connection_too_many_is_told_so_and_the_others_are_served(
+MODELS = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + SIGNED + b"\r\n"
+
+
+def asked(served: Served, request: bytes) -> bytes:
+    """The first lines of the answer to one request, over a connection of its own."""
+    with closing(connected(served)) as here:
+        here.sendall(request)
+        return answer(here)
+
+
+def test_half_open_connections_turn_no_client_away(serve: Serve) -> None:
+    served = serve(say("Never."))
+    with ExitStack() as stack:
+        kept = stack.enter_context(closing(connected(served)))
+        kept.sendall(MODELS)
+        assert b" 200 " in answer(kept)
+        for _ in range(3 * connections.CONNECTIONS):
+            half = stack.enter_context(closing(connected(served)))
+            half.sendall(b"GET /v1/models HTTP/1.1\r\n")
+        assert b" 200 " in asked(served, HEALTH)
+        assert b" 200 " in asked(served, MODELS)
+        kept.sendall(MODELS)  # what had shown the token has stayed
+        assert b" 200 " in answer(kept)
+
+
+def test_clients_with_the_token_leave_room_for_a_look_at_its_health(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, until: Callable[[Callable[[], object]], None]
 ) -> None:
-    monkeypatch.setattr(listening, "CONNECTIONS", 3)
+    monkeypatch.setattr(connections, "CONNECTIONS", 4)
+    monkeypatch.setattr(connections, "RESERVED", 1)
     served = serve(say("Never."))
     with ExitStack() as stack:
         held = [stack.enter_context(closing(connected(served))) for _ in range(3)]
         for each in held:
-            each.sendall(HEALTH)
+            each.sendall(MODELS)
             assert b" 200 " in answer(each)
-        with closing(connected(served)) as more:
-            assert b" 503 " in answer(more)
-        held[0].sendall(HEALTH)
-        assert b" 200 " in answer(held[0])
-        held[1].close()
+        assert b" 503 " in asked(served, MODELS)
+        assert b" 200 " in asked(served, HEALTH)
+        held[0].close()
+        until(lambda: b" 200 " in asked(served, MODELS))
 
-        def served_again() -> bool:
-            with closing(connected(served)) as next_one:
-                next_one.sendall(HEALTH)
-                return b" 200 " in answer(next_one)
 
-        until(served_again)
+def test_a_connection_that_sends_nothing_is_closed_soon(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "FIRST_LINES_S", 0.2)
+    with closing(connected(serve(say("Never.")))) as silent:
+        assert answer(silent) == b""
 
 
 def test_a_client_that_sends_on_after_its_answer_does_not_confuse_the_next_one(serve: Serve) -> None:

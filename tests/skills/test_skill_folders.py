@@ -13,7 +13,10 @@ import pytest
 
 from hermes_exec.errors import Refused, Unsupported, UsageError
 from hermes_exec_agent.skills import checks, clouds, running
+from hermes_exec_agent.skills.home import this_home
 from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.tools.approvals import Denied
+from hermes_exec_agent.tools.reading import ask_for_folders
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.canaries.prove import attempts
 from hermes_exec_policies.confine import confined
@@ -25,6 +28,7 @@ from tests.conftest import require_part
 from tests.rigs.breadth import thorough
 from tests.rigs.layers import LAYERS, QUICK
 from tests.rigs.skill_makers import PERSON, home_in, report_of, tree_in
+from tests.tools.conftest import Somebody, agent_in
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -271,3 +275,27 @@ def test_what_was_recorded_of_grants_is_what_was_granted() -> None:
     grants = Grants(folders=("a=/srv/a",), hosts=("a.example",), limits={"limit-seconds": 5})
     assert Grants.of(json.loads(json.dumps(grants.facts()))) == grants
     assert Grants.of(json.loads(json.dumps(Grants().facts()))) == Grants()
+
+
+def test_a_granted_folder_with_a_secret_in_it_is_asked_for_at_each_run_whatever_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERMES_EXEC_SKILLS", str(tmp_path / "registry"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "given" / "sub").mkdir(parents=True)
+    granted(this_home(), tmp_path / "tree", f"in={tmp_path}/given")
+    version = Registry(this_home()).version("add-numbers")
+    no = Somebody(says=False)
+
+    async def here() -> None:
+        async with agent_in("local", no) as agent:
+            await ask_for_folders("skill_run", version, agent.context)
+            assert not no.asked
+            (tmp_path / "given" / "sub" / ".env").write_text("TOKEN=x", encoding="utf-8")
+            with pytest.raises(Denied):
+                await ask_for_folders("skill_run", version, agent.context)
+
+    asyncio.run(here())
+    assert [line for _, line in no.asked] == [
+        f"let add-numbers 1 read {tmp_path}/given, in which is a secret: {tmp_path}/given/sub/.env"
+    ]

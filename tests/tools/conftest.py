@@ -45,7 +45,7 @@ ALL_PLACES = (*PLACES, "slurm", "modal", "daytona")
 class Nobody:
     """Nobody is there."""
 
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
         raise Unsupported("nobody is there")
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
@@ -60,7 +60,7 @@ class Somebody:
     answer: str = ""
     asked: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
         self.asked.append((tool, summary))
         return self.says
 

@@ -89,7 +89,7 @@ def test_a_script_cannot_be_answered_by_another_module_of_its_folder(tmp_path: P
 
 def test_each_call_from_a_script_needs_its_own_approval() -> None:
     class Once(Somebody):
-        async def approve(self, tool: str, summary: str) -> bool:
+        async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
             await super().approve(tool, summary)
             return tool == "execute_code"
 

@@ -39,7 +39,7 @@ async def conversation(
     model = ScriptedModel(replies)
     models = Models(model)
     with EventLog(folder / "log.sqlite") as log:
-        async with hermes_exec.open("local") as terminal:
+        async with hermes_exec.open("local", cwd=str(folder)) as terminal:
             approvals = Approvals("allow" if person is None else "ask")
             context = Context(terminal, "local", person or Nobody(), "", model="scripted", approvals=approvals)
             made = Conversation(
@@ -94,7 +94,7 @@ class Thinks(Nobody):
     def __init__(self) -> None:
         self.thought_s = 0.0
 
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
         began = time.monotonic()
         await asyncio.sleep(1)
         self.thought_s += time.monotonic() - began
@@ -169,3 +169,23 @@ def test_a_task_that_comes_to_no_answer_says_so(tmp_path: Path) -> None:
             return await talk.ask("Go.")
 
     assert asyncio.run(held()).text == "It did not work."
+
+
+def test_a_task_that_was_handed_on_reads_no_secret_either(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("private", encoding="utf-8")
+    (tmp_path / "shown").write_text("shown", encoding="utf-8")
+    replies = [
+        ask(("delegate_task", {"goal": "Look around."})),
+        ask(("read_file", {"path": ".env"}), ("read_file", {"path": "shown"})),
+        say("I read one of them."),
+        say("Done."),
+    ]
+
+    async def held() -> list[str]:
+        async with conversation(tmp_path, replies) as (talk, model, _):
+            await talk.ask("Go.")
+            return [each.content for each in model.requests[2].messages[-2:]]
+
+    secret, shown = asyncio.run(held())
+    assert json.loads(secret)["error"]["type"] == "denied"
+    assert json.loads(shown)["output"] == "1|shown"

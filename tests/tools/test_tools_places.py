@@ -133,12 +133,15 @@ def test_what_is_denied_is_denied_in_every_place(place: Callable[[], Backend]) -
     async def tried() -> list[list[str]]:
         answers: list[list[str]] = []
         async with agent_in(place()) as agent:
-            await agent.context.workspace.run("cd $(mktemp -d)", timeout=30)
+            workspace = agent.context.workspace
+            made = await workspace.run("cd $(mktemp -d) && pwd -P", timeout=30)
+            workspace.root = workspace.start = made.output.strip()
             tries: list[tuple[Any, Mode]] = [(Nobody(), "ask"), (no, "ask"), (yes, "deny")]
             for person, mode in tries:
                 agent.context.person, agent.context.approvals = person, Approvals(mode)
                 kinds = [(await agent(name, **arguments))["error"]["type"] for name, arguments in calls]
-                left = await agent("search_files", pattern="*", target="files")  # to look needs no approval
+                left = await agent("search_files", pattern="*", target="files")  # to look there needs no approval
+                assert left["ok"], left
                 answers.append([*kinds, left.get("output", "")])
         return answers
 

@@ -28,19 +28,20 @@ class AtTerminal:
         """``pause`` is called before each question: whatever moves on the screen must stop."""
         self._keyboard = keyboard
         self._pause = pause
-        self._always: set[str] = set()
+        self._always: set[tuple[str, str]] = set()
         self._turn = asyncio.Lock()  # calls run side by side, questions do not
 
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
         """Whether they say yes. No is what an empty line and the end of the input mean."""
         async with self._turn:
-            if tool in self._always:
+            if (tool, scope) in self._always:
                 return True
-            question = f"{safe(tool)}: {safe(summary)}\nAllow? [y]es, [n]o, [a]lways for this tool: "
+            lasting = "path" if scope else "tool"
+            question = f"{safe(tool)}: {safe(summary)}\nAllow? [y]es, [n]o, [a]lways for this {lasting}: "
             while True:
                 answer = (await self._ask(question)).lower()
                 if answer in _ALWAYS:
-                    self._always.add(tool)
+                    self._always.add((tool, scope))
                     return True
                 if answer in _ANSWERS:
                     return _ANSWERS[answer]
@@ -65,7 +66,7 @@ class AtTerminal:
 class Nobody:
     """Nobody is there to be asked, so nothing is done in their name."""
 
-    async def approve(self, tool: str, summary: str) -> bool:  # noqa: ARG002  the shape of `Person`
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`
         """Refuse.
 
         Raises:

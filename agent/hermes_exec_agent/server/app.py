@@ -16,6 +16,8 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError
 from hermes_exec_agent.events import TurnHeld
 from hermes_exec_agent.loop import Options, open_conversation
 from hermes_exec_agent.server import turns, wire
+from hermes_exec_agent.server.connections import Connections
+from hermes_exec_agent.server.guard import OPEN_TO_ALL
 from hermes_exec_agent.server.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.server.rooms import Busy, InUse, Rooms
 from hermes_exec_agent.tools.toolset import core_tools
@@ -80,6 +82,7 @@ class Server:
         self._metrics = Metrics()
         self._rooms = Rooms(self._open, most=offer.most, keep_s=offer.keep_s, idle_s=offer.idle_s)
         self._guard = guard
+        self.connections = Connections()
         self._looking = asyncio.Lock()
         self._looked = -math.inf
         self._amiss = ""
@@ -92,6 +95,11 @@ class Server:
         self.app.router.add_get("/v1/models", self._models)
         self.app.router.add_get("/v1/models/{model:.+}", self._model)
         self.app.router.add_post("/v1/chat/completions", self._completions)
+
+    @property
+    def asks_for_token(self) -> bool:
+        """Whether requests have to show one."""
+        return self._guard.token is not None
 
     async def close(self) -> None:
         """Close the places; the requests are over."""
@@ -108,7 +116,10 @@ class Server:
     ) -> web.StreamResponse:
         began = time.monotonic()
         try:
-            response = self._guard.refused(request) or await handler(request)
+            refused = self._guard.refused(request)
+            known = refused is None and request.path not in OPEN_TO_ALL
+            with self.connections.serving(request.protocol, known=known) as room:
+                response = refused or (await handler(request) if room else _full())
         except web.HTTPException as error:
             response = wire.refusal(error.status, error.reason, code=error.reason.lower().replace(" ", "_"))
         resource = request.match_info.route.resource
@@ -228,6 +239,13 @@ class Server:
             approvals=offer.approvals,
             tell=lambda line: _log.info("%s", line),
         )
+
+
+def _full() -> web.Response:
+    full = wire.refusal(503, "too many connections", code="busy", again=True)
+    full.headers["Retry-After"] = _LATER_S
+    full.force_close()
+    return full
 
 
 def _listed(name: str) -> dict[str, str | int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import socket
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ class Guard:
     """Looks at each request before anything else does."""
 
     token: Secret | None
-    """None asks for none, which is for a loopback address alone."""
+    """None is for a unix socket alone, whose peers are this user's: `listen` takes no address without a token."""
     hosts: frozenset[str]
     """The names by which this server may be called; empty is any."""
 
@@ -40,14 +41,19 @@ class Guard:
         origin = request.headers.get("Origin")
         if origin is not None and urlsplit(origin).netloc != request.headers.get("Host", ""):
             return refusal(403, "pages of other sites may not ask", code="wrong_origin")
-        if request.path in OPEN_TO_ALL or self.token is None:
+        if request.path in OPEN_TO_ALL or (self.token is None and _over_unix_socket(request)):
             return None
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and same(given.strip(), self.token.reveal()):
+        if self.token is not None and scheme.lower() == "bearer" and same(given.strip(), self.token.reveal()):
             return None
         denied = refusal(401, "the token is missing or wrong", code="invalid_api_key")
         denied.headers["WWW-Authenticate"] = "Bearer"
         return denied
+
+
+def _over_unix_socket(request: web.Request) -> bool:
+    made = request.get_extra_info("socket")
+    return made is not None and made.family == socket.AF_UNIX
 
 
 def same(given: str, wanted: str) -> bool:

@@ -1,48 +1,54 @@
-"""Listening: so many connections at once, so long for a request to arrive, and an end in good order."""
+"""Listening, at an address or at a unix socket of this user's, and an end in good order."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
-from typing import TYPE_CHECKING, cast
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from hermes_exec.config.paths import make_private_folder, shown
+from hermes_exec.errors import ConfigError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from hermes_exec_agent.server.app import Server
 
-CONNECTIONS = 128
-"""At once, whatever they are about; each may hold a request of `wire.MAX_BODY`."""
 REQUEST_S = 30.0
 """So long a connection may take to send the next request's first lines, a byte at a time or not at all."""
 _LINE = 8190
 """Bytes of the first line and of each header, of which there are 128 at most."""
 _AT_ONCE_S = 0.01
 """To the library no time at all is one without an end."""
-_FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nRetry-After: 5\r\nConnection: close\r\n"
-    b"Content-Length: 21\r\n\r\ntoo many connections\n"
-)
+_AT_ONCE = 16
+"""Connections that are accepted before those that were accepted earlier are read from: too few to push them all out."""
+_WAITING = 128
+"""Connections that wait in the kernel to be accepted."""
 
 
-class _Full(asyncio.Protocol):
-    """Answers a connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say so, and end it."""
-        writing = cast("asyncio.Transport", transport)
-        writing.write(_FULL)
-        writing.close()
-
-
-async def listen(server: Server, host: str, port: int, *, grace_s: float, listening: Callable[[str], None]) -> None:
+async def listen(
+    server: Server, where: tuple[str, int] | Path, *, grace_s: float, listening: Callable[[str], None]
+) -> None:
     """Serve until cancelled; then let turns end for ``grace_s`` seconds, interrupt the others, and close the places.
+
+    Args:
+        server: what answers.
+        where: an address and a port, or the path of a unix socket, which is made.
+        grace_s: how long turns may go on at the end.
+        listening: is called with each URL, or with ``unix:PATH``.
 
     Raises:
         OSError: the address cannot be had.
+        ConfigError: the socket cannot be made, or others could reach it; an address without a token.
     """
+    if not isinstance(where, Path) and not server.asks_for_token:
+        raise ConfigError("an address needs a token: other users of this machine reach it too")
     runner = web.AppRunner(
         server.app,
         access_log=None,
@@ -54,25 +60,83 @@ async def listen(server: Server, host: str, port: int, *, grace_s: float, listen
         max_field_size=_LINE,
     )
     await runner.setup()
-    accept = runner.server
-    if accept is None:
+    if runner.server is None:
         raise RuntimeError("a runner that was set up has no server")
-
-    def connected() -> asyncio.Protocol:
-        return accept() if len(accept.connections) < CONNECTIONS else _Full()
-
+    server.connections.use(runner.server)
     door: asyncio.Server | None = None
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        try:
+            if isinstance(where, Path):
+                made = stack.enter_context(_unix_socket(where))
+                door = await loop.create_unix_server(server.connections, sock=made, backlog=_AT_ONCE)
+                listening(f"unix:{where}")
+            else:
+                door = await loop.create_server(server.connections, *where, backlog=_AT_ONCE)
+                for each in door.sockets:
+                    listening(_url(each))
+            for each in door.sockets:
+                with socket.socket(fileno=os.dup(each.fileno())) as same:
+                    same.listen(_WAITING)
+            await asyncio.Event().wait()
+        finally:
+            server.stopping = True
+            if door is not None:
+                door.close()
+            await runner.cleanup()
+            await server.close()
+
+
+@contextlib.contextmanager
+def _unix_socket(path: Path) -> Generator[socket.socket]:
+    """A socket (0600) in a folder of this user's (0700), which is made; its name goes at the end."""
+    make_private_folder(path.parent)
+    folder = path.parent.stat()
+    if folder.st_uid != os.geteuid() or folder.st_mode & 0o077:
+        raise ConfigError(
+            f"{shown(path.parent)}: others may come in (mode {stat.S_IMODE(folder.st_mode):04o})",
+            remedy="--socket in a folder that is yours alone (0700), which is made if it is not there",
+        )
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        door = await asyncio.get_running_loop().create_server(connected, host, port, backlog=CONNECTIONS)
-        for each in door.sockets:
-            listening(_url(each))
-        await asyncio.Event().wait()
+        _remove_stale(path)
+        old = os.umask(0o177)
+        try:
+            made.bind(str(path))
+        finally:
+            os.umask(old)
+        inode = path.lstat().st_ino
+    except OSError as error:
+        made.close()
+        raise ConfigError(f"{shown(path)}: {error.strerror or error}", remedy="--socket with another path") from error
+    try:
+        yield made
     finally:
-        server.stopping = True
-        if door is not None:
-            door.close()
-        await runner.cleanup()
-        await server.close()
+        made.close()
+        with contextlib.suppress(OSError):
+            if path.lstat().st_ino == inode:
+                path.unlink()
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a server that has ended.
+
+    Raises:
+        OSError: something else is there, or a server that runs.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise OSError(0, "it is there already, and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise OSError(0, "a server listens there already")
 
 
 def _url(listens: socket.socket) -> str:

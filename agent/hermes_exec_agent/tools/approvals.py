@@ -18,6 +18,10 @@ MODES: tuple[Mode, ...] = ("ask", "allow", "deny")
 _LONGEST = 2000
 
 
+class Denied(HermesError):
+    """A read that may not be done; nothing of it reached the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class Approvals:
     """``mode`` holds for every tool that can change something, unless ``tools`` says otherwise for one by its name."""
@@ -35,38 +39,52 @@ class Approvals:
         return self.tools.get(tool, self.mode)
 
 
-async def refusal(tool: str, summary: str, context: Context) -> Failure | None:
-    """Why a call may not be made, or None. Where nobody is there to be asked, the answer is no."""
+async def refusal(
+    tool: str, summary: str, context: Context, *, scope: str = "", always: bool = False
+) -> Failure | None:
+    """Why a call may not be made, or None. Where nobody is there to be asked, the answer is no.
+
+    Args:
+        tool: its name.
+        summary: what is to be done.
+        context: of the conversation.
+        scope: what a lasting yes holds for; the tool, if it is empty.
+        always: ask also where the tool is allowed.
+    """
     mode = context.approvals.of(tool)
-    if mode == "allow":
+    if mode == "allow" and not always:
         return None
     line = safe(summary)
     if mode == "deny":
-        answer, why = "denied by the settings", f"{tool} is not allowed in this conversation; do without it"
+        what = (
+            f"{tool} may not {line}: denied by the settings" if scope else f"{tool} is not allowed in this conversation"
+        )
+        answer, why = "denied by the settings", f"{what}; do without it"
     else:
-        answer, why = await _asked(tool, line, context)
+        answer, why = await _asked(tool, line, scope, context)
     context.record("approval", {"tool": tool, "summary": line, "answer": answer})
     return Failure("denied", why) if why else None
 
 
-async def _asked(tool: str, line: str, context: Context) -> tuple[str, str]:
+async def _asked(tool: str, line: str, scope: str, context: Context) -> tuple[str, str]:
     """The answer for the log, and the reason of a no."""
     try:
-        if await approve(tool, line, context):
+        if await approve(tool, line, context, scope):
             return "approved", ""
     except HermesError as error:
-        return "nobody there", f"{tool} needs somebody's approval: {error}"
+        what = f"{tool} needs somebody's approval" + (f" to {line}" if scope else "")
+        return "nobody there", f"{what}: {error}"
     return "denied", "the person said no. Do not try the same in another way; ask what they want instead"
 
 
-async def approve(tool: str, line: str, context: Context) -> bool:
+async def approve(tool: str, line: str, context: Context, scope: str = "") -> bool:
     """Ask the person; the time in which they think is not the call's.
 
     Raises:
         Unsupported: nobody is there.
     """
     with pause_stopwatches():
-        return await context.person.approve(tool, line)
+        return await context.person.approve(tool, line, scope)
 
 
 def safe(text: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.protocol import ToolSpec
-from hermes_exec_agent.tools.approvals import refusal
+from hermes_exec_agent.tools.approvals import Denied, refusal
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class BaseTool(Generic[A]):
             if self.asks(asked) and (no := await refusal(self.name, self.summary(asked), context)):
                 return failed(context.place, no)
             return await self.run(asked, context)
+        except Denied as error:
+            return failed(context.place, Failure("denied", error.what))
         except HermesError as error:
             return failed(context.place, failure_of(error))
 

@@ -13,6 +13,7 @@ from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.reading import Reader
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
@@ -46,7 +47,7 @@ class ReadFile(BaseTool[Reading]):
         """Read the lines that were asked for, whatever the size of the file."""
         path = await context.workspace.path(asked.path)
         last = asked.offset + asked.limit - 1
-        text = await _lines(path, last, context)
+        text = await _lines(path, last, Reader(self.name, context))
         if text is None:
             said = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
             return Envelope(ok=False, place=context.place, error=Failure("binary", said))
@@ -69,17 +70,14 @@ class ReadFile(BaseTool[Reading]):
         return Envelope(ok=True, place=context.place, output="\n".join(shown), truncated=not whole, note=note)
 
 
-async def _lines(path: str, last: int, context: Context) -> str | None:
+async def _lines(path: str, last: int, reader: Reader) -> str | None:
     """The text up to the line after the last one that is wanted; None where it is none."""
-    if not context.terminal.capabilities.file_transfer:
-        whole = await context.terminal.read(path)
-        return None if b"\0" in whole[:8192] else whole.decode("utf-8", "replace")
     data = bytearray()
-    while piece := await context.terminal.files.read(path, len(data), _PIECE):
+    while piece := await reader.read(path, len(data), _PIECE):
         if not data and b"\0" in piece[:8192]:
             return None
         data += piece
-        if len(piece) < _PIECE or data.count(b"\n") > last:
+        if len(piece) != _PIECE or data.count(b"\n") > last:
             break
         if len(data) >= _SEARCHED:
             raise UsageError(f"line {last} is too far into {path}", remedy="the tool terminal with sed -n")
@@ -108,7 +106,7 @@ class WriteFile(BaseTool[Writing]):
     async def run(self, asked: Writing, context: Context) -> Envelope:
         """Write it at once: whoever reads it sees the old or the new one."""
         path = await context.workspace.path(asked.path)
-        if asked.create and await _current(path, context) is not None:
+        if asked.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
         data = asked.content.encode("utf-8", "surrogatepass")
         await _write(path, data, context)
@@ -158,7 +156,8 @@ class Patch(BaseTool[Patching]):
         plan: list[tuple[str, v4a.Change]] = []
         for operation in operations:
             path = await context.workspace.path(operation.path)
-            plan.append((path, operation.change(await _current(path, context))))
+            reader = Reader(self.name, context, seen=(path,))
+            plan.append((path, operation.change(await _current(path, reader))))
         done: list[str] = []
         try:
             for path, change in plan:
@@ -169,10 +168,10 @@ class Patch(BaseTool[Patching]):
         return Envelope(ok=True, place=context.place, output="\n".join(done))
 
 
-async def _current(path: str, context: Context) -> str | None:
+async def _current(path: str, reader: Reader) -> str | None:
     """What is in a file; None where there is none."""
     try:
-        data = await context.terminal.read(path)
+        data = await reader.read(path, 0, _LARGEST + 1)
     except TransferError as error:
         if error.errno == errno.ENOENT:
             return None

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec_agent.tools import reading
+from hermes_exec_agent.tools.approvals import safe
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.python import NO_PYTHON, words
 
 if TYPE_CHECKING:
+    from hermes_exec.result import Result
     from hermes_exec_agent.tools.tool import Context
 
 _LIMIT_S = 120
+_ASK = 3
+"""The exit code of the program where a person has to agree."""
 
 
 class Searching(Asked):
@@ -42,9 +47,14 @@ class SearchFiles(BaseTool[Searching]):
     async def run(self, asked: Searching, context: Context) -> Envelope:
         """Search."""
         workspace = context.workspace
-        wish = {**asked.model_dump(), "path": await workspace.path(asked.path)}
-        argv = words(context.terminal, "search", "-I", "-S")
-        result = await context.terminal.run(argv, stdin=json.dumps(wish), timeout=_LIMIT_S)
+        path = await workspace.path(asked.path)
+        wish = {**asked.model_dump(), **reading.wish(context), "path": path, "agreed": ""}
+        wish["anywhere"] = context.approvals.of(self.name) == "allow"
+        result = await self._searched(wish, context)
+        if result.exit_code == _ASK:
+            root, kind = _told(result.stdout)
+            await reading.ask(self.name, "search", path, root, kind, context)
+            result = await self._searched({**wish, "agreed": root, "path": root}, context)
         if result.exit_code == 127:
             raise Unsupported("there is no python3 on the PATH of this place", remedy=NO_PYTHON)
         if result.exit_code == 1:
@@ -54,5 +64,34 @@ class SearchFiles(BaseTool[Searching]):
         text, reference = await workspace.shortened(result.stdout_text.rstrip("\n"))
         return Envelope(
             ok=True, place=context.place, output=text, output_ref=reference, truncated=bool(reference),
-            note="" if text else "nothing was found",
+            note="; ".join(filter(None, ["" if text else "nothing was found", _left_out(result.stderr)])),
         )  # fmt: skip
+
+    async def _searched(self, wish: dict[str, Any], context: Context) -> Result:
+        argv = words(context.terminal, "search", "-I", "-S")
+        return await context.terminal.run(argv, stdin=json.dumps(wish), timeout=_LIMIT_S)
+
+
+def _told(data: bytes) -> tuple[str, str]:
+    """The folder that a person has to agree to, and why. What the place says is not trusted."""
+    try:
+        told = json.loads(data)
+        return str(told["path"]), str(told["secret"])
+    except (ValueError, KeyError, TypeError):
+        return "", "an answer of the place that makes no sense"
+
+
+def _left_out(data: bytes) -> str:
+    """What the search left out, in words."""
+    try:
+        told = json.loads(data.splitlines()[-1])
+        secrets, named, elsewhere = int(told["secrets"]), [str(each) for each in told["named"]], int(told["elsewhere"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return ""
+    notes: list[str] = []
+    if secrets:
+        more = f" and {secrets - len(named)} more" if secrets > len(named) else ""
+        notes.append(f"left out as secrets: {safe(', '.join(named))}{more}; read_file asks the person for one")
+    if elsewhere:
+        notes.append(f"{elsewhere} {'link leads' if elsewhere == 1 else 'links lead'} out of the workspace")
+    return "; ".join(notes)

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.ending import to_its_end
+from hermes_exec_agent.tools.approvals import Denied, refusal
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.workspace import KEPT
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 _LONGEST_S = 600
+_LOOKS = frozenset({"poll", "log", "wait"})
 
 
 class Command(Asked):
@@ -62,7 +64,7 @@ class Terminal(BaseTool[Command]):
         except asyncio.CancelledError:
             await to_its_end(_killed(starting))  # whoever cancelled would not know its id
             raise
-        (workspace.kept if asked.keep else workspace.background)[job.id] = asked.command
+        (workspace.lasting if asked.keep else workspace.background)[job.id] = asked.command
         return Envelope(
             ok=True, place=context.place, cwd=folder, session_id=job.id, output="started", note="see the tool process"
         )
@@ -107,11 +109,16 @@ class Process(BaseTool[Processes]):
     async def run(self, asked: Processes, context: Context) -> Envelope:
         """Do the action."""
         if asked.action == "list":
-            told = "\n".join(line(each) for each in await context.terminal.jobs())
+            own = context.workspace.jobs
+            told = "\n".join(line(each, ours=each.id in own) for each in await context.terminal.jobs())
             return Envelope(ok=True, place=context.place, output=told or "none")
         if not asked.session_id:
             raise UsageError(f"{asked.action} needs a session_id", remedy="action list gives them")
         job = await context.terminal.job(asked.session_id)
+        if asked.action in _LOOKS and job.id not in context.workspace.jobs:
+            what = f"read the output of {job.id}, which this conversation did not start"
+            if (no := await refusal(self.name, what, context, scope=what)) is not None:
+                raise Denied(no.message)
         match asked.action:
             case "poll":
                 return await self._news(job, context)
@@ -162,7 +169,8 @@ async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
     )  # fmt: skip
 
 
-def line(status: JobStatus) -> str:
-    """A process as a list shows it."""
+def line(status: JobStatus, *, ours: bool) -> str:
+    """A process as a list shows it; the command of one that another conversation may have started is left out."""
     how = f"{status.state}, {status.result.reason}" if status.result else str(status.state)
-    return f"{status.id} {how} {status.duration_s:.0f} s: {' '.join(status.command.split())[:100]}"
+    command = " ".join(status.command.split())[:100] if ours else "(not started by this conversation)"
+    return f"{status.id} {how} {status.duration_s:.0f} s: {command}"

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 class Person(Protocol):
     """Whom the agent works for. Where nobody is there, both raise `Unsupported`: nothing is done in their name."""
 
-    async def approve(self, tool: str, summary: str) -> bool:
-        """Whether this may be done; ``summary`` is a line, safe to print."""
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
+        """Whether this may be done; ``summary`` is a line, safe to print.
+
+        A yes that lasts holds for the tool; with ``scope``, for the same tool with the same scope alone.
+        """
         ...
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.tools import reading
 from hermes_exec_agent.tools.approvals import approve, refusal, safe
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.calling import parsed
@@ -85,6 +86,7 @@ class SkillRun(BaseTool[Running]):
         from hermes_exec_agent.skills.private import private_folder
 
         agreed = await self._agreed(version, asked, context)
+        await reading.ask_for_folders(self.name, version, context)
         with private_folder() as folder:
             outcome = await running.run(
                 self._skills.registry, version.name, arguments, number=version.number, files=folder / "files",

@@ -23,6 +23,9 @@ SHOWN = 20_000
 KEPT = 4 << 20
 """Bytes of each output that are kept."""
 _HEAD = 0.4
+_MAKE = 'd=$(mktemp -d /tmp/hermes-agent.XXXXXXXX) && cd "$d" && pwd -P'
+_HOSTS = frozenset({"local", "ssh", "slurm"})
+"""Kinds of places that are a whole machine."""
 _ASKED_S = 30.0
 _SHOWN_OF_COMMAND = 100
 
@@ -36,14 +39,20 @@ class Workspace:
         self.env = {AGENT: model or "unknown"}
         self.background: dict[str, str] = {}
         """Commands that were started in the background and end with the conversation, by the ids of their jobs."""
-        self.kept: dict[str, str] = {}
+        self.lasting: dict[str, str] = {}
         """Those that were started as jobs on purpose."""
         self._session: Session | None = None
         self._cwd = ""
+        self.home = ""
+        """The person's home folder in the place."""
+        self.root = ""
+        """The folder in which the conversation began, without links: what is below may be read. Empty for none."""
+        self.start = ""
+        """The same, as the shell named it."""
         self._moved = True
         """Whether the shell may be in another folder than we know: a command in it was not seen to its end."""
-        self._home = ""
-        self._kept = ""
+        self.kept = ""
+        """The folder of long outputs of this conversation, without links; empty before the first one."""
         self._turn = asyncio.Lock()
 
     async def session(self) -> Session:
@@ -51,11 +60,15 @@ class Workspace:
         async with self._turn:
             if self._session is None:
                 self._session = await self.terminal.session(env=self.env)
-            if not self._home:
-                home = await self._session.run('printf %s "$HOME"', timeout=_ASKED_S)
-                self._home = home.stdout_text or "/"
+            root = ""
+            if first := not self.home:
+                told = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)
+                home, _, root = told.stdout_text.removesuffix("\n").partition("\0")
+                self.home = home or "/"
             if self._moved:
                 await self._ask_folder(self._session)
+            if first and self._is_workspace(root):
+                self.root, self.start = root, self._cwd
             return self._session
 
     async def run(self, command: str, *, timeout: float, workdir: str = "") -> Envelope:
@@ -77,8 +90,12 @@ class Workspace:
         """A path as seen from the shell's folder, made absolute."""
         await self.session()
         if path == "~" or path.startswith("~/"):
-            path = self._home + path[1:]
+            path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self._cwd or "/", path))
+
+    def _is_workspace(self, folder: str) -> bool:
+        """Whether a folder is one; the root of a machine is everybody's."""
+        return folder.startswith("/") and (folder != "/" or self.terminal.kind not in _HOSTS)
 
     async def envelope(self, result: Result, cwd: str) -> Envelope:
         """A command's result, shortened for a model."""
@@ -108,20 +125,25 @@ class Workspace:
     async def keep(self, data: bytes) -> str:
         """Write bytes to a new private file in the place; gives its path, or nothing where that cannot be done."""
         try:
-            if not self._kept:
-                made = await self.terminal.run(["mktemp", "-d", "/tmp/hermes-agent.XXXXXXXX"], timeout=_ASKED_S)  # noqa: S108  made by mktemp
-                self._kept = made.stdout_text.rstrip("\n") if made.ok else ""
-            if not self._kept:
+            if not self.kept:
+                made = await self.terminal.run(["sh", "-c", _MAKE], timeout=_ASKED_S)
+                self.kept = made.stdout_text.rstrip("\n") if made.ok else ""
+            if not self.kept:
                 return ""
-            path = f"{self._kept}/{secrets.token_hex(4)}.txt"
+            path = f"{self.kept}/{secrets.token_hex(4)}.txt"
             await self.terminal.write(path, data)
         except HermesError:
             return ""  # the command itself is not concerned
         return path
 
+    @property
+    def jobs(self) -> set[str]:
+        """The ids of all jobs that this conversation started."""
+        return self.background.keys() | self.lasting.keys()
+
     async def list_running(self) -> list[str]:
         """The background processes that still run, a line each; where the place cannot tell, all that were started."""
-        started = self.background.keys() | self.kept.keys()
+        started = self.jobs
         if not started:
             return []
         try:
@@ -163,18 +185,18 @@ class Workspace:
     async def close(self) -> list[str]:
         """End the shell and remove what was kept; gives the ids of the jobs that go on."""
         running: list[str] = []
-        for id in self.kept:
+        for id in self.lasting:
             try:
                 await (await self.terminal.job(id)).prune()  # an ended one that is remembered would keep the place
             except UsageError:
                 running.append(id)
             except HermesError:
                 pass  # the place is lost
-        self.kept = {}
+        self.lasting = {}
         with contextlib.suppress(HermesError):
-            if self._kept:
-                await self.terminal.run(["rm", "-rf", "--", self._kept], timeout=_ASKED_S)
-                self._kept = ""
+            if self.kept:
+                await self.terminal.run(["rm", "-rf", "--", self.kept], timeout=_ASKED_S)
+                self.kept = ""
             if self._session is not None:
                 await self._session.close()
         return running

@@ -1,4 +1,7 @@
-"""Look for files by their names, or for lines by an expression; the wish comes as JSON on standard input."""
+"""Look for files by their names, or for lines by an expression; the wish comes as JSON on standard input.
+
+The modules ``filetrace`` and ``sensitive`` are sent before it, in one text.
+"""
 
 import fnmatch
 import json
@@ -8,12 +11,83 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
+    from hermes_exec.guest.filetrace import mounts, plain, source, trace
+    from hermes_exec_agent.tools.inside.sensitive import homes_of, is_below, linked_secrets, secret_of
+
+ASK = 3
+"""The exit code of a search that a person has to agree to."""
+OUTSIDE = "outside"
+NAMED = 5
+"""Secrets that are left out and named."""
 SKIPPED = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".tox", ".mypy_cache"}
 LARGEST = 16 << 20
 LONGEST = 500
+
+
+class Limits:
+    """Which files may be shown."""
+
+    def __init__(self, wish: "Dict[str, Any]") -> "None":
+        self.root = os.path.realpath(wish["path"])
+        self.homes = homes_of(wish["home"])
+        self.ours = tuple(wish["ours"])
+        self.kept = wish["kept"]
+        self.inside = [each for each in (self.root, wish["root"]) if each]
+        self.anywhere = bool(wish["anywhere"])
+        self.secrets = 0
+        self.named: "List[str]" = []
+        self.elsewhere = 0
+        self._lines = mounts()
+        self._points = {plain(line.split(b" ")[4]) for line in self._lines}
+        self._linked: "Optional[Set[Tuple[int, int]]]" = None
+        self.whole = bool(wish["agreed"]) and bool(self.kind(self.root))
+
+    def kind(self, path: "str") -> "str":
+        """The kind of secret that a path without links belongs to, by this name or by that below a bind mount."""
+        if self.kept and is_below(path, self.kept):
+            return ""
+        taken = os.fsdecode(source(os.fsencode(path), self._lines))
+        return secret_of(path, self.ours) or (secret_of(taken, self.ours) if taken != path else "")
+
+    def kind_below(self, path: "str") -> "str":
+        """The same for what was reached from the root, where mounts are few."""
+        return self.kind(path) if os.fsencode(path) in self._points else secret_of(path, self.ours)
+
+    def hides(self, path: "str") -> "bool":
+        """Whether a folder or a file, reached from the root without a link, is left out."""
+        if self.whole or (self.kept and is_below(path, self.kept)) or not self.kind_below(path):
+            return False
+        self.leave_out(path)
+        return True
+
+    def leave_out(self, path: "str") -> "None":
+        """Count a secret."""
+        self.secrets += 1
+        if len(self.named) < NAMED:
+            self.named.append(shown(path, self.root))
+
+    def hides_open(self, fd: "int", path: "str") -> "bool":
+        """Whether an open file is left out because of where it really is, or of its other names."""
+        found = trace(fd)
+        real = os.fsdecode(found["real"])
+        if not real or not (self.anywhere or any(is_below(real, each) for each in self.inside)):
+            self.elsewhere += 1
+            return True
+        if self.whole:
+            return False
+        if real != path and self.kind(real):
+            self.leave_out(path)
+            return True
+        if found["links"] > 1:
+            if self._linked is None:
+                self._linked = linked_secrets(self.homes, self.ours)
+            info = os.fstat(fd)
+            if (info.st_dev, info.st_ino) in self._linked:
+                self.leave_out(path)
+                return True
+        return False
 
 
 def main() -> "None":
@@ -21,8 +95,14 @@ def main() -> "None":
     wish = json.load(sys.stdin)
     if not os.path.exists(wish["path"]):
         sys.exit("there is no %s" % wish["path"])
+    limits = Limits(wish)
+    why = refused(wish, limits)
+    if why:
+        json.dump({"path": limits.root, "secret": why}, sys.stdout)
+        sys.exit(ASK)
+    wish["path"] = limits.root
     try:
-        found = names(wish) if wish["target"] == "files" else lines(wish)
+        found = names(wish, limits) if wish["target"] == "files" else lines(wish, limits)
         for number, text in enumerate(found):
             if number >= wish["offset"] + wish["limit"]:
                 tell("[there are more: offset %d]" % number)
@@ -31,6 +111,19 @@ def main() -> "None":
                 tell(text)
     except re.error as error:
         sys.exit("the pattern is no regular expression: %s" % error)
+    left_out = {"secrets": limits.secrets, "named": limits.named, "elsewhere": limits.elsewhere}
+    json.dump(left_out, sys.stderr)
+
+
+def refused(wish: "Dict[str, Any]", limits: "Limits") -> "str":
+    """Why the root may not be searched without a word of the person; empty if it may."""
+    if limits.root == wish["agreed"]:
+        return ""
+    secret = limits.kind(limits.root)
+    if secret:
+        return secret
+    free = limits.anywhere or any(is_below(limits.root, each) for each in (wish["root"], wish["kept"]) if each)
+    return "" if free else OUTSIDE
 
 
 def tell(text: "str") -> "None":
@@ -38,15 +131,18 @@ def tell(text: "str") -> "None":
     sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
 
 
-def walked(root: "str") -> "Iterator[str]":
-    """The files below a folder, or the one file."""
+def walked(root: "str", limits: "Limits") -> "Iterator[str]":
+    """The files below a folder, or the one file; no secrets."""
     if not os.path.isdir(root):
         yield root
         return
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(each for each in folders if each not in SKIPPED)
+        folders[:] = sorted(
+            each for each in folders if each not in SKIPPED and not limits.hides(os.path.join(folder, each))
+        )
         for name in sorted(files):
-            yield os.path.join(folder, name)
+            if not limits.hides(os.path.join(folder, name)):
+                yield os.path.join(folder, name)
 
 
 def shown(path: "str", root: "str") -> "str":
@@ -59,22 +155,22 @@ def matches(path: "str", root: "str", pattern: "str") -> "bool":
     return fnmatch.fnmatch(os.path.basename(path), pattern) or fnmatch.fnmatch(os.path.relpath(path, root), pattern)
 
 
-def names(wish: "dict[str, Any]") -> "Iterator[str]":
+def names(wish: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
     """The files whose names fit."""
     root = wish["path"]
-    for path in walked(root):
+    for path in walked(root, limits):
         if matches(path, root, wish["pattern"]):
             yield shown(path, root)
 
 
-def lines(wish: "dict[str, Any]") -> "Iterator[str]":
+def lines(wish: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
     """The lines that fit, with those around them, or the files that have such."""
     root, around, mode = wish["path"], wish["context"], wish["output_mode"]
     expression = re.compile(wish["pattern"])
-    for path in walked(root):
+    for path in walked(root, limits):
         if wish["file_glob"] and not matches(path, root, wish["file_glob"]):
             continue
-        text = content(path)
+        text = content(path, limits)
         hits = {at for at, line in enumerate(text) if expression.search(line)}
         name = shown(path, root)
         if hits and mode == "files":
@@ -88,12 +184,14 @@ def lines(wish: "dict[str, Any]") -> "Iterator[str]":
                     yield "%s%s%d%s%s" % (name, mark, at + 1, mark, text[at][:LONGEST])
 
 
-def content(path: "str") -> "list[str]":
-    """The lines of a text; none of what is no text, too large or not to be read."""
+def content(path: "str", limits: "Limits") -> "List[str]":
+    """The lines of a text; none of what is no text, too large, not to be read or not to be shown."""
     try:
         if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
             return []
-        with open(path, "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as file:
+            if limits.hides_open(file.fileno(), path):
+                return []
             data = file.read()
     except OSError:
         return []

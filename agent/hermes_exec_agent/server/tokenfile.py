@@ -1,0 +1,68 @@
+"""The token of a server that was given none: made at its first start, in a file that this user alone can read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.paths import make_private_folder, shown, state_folder
+from hermes_exec.config.secrets import Secret
+from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME = "serve-token"
+_MOST = 4096
+
+
+def token_file(environ: Mapping[str, str]) -> Path:
+    """Where the token is kept."""
+    return state_folder(environ) / NAME
+
+
+def load_token(path: Path) -> Secret:
+    """Read the token; make it where there is none. Two servers that begin at once get the same one.
+
+    Raises:
+        ConfigError: the file cannot be made or read, or others can read it.
+    """
+    try:
+        if not path.exists():
+            _create(path)
+        text = _read(path)
+    except OSError as error:
+        remedy = "--token-from env:NAME or file:/path, or --socket PATH"
+        raise ConfigError(f"{shown(path)}: no token can be kept: {error.strerror}", remedy=remedy) from error
+    return Secret("the server's token", text.strip())
+
+
+def _create(path: Path) -> None:
+    make_private_folder(path.parent)
+    handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # created 0600
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(32) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):  # another server was first
+            os.link(draft, path)
+    finally:
+        Path(draft).unlink()
+
+
+def _read(path: Path) -> str:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise ConfigError(
+                f"{shown(path)}: others may have read or made it (mode {stat.S_IMODE(found.st_mode):04o})",
+                remedy="remove it; the next start makes a new one",
+            )
+        return file.read(_MOST).decode("ascii", "replace")

@@ -1,0 +1,21 @@
+"""Tell whether a file is another name (a hard link) of a secret; the wish comes as JSON on standard input.
+
+The modules ``filetrace`` and ``sensitive`` are sent before it, in one text.
+"""
+
+import json
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from hermes_exec_agent.tools.inside.sensitive import homes_of, linked_secrets
+
+
+def main() -> "None":
+    """Answer ``yes`` or ``no``."""
+    wish = json.load(sys.stdin)
+    found = linked_secrets(homes_of(wish["home"]), wish["ours"])
+    sys.stdout.write("yes" if wish["identity"] in ["%d:%d" % each for each in found] else "no")
+
+
+main()
