@@ -87,8 +87,10 @@ def test_an_empty_folder_becomes_one_with_a_skill_and_its_report(lab: Lab) -> No
     assert KEY not in json.dumps(endpoint.requests)
 
 
-def test_a_model_that_mends_what_it_is_told_ends_with_a_skill(lab: Lab) -> None:
-    done, endpoint = lab.ask([asks(), draft(BROKEN), draft(NEEDS), draft(OUTSIDE), draft(), *uses()])
+@pytest.mark.parametrize("place", ["/tmp/", "/app/skills/"])
+def test_a_model_that_mends_what_it_is_told_ends_with_a_skill(lab: Lab, place: str) -> None:
+    outside = SCRIPT.replace("/app/data/", place)
+    done, endpoint = lab.ask([asks(), draft(BROKEN), draft(NEEDS), draft(outside), draft(), *uses()])
     assert done.stdout.strip() == ANSWER, done.stderr
     assert lab.skills() == ["generate-csv-report"]
     assert "no_such_module_anywhere" in json.dumps(endpoint.requests[3]["messages"])

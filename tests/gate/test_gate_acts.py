@@ -83,6 +83,10 @@ def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False
         ("suites.denied-signal", did("kill", arguments=(0xFFFFFFFF, 9, 0, 0, 0, 0))),
         ("suites.denied-signal", did("kill", arguments=(0xFFFFFFFF, 0, 0, 0, 0, 0))),
         ("suites.denied-signal", did("kill", arguments=(1, 15, 0, 0, 0, 0))),
+        ("suites.denied-write", opened("/root/report.csv", WRITE)),
+        ("suites.denied-write", opened("/home/x/out/report.csv", CREATE)),
+        ("suites.denied-secret", opened("/home/x/out/report.csv")),
+        ("suites.denied-secret", opened("/root/.bashrc", WRITE)),
     ],
 )
 def test_what_no_skill_has_a_reason_to_do(code: str, act: Act) -> None:
