@@ -18,6 +18,7 @@ from hermes_exec_agent.skills import content
 from hermes_exec_agent.skills.home import Home, this_home
 from hermes_exec_agent.skills.keys import fingerprint, has_key, open_key
 from hermes_exec_agent.skills.log import Log
+from hermes_exec_agent.skills.modules import write_module
 from hermes_exec_agent.skills.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 class Registry:
     """The skills of one home."""
 
-    def __init__(self, home: Home | None = None) -> None:
+    def __init__(self, home: Home | None = None, *, modules: Path | None = None) -> None:
         """Open the registry of ``home``, or this user's. Folders and key are made when something is recorded.
+
+        ``modules`` is a folder for read-only copies of the scripts that are registered.
 
         Raises:
             Refused: others could change it, or its key cannot be read.
@@ -45,6 +48,7 @@ class Registry:
         """
         require("skills", "skills")
         self.home = home or this_home()
+        self._modules = modules
         self.home.check()
         began = self.home.log.exists() or has_key(self.home.keys)
         self._key = open_key(self.home.keys, make=False) if began else None
@@ -170,6 +174,9 @@ class Registry:
             version = _version_of(tree, report, policy, author, kernel, number, parents)
             content.keep(self.home.content, tree)
             self._log.append("registered", version.name, number, version.line, version.facts())
+            if self._modules is not None:
+                current = self.version(version.name)  # another one, where that is pinned
+                write_module(self._modules, self.tree(current), current)
         return version
 
     def proven(self, version: Version, report: Report, policy: Policy, *, kernel: str) -> Version:
