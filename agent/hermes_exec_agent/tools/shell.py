@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.ending import to_its_end
+from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.workspace import KEPT
@@ -159,4 +160,4 @@ async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
 def line(status: JobStatus) -> str:
     """A process as a list shows it."""
     how = f"{status.state}, {status.result.reason}" if status.result else str(status.state)
-    return f"{status.id} {how} {status.duration_s:.0f} s: {' '.join(status.command.split())[:100]}"
+    return f"{status.id} {how} {status.duration_s:.0f} s: {quote(status.command, 100)}"
