@@ -211,6 +211,7 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["chat", "-q", "hi", "--replay", "/none/x"], "/none/x: "),
         (["chat", "-q", "hi", "--file", "/none/x", "--replay", "demo"], "/none/x: "),
         (["serve", "--token-from", "file:/none/x"], "/none/x: "),
+        (["conversations", "export", "last", "--output", "/none/x"], "/none: there is no such folder"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_and_exits_2(cli: Cli, words: list[str], said: str) -> None:

@@ -84,6 +84,8 @@ def _new(path: Path) -> Generator[BinaryIO]:
         file = path.open("xb")
     except FileExistsError:
         raise UsageError(f"{shown(path)} is there already", remedy="name a file that is to be made") from None
+    except FileNotFoundError:
+        raise UsageError(f"{shown(path.absolute().parent)}: there is no such folder") from None
     try:
         with file:
             yield file
