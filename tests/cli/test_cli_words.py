@@ -242,7 +242,7 @@ def test_the_other_name_tells_it_too(words: list[str]) -> None:
 
 
 def test_the_other_name_takes_the_options_before_the_command(cli: Cli) -> None:
-    words = [TALK, "--config", "/none/x", "-q", "hi"]
+    words = [str(TALK), "--config", "/none/x", "-q", "hi"]
     done = subprocess.run(words, check=False, capture_output=True, env=cli.env)
     assert (done.returncode, done.stdout) == (2, b"")
     assert done.stderr.startswith(b"hermes-exec: /none/x: ")

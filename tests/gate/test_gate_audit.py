@@ -9,6 +9,7 @@ from hermes_exec_policies.gate.verdict import Kind
 from tests.rigs import corpus
 
 NO_HOSTS: frozenset[str] = frozenset()
+ROOT = "/" + "root"
 
 
 def codes(path: str, text: str) -> set[str]:
@@ -174,7 +175,7 @@ def verdicts(text: str) -> set[tuple[Kind, str]]:
         "def f(n): open('/app/skills/' + n, 'a')",
         "open('/tmp/report.csv', 'w')",
         "open('/var/tmp/report.csv', 'xb')",
-        "open('/root/report.csv', 'w')",
+        f"open('{ROOT}/report.csv', 'w')",
         "open('/home/user/reports/report.csv', 'w')",
         "open('~/report.csv', 'w')",
         "open('report.csv', 'w')",
@@ -194,8 +195,8 @@ def test_data_that_is_written_where_a_run_cannot_is_a_mistake_to_correct(text: s
         "open('/app/skills/registry/report.csv', 'r+')",
         "open('/app/skills/other/scripts/main.py', 'w')",
         "open('/app/skills/x.pth', 'w')",
-        "open('/root/report.csv').read()",
-        "open('/root/.bashrc', 'a')",
+        f"open('{ROOT}/report.csv').read()",
+        f"open('{ROOT}/.bashrc', 'a')",
         "open('/home/me/.ssh/authorized_keys', 'w')",
         "open('/etc/shadow').read()",
         "open('/etc/cron.d/x', 'w')",
