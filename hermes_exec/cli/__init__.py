@@ -11,9 +11,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_VALUED = frozenset({"--config", "--log-format"})
+_FLAGS = frozenset({"--version", "--quiet", "--verbose", "-v", "-vv", "--debug", "--audit", "--no-audit"})
+"""The options before the command; ``-q`` is a question in a chat."""
+
+
 def talk() -> int:
-    """Run ``hermes-cli``, which is ``hermes-exec chat``."""
-    sys.argv.insert(1, "chat")
+    """Run ``hermes-cli``, which is ``hermes-exec chat``; options of ``hermes-exec`` itself may come first."""
+    at = 1
+    while at < len(sys.argv) and (option := sys.argv[at].partition("="))[0] in _VALUED | _FLAGS:
+        at += 2 if option[0] in _VALUED and not option[1] else 1
+    if "--version" not in sys.argv[1:at]:
+        sys.argv.insert(at, "chat")
     return main()
 
 

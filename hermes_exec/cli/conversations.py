@@ -1,5 +1,6 @@
 """``conversations``: what was said to the agent and what it did, as views of the one log."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import note
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.cli.strict import StrictTyper
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.chat.listing import chosen, listed
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ def export(
     from hermes_exec_agent.chat.export import form_of
 
     wanted = form_of(form)
+    if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
     with _log() as log:
         id = chosen(log, conversation)
         if output is not None:

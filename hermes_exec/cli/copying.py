@@ -17,7 +17,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.places import opened, planned
 from hermes_exec.cli.say import note
 from hermes_exec.cli.show import show_json
-from hermes_exec.cli.spots import Spot, inside, own_name, spot
+from hermes_exec.cli.spots import Spot, inside, own_name, require_source, spot
 from hermes_exec.errors import UsageError
 from hermes_exec.files.info import SyncReport, TransferReport
 from hermes_exec.terminal import Terminal
@@ -93,12 +93,15 @@ def sync(
     here, there = spot(source), spot(destination)
     if (here.target is None) == (there.target is None):
         raise UsageError("sync is between here and one place", remedy="hermes-exec sync src/ TARGET:/srv/src")
+    require_source(here)
     return loop.run(_sync(here, there, options, json=json))
 
 
 async def _copy(sources: list[Spot], to: Spot, options: TransferOptions, *, json: bool) -> int:
     if to.target is None and all(source.target is None for source in sources):
         raise UsageError("none of these is in a place", remedy="TARGET:PATH, as in local:/tmp/x")
+    for source in sources:
+        require_source(source)
     reports: list[dict[str, Any]] = []
     for source in sources:
         report = await _copy_one(source, to, options)

@@ -9,6 +9,7 @@ from hermes_exec.cli.options import Json
 from hermes_exec.cli.say import CHECK_FAILED, note, say
 from hermes_exec.cli.show import show_json, show_table
 from hermes_exec.cli.skill_grants import Bounds, Data, Folders, Hosts, grants_of
+from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.verdict import Report
@@ -36,6 +37,8 @@ def check(  # noqa: PLR0913  each is an option
     The exit code is 0 when it is accepted, 1 when it is refused, 2 when the request is wrong, and 125 when it could
     not be judged. With --json the report is the operator's: what of it a model may see is under "for_model".
     """
+    if not folder.exists():
+        raise UsageError(f"{folder}: there is no such folder or archive")
     from hermes_exec.cli.loop import run
     from hermes_exec_policies.gate.cases import Case
 

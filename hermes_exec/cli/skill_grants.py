@@ -1,5 +1,6 @@
 """What a person grants a skill on the command line."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.gate.needs import Grants
 
 Data = Annotated[
@@ -46,14 +48,13 @@ def grants_of(
     """What these options grant.
 
     Raises:
-        UsageError: a bound is none, or a folder.
+        UsageError: a bound is none, or a folder, or there is no such folder.
     """
-    from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.gate.needs import Grants
 
     return Grants(
         data=("/app/data", *(data or ())),
-        folders=tuple(str(Folder.granted(word)) for word in shared or ()),
+        folders=tuple(str(_folder(word)) for word in shared or ()),
         hosts=tuple(host or ()),
         packages=packages,
         limits=dict(map(_bound, limit or ())),
@@ -69,6 +70,15 @@ def told(grants: "Mapping[str, Any]") -> str:
         *(["packages"] if grants.get("packages") else []),
     ]
     return ", ".join([*words, *(f"{name}={value}" for name, value in grants.get("limits", {}).items())]) or "nothing"
+
+
+def _folder(word: str) -> "Folder":
+    from hermes_exec_policies.folders import Folder
+
+    folder = Folder.granted(word)
+    if not Path(folder.source).exists():
+        raise UsageError(f"--folder {word!r}: there is no such folder")
+    return folder
 
 
 def _bound(word: str) -> tuple[str, int]:

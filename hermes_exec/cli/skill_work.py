@@ -189,9 +189,10 @@ def _cases(words: list[str]) -> list[Any]:
 
 
 def _registry() -> "Registry":
+    from hermes_exec_agent.skills.modules import modules_folder
     from hermes_exec_agent.skills.registry import Registry
 
-    return Registry()
+    return Registry(modules=modules_folder(os.environ))
 
 
 def _tell(admitted: "Admitted", *, json: bool) -> int:

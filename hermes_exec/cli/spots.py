@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
@@ -39,6 +40,22 @@ def spot(text: str) -> Spot:
     if text[at:].startswith("://"):
         raise UsageError(f"{text!r} names no path", remedy=f"{text}:/path, or {text}:. for its first folder")
     return Spot(text[:at], text[at + 1 :] or ".")
+
+
+def require_source(source: Spot) -> None:
+    """See that a source of this side is there, before a place is opened for it.
+
+    Raises:
+        UsageError: there is no such file or folder; nothing was opened.
+    """
+    if source.target is not None:
+        return
+    try:
+        os.lstat(source.path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{source.path}: {error.strerror} (on this side)", remedy="TARGET:PATH, if it is there"
+        ) from None
 
 
 def inside(folder: str, source: str) -> str:

@@ -80,7 +80,7 @@ def test_cp_tells_as_json(cli: Cli, tree: Path, tmp_path: Path) -> None:
 
 
 def test_cp_tells_a_failure_in_a_line(cli: Cli, tmp_path: Path) -> None:
-    done = cli("cp", str(tmp_path / "nothing"), f"local:{tmp_path}/to")
+    done = cli("cp", f"local:{tmp_path}/nothing", f"{tmp_path}/to")
     assert done.returncode == 125
     assert done.stderr.count(b"\n") == 1
     assert b"No such file" in done.stderr

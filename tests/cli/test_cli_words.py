@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +19,8 @@ from hermes_exec.limits import Limits
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli
+
+TALK = Path(sys.executable).with_name("hermes-cli")
 
 
 @pytest.mark.parametrize(
@@ -193,6 +197,21 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["doctor", "nowhere"], "nowhere"),
         (["--config", "/no/such.toml", "profile", "list"], "/no/such.toml"),
         (["--log-format", "xml", "profile", "list"], "'--log-format': 'xml' is not one of 'text', 'json'"),
+        (["--config", "/none/x", "run", "true"], "/none/x: "),
+        (["skill", "check", "/none/x"], "/none/x: there is no such folder or archive"),
+        (["skill", "add", "/none/x"], "/none/x: there is no such folder"),
+        (["skill", "import", "/none/x"], "/none/x: there is no such file"),
+        (["skill", "check", "--policy", "/none/x.toml", "."], "/none/x.toml: "),
+        (["skill", "check", "--folder", "in=/none/x", "."], "/none/x"),
+        (["policy", "show", "/none/x.toml"], "/none/x.toml: "),
+        (["policy", "check", "/none/x.toml"], "/none/x.toml: "),
+        (["cp", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this side)"),
+        (["cp", ".", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this side)"),
+        (["sync", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this side)"),
+        (["chat", "-q", "hi", "--replay", "/none/x"], "/none/x: "),
+        (["chat", "-q", "hi", "--file", "/none/x", "--replay", "demo"], "/none/x: "),
+        (["serve", "--token-from", "file:/none/x"], "/none/x: "),
+        (["conversations", "export", "last", "--output", "/none/x"], "/none: there is no such folder"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_and_exits_2(cli: Cli, words: list[str], said: str) -> None:
@@ -213,6 +232,20 @@ def test_without_words_there_is_help(cli: Cli) -> None:
 
 def test_the_version_is_told(cli: Cli) -> None:
     assert cli("--version").stdout.startswith(b"hermes-exec 0.")
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--debug", "--config=x", "--version"]])
+def test_the_other_name_tells_it_too(words: list[str]) -> None:
+    done = subprocess.run([TALK, *words], check=False, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"hermes-exec 0.")
+
+
+def test_the_other_name_takes_the_options_before_the_command(cli: Cli) -> None:
+    words = [str(TALK), "--config", "/none/x", "-q", "hi"]
+    done = subprocess.run(words, check=False, capture_output=True, env=cli.env)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"hermes-exec: /none/x: ")
 
 
 def test_debug_alone_shows_a_traceback(cli: Cli) -> None:

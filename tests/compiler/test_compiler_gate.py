@@ -47,13 +47,21 @@ def test_a_task_becomes_a_skill_that_runs(tmp_path: Path) -> None:
     assert (tmp_path / "data/report.csv").read_text().split() == ["Product,Revenue", "b,2"]
 
 
+def test_a_report_among_the_skills_is_a_mistake_that_is_repaired(tmp_path: Path) -> None:
+    misplaced = SCRIPT.replace("/app/data/report.csv", "/app/skills/report.csv")
+    made = workshop(tmp_path, [draft(misplaced), draft()], [CASE])
+    assert made.compile().number == 1
+    told = [request.messages[-1].content for request in made.model.requests]
+    assert "it writes to /app/skills/report.csv; a run writes below /app/data alone" in told[1]
+
+
 def test_a_syntax_error_then_a_missing_module_then_a_write_outside_are_mended_one_by_one(tmp_path: Path) -> None:
     made = workshop(tmp_path, [draft(BROKEN), draft(MISSING), draft(OUTSIDE), draft()], [CASE])
     assert made.compile().number == 1
     told = [request.messages[-1].content for request in made.model.requests]
     assert "no Python" in told[1]
     assert "no module no_such_module_anywhere" in told[2]
-    assert "/app/report.csv cannot be used; a skill writes to /app/data alone" in told[3]
+    assert "/app/report.csv cannot be used; a run writes below /app/data alone" in told[3]
     assert made.lines[-2:] == DONE
     assert len([line for line in made.lines if "Sandbox Jailbreak" in line]) == 1
 

@@ -21,6 +21,7 @@ SOCKET = 41 if platform.machine() == "x86_64" else 198
 NODE = {"x86_64": 259, "aarch64": 33}[platform.machine()]
 BLOCK, FIFO = ((NODE, "", (0, 0, kind, 0, 0, 0)) for kind in (0o060666, 0o010666))
 READ_ONLY, WRITE, CREATE = 0, 1, 0o101
+ROOT = "/" + "root"
 
 
 def did(name: str, *words: str, arguments: tuple[int, ...] = (0,) * 6, refused: bool = False, pid: int = 7) -> Act:
@@ -83,6 +84,10 @@ def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False
         ("suites.denied-signal", did("kill", arguments=(0xFFFFFFFF, 9, 0, 0, 0, 0))),
         ("suites.denied-signal", did("kill", arguments=(0xFFFFFFFF, 0, 0, 0, 0, 0))),
         ("suites.denied-signal", did("kill", arguments=(1, 15, 0, 0, 0, 0))),
+        ("suites.denied-write", opened(f"{ROOT}/report.csv", WRITE)),
+        ("suites.denied-write", opened("/home/x/out/report.csv", CREATE)),
+        ("suites.denied-secret", opened("/home/x/out/report.csv")),
+        ("suites.denied-secret", opened(f"{ROOT}/.bashrc", WRITE)),
     ],
 )
 def test_what_no_skill_has_a_reason_to_do(code: str, act: Act) -> None:

@@ -9,6 +9,7 @@ from hermes_exec_policies.gate.verdict import Kind
 from tests.rigs import corpus
 
 NO_HOSTS: frozenset[str] = frozenset()
+ROOT = "/" + "root"
 
 
 def codes(path: str, text: str) -> set[str]:
@@ -157,6 +158,57 @@ def test_code_that_hides_or_reaches_too_far_is_found(code: str, text: str) -> No
     assert code in codes("scripts/main.py", text)
 
 
+def verdicts(text: str) -> set[tuple[Kind, str]]:
+    """The kind and the code of what refuses a script."""
+    found = look({"scripts/main.py": text}, NO_HOSTS)
+    return {(each.kind, each.code) for each in found if each.kind is not Kind.ADVICE}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open('/app/skills/report.csv', 'w')",
+        "OUT = '/app/skills/report.csv'\nwith open(OUT, 'w') as f: f.write('x')\nlen(open(OUT).read())",
+        "def f(name): open(f'/app/skills/{name}.csv', mode='w', newline='')",
+        "import os\ndef f(n):\n os.makedirs('/app/skills', exist_ok=True)\n open(os.path.join('/app/skills', n), 'w')",
+        "from pathlib import Path\nD = Path('/app/skills')\nD.mkdir(exist_ok=True)\n(D / 'o' / 'x').write_text('')",
+        "def f(n): open('/app/skills/' + n, 'a')",
+        "open('/tmp/report.csv', 'w')",
+        "open('/var/tmp/report.csv', 'xb')",
+        f"open('{ROOT}/report.csv', 'w')",
+        "open('/home/user/reports/report.csv', 'w')",
+        "open('~/report.csv', 'w')",
+        "open('report.csv', 'w')",
+        "open('./out/report.csv', 'w')",
+    ],
+)
+def test_data_that_is_written_where_a_run_cannot_is_a_mistake_to_correct(text: str) -> None:
+    assert verdicts(text) == {(Kind.FUNCTIONAL, "audit.destination")}
+    refusing = [each for each in look({"scripts/main.py": text}, NO_HOSTS) if each.kind is not Kind.ADVICE]
+    assert all(each.model.endswith("; a run writes below /app/data alone") for each in refusing)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open('/app/skills/other/SKILL.md').read()",
+        "open('/app/skills/registry/report.csv', 'r+')",
+        "open('/app/skills/other/scripts/main.py', 'w')",
+        "open('/app/skills/x.pth', 'w')",
+        f"open('{ROOT}/report.csv').read()",
+        f"open('{ROOT}/.bashrc', 'a')",
+        "open('/home/me/.ssh/authorized_keys', 'w')",
+        "open('/etc/shadow').read()",
+        "open('/etc/cron.d/x', 'w')",
+        "open('/proc/1/environ').read()",
+        "import os\nD = '/app/skills'\nopen(D + '/x.csv', 'w')\nos.listdir(D)",
+        "import os\nopen('/app/skills/x.csv', 'w')\nopen('/app/skills/' + os.listdir('/app/skills')[0])",
+    ],
+)
+def test_what_reads_secrets_or_changes_programs_stays_an_attack(text: str) -> None:
+    assert Kind.SECURITY in {kind for kind, _ in verdicts(text)}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -199,6 +251,10 @@ def test_code_that_hides_or_reaches_too_far_is_found(code: str, text: str) -> No
         "import re\ndef run(name): return re.search('PASSWORD|TOKEN|SECRET|KEY', name) is not None",
         "import time\nstart = time.monotonic()\nwhile time.monotonic() - start < 5: pass",
         "import os, time\ndef fresh(p): return time.time() - os.path.getmtime(p) < 3600",
+        "open('/app/data/report.csv', 'w'); open('/app/data/out/x.csv', 'w'); open('/tmp/x.csv')",
+        "import os\nos.chdir('/app/data')\nopen('report.csv', 'w')",
+        "import os\nDATA = os.environ.get('D', '/app/data')\ndef f(n): open(os.path.join(DATA, n), 'w'); open(n, 'w')",
+        "import io, zipfile\nwith zipfile.ZipFile(io.BytesIO(), 'w') as z: z.open('report.csv', 'w')",
         "from datetime import datetime\nif datetime.now().hour < 12: print('Good morning')",
         "import struct\nx = struct.pack('<B', 999); y = '%999999999d' % 1; z = range(10 ** 12)",
     ],

@@ -66,6 +66,7 @@ def prepare(path: Path) -> Folder:
         "HERMES_DB_IMAGE": DATABASE,
         "HERMES_DB_PASSWORD": SECRET,
         "HERMES_PORT": str(free_port()),
+        "HERMES_DB_PORT": str(free_port()),
         "DEFAULT_MODEL": "scripted",
         "OPENAI_API_KEY": KEY,
     }

@@ -48,6 +48,8 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
 fi
 exec postgres -c listen_addresses='*' -k /var/run/postgresql
 """
+_ENVIRONMENT = "ENV PGHOST=/var/run/postgresql"
+"""Where the clients of the usual images look for the server by themselves."""
 
 
 def add_stack(engine: Engine) -> None:
@@ -56,7 +58,7 @@ def add_stack(engine: Engine) -> None:
     _build(engine)
     repository, _, tag = DATABASE.partition(":")
     start = ['ENTRYPOINT ["/usr/local/bin/start-database"]']
-    engine.client.import_image_from_file(str(_database()), repository, tag, changes=start)
+    engine.client.import_image_from_file(str(_database()), repository, tag, changes=[*start, _ENVIRONMENT])
 
 
 def core_base() -> Path:

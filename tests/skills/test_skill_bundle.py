@@ -148,6 +148,8 @@ def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_
         write(Registry(home), version, path)
         with pytest.raises(UsageError, match="there already"):
             write(Registry(home), version, path)
+        with pytest.raises(UsageError, match="/none: there is no such folder"):
+            write(Registry(home), version, Path("/none/x"))
     flat = (tmp_path / "out1").read_text()
     assert flat.startswith(f"# add-numbers 1, SHA-256 {version.digest}: a copy, which is not what runs\n")
     assert "return a + b" in flat

@@ -50,7 +50,7 @@ def test_a_file_system_that_is_shared_is_refused(tmp_path: Path, kind: str) -> N
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707, 0o750, 0o701])
 @pytest.mark.parametrize("part", ["folder", "keys"])
 def test_a_folder_that_is_open_to_others_is_refused(home: Home, mode: int, part: str) -> None:
-    Registry(home)
+    Registry(home).prepare()
     folder: Path = getattr(home, part)
     folder.chmod(mode)
     with pytest.raises(Refused, match=rf"open to others \(mode {mode:04o}\)"):
@@ -58,7 +58,7 @@ def test_a_folder_that_is_open_to_others_is_refused(home: Home, mode: int, part:
 
 
 def test_a_folder_below_one_that_others_can_write_to_is_refused(home: Home, tmp_path: Path) -> None:
-    Registry(home)
+    Registry(home).prepare()
     tmp_path.chmod(0o777)
     with pytest.raises(Refused, match="others can write"):
         Registry(home)
@@ -75,21 +75,21 @@ def test_a_link_is_no_folder(home: Home, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_somebody_else_is_refused(home: Home) -> None:
-    Registry(home)
+    Registry(home).prepare()
     os.chown(home.folder, 61_000, 61_000)
     with pytest.raises(Refused, match="belongs to somebody else"):
         Registry(home)
 
 
 def test_a_key_that_others_can_read_is_refused(home: Home) -> None:
-    Registry(home)
+    Registry(home).prepare()
     (home.keys / "key.pem").chmod(0o640)
     with pytest.raises(Refused, match="others can read the key"):
         Registry(home)
 
 
 def test_a_key_that_is_none_is_refused(home: Home) -> None:
-    Registry(home)
+    Registry(home).prepare()
     (home.keys / "key.pem").write_text("nonsense")
     with pytest.raises(Refused, match="holds no key"):
         Registry(home)

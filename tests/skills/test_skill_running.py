@@ -133,6 +133,12 @@ def test_arguments_that_it_does_not_take_start_nothing(
         run(home, **arguments)
 
 
+def test_a_folder_for_its_files_that_cannot_be_made_is_noticed_before_it_runs(home: Home, tmp_path: Path) -> None:
+    registered(home, tmp_path)
+    with pytest.raises(UsageError, match="/none: there is no such folder"):
+        running.admitted(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=tmp_path / "none/x")
+
+
 def test_one_changed_byte_is_refused_and_kept_back(sandboxes: None, home: Home, tmp_path: Path) -> None:
     version = registered(home, tmp_path)
     file = home.content / version.digest / MAIN

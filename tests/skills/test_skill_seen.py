@@ -95,7 +95,7 @@ def test_what_its_modules_do_by_themselves_is_not_held_against_it(home: Home, tm
     ("body", "line"),
     [
         ("raise OSError(1, 'Operation not permitted')", r"it is not permitted\)$"),
-        ("open('/usr/x', 'w')", r"'/usr/x' \(.*; a skill writes to /app/data alone\)$"),
+        ("open('/usr/x', 'w')", r"'/usr/x' \(.*; a run writes below /app/data alone\)$"),
     ],
 )
 def test_what_it_says_itself_is_told_and_keeps_nothing_back(home: Home, tmp_path: Path, body: str, line: str) -> None:

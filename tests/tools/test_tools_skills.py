@@ -97,7 +97,7 @@ def test_a_list_is_searched_by_words_and_read_in_pieces(tmp_path: Path, home: Ho
         return [await agent("skills_list", query="numbers ADD_ONE"), await agent("skills_list", limit=2)]
 
     (searched, piece), _ = with_agent(tmp_path, seen)
-    assert searched["output"] == "add-one 1 (person, ready): Adds two numbers."
+    assert searched["output"] == 'add-one 1 (person, ready): "Adds two numbers."'
     assert len(piece["output"].splitlines()) == 2
     assert (piece["truncated"], piece["note"]) == (True, "there are 1 more: offset 2")
 

@@ -18,6 +18,7 @@ from hermes_exec_agent.compiler.draft import Draft, Unreadable, parse, signature
 from hermes_exec_agent.compiler.examples import examples
 from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models.whole import complete
+from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.skills import content
 from hermes_exec_agent.skills.admitting import judged, unconfined
 from hermes_exec_agent.skills.private import private_folder
@@ -125,9 +126,10 @@ class Workshop:
         version = self.registry.version(name)
         files = await self.files(version)
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
-        wish = f"{version.summary}\n\n{words.better(files[version.entry], tests, failure)}"
+        about = quote(version.summary)
+        wish = f"{about}\n\n{words.better(files[version.entry], tests, failure)}"
         known = held_to(version, self.given, request)
-        return await self._drafted(version.name, version.summary, "", wish, known, again)
+        return await self._drafted(version.name, about, "", wish, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
         """Have files judged that an agent wrote itself, and register them as the next version of a skill.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hermes_exec_agent.quoting import flatten
+
 _PROMPT = """\
 You are an agent that gets work done by running commands in one place: {place}
 Everything you run, read and write is there, by your tools; there is no other place, and the result of each call names \
@@ -22,5 +24,5 @@ If a result says that an outcome is unknown, find out what happened before you d
 
 def system_prompt(place: str, instructions: str = "") -> str:
     """What the model is told before all else. ``instructions`` come last, as they are."""
-    told = _PROMPT.format(place=place)
+    told = _PROMPT.format(place=flatten(place))
     return f"{told}\n\n{instructions.strip()}" if instructions.strip() else told

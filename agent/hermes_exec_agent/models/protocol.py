@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
+from hermes_exec_agent.quoting import flatten
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models.dialects import Reasoning
 
+_LONGEST = 2000
+"""Characters of a tool's description."""
 Finish = Literal["stop", "tool_calls", "length", "content_filter"]
 ToolChoice = Literal["none"]
 
@@ -26,7 +30,7 @@ class ToolSpec:
 
     def wire(self) -> dict[str, Any]:
         """In the form of the protocol."""
-        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        told = {"name": self.name, "description": flatten(self.description, _LONGEST), "parameters": self.parameters}
         return {"type": "function", "function": told}
 
 

@@ -77,6 +77,7 @@ async def judged(
     """
     from hermes_exec_policies.load import load
 
+    registry.prepare()
     cases = [*cases, *(each for each in _held(registry, tree) if each not in cases)]
     report = await _gate(registry, tree, grants, cases, policy)
     if not report.accepted:

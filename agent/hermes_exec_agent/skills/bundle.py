@@ -18,6 +18,7 @@ from hermes_exec.config.paths import shown
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills import content
 from hermes_exec_agent.skills.keys import sign, signed
+from hermes_exec_agent.skills.modules import module_text
 from hermes_exec_agent.skills.private import private_folder
 
 if TYPE_CHECKING:
@@ -71,12 +72,9 @@ def write_flat(registry: Registry, version: Version, path: Path) -> None:
         content.Changed: its files are not what was signed.
         UsageError: the file is there already.
     """
-    with private_folder() as folder:
-        content.copy(registry.tree(version), version.files, folder / "tree")
-        text = (folder / "tree" / version.entry).read_bytes()
-    head = f"# {version.name} {version.number}, SHA-256 {version.digest}: a copy, which is not what runs\n"
+    text = module_text(registry.tree(version), version)
     with _new(path) as file:
-        file.write(head.encode() + text)
+        file.write(text)
 
 
 @contextlib.contextmanager
@@ -86,6 +84,8 @@ def _new(path: Path) -> Generator[BinaryIO]:
         file = path.open("xb")
     except FileExistsError:
         raise UsageError(f"{shown(path)} is there already", remedy="name a file that is to be made") from None
+    except FileNotFoundError:
+        raise UsageError(f"{shown(path.absolute().parent)}: there is no such folder") from None
     try:
         with file:
             yield file

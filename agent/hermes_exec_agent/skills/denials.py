@@ -42,7 +42,7 @@ def said(called: Called) -> str:
     if found is None or number not in _DENIALS:
         return ""
     path = found[2] or ""
-    where = f"; a skill writes to {_DATA} alone" if path and not f"{path}/".startswith(f"{_DATA}/") else ""
+    where = f"; a run writes below {_DATA} alone" if path and not f"{path}/".startswith(f"{_DATA}/") else ""
     return f"Sandbox Jailbreak: {failure(called)} ({_DENIALS[number]}{where})"
 
 

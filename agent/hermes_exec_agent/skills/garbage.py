@@ -32,6 +32,8 @@ def collect(registry: Registry, *, older_s: float = YOUNG_S) -> Garbage:
     """
     from hermes_exec_policies.gate.packages.environments import Environments
 
+    if not registry.home.folder.exists():
+        return Garbage((), ())
     with registry.home.locked():
         skills = registry.skills()
         wanted = {
@@ -42,7 +44,7 @@ def collect(registry: Registry, *, older_s: float = YOUNG_S) -> Garbage:
         }
         events = [event for skill in skills.values() for event in skill.history]
         known = {str(event.facts["digest"]) for event in events if "digest" in event.facts}
-        kept = sorted(each.name for each in registry.home.content.iterdir() if not each.name.startswith("."))
+        kept = sorted(each.name for each in registry.home.content.glob("*") if not each.name.startswith("."))
         stray = [name for name in kept if name not in known]
         for name in stray:
             shutil.rmtree(registry.home.content / name)

@@ -73,11 +73,22 @@ class Home:
             Refused: others could change what is in them, or other machines could.
             ConfigError: one of them cannot be made.
         """
-        mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
         for folder in (self.folder, self.content, self.keys):
             _make(folder)
-            check_private(folder)
-            check_local(folder, mounts)
+        self.check()
+
+    def check(self) -> None:
+        """See that the folders that are there are what they must be; nothing is made.
+
+        Raises:
+            Refused: others could change what is in them, or other machines could.
+        """
+        mounts = ""
+        for folder in (self.folder, self.content, self.keys):
+            if os.path.lexists(folder):
+                mounts = mounts or MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+                check_private(folder)
+                check_local(folder, mounts)
 
     def exposes(self, folders: Iterable[str]) -> str:
         """The first of ``folders`` through which the registry or its key could be reached; empty if none is."""

@@ -20,6 +20,7 @@ from hermes_exec.errors import ConfigError, Refused
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+_KEY = "key.pem"
 _HEAD = b"hermes-exec skills: head 1\0"
 
 
@@ -44,6 +45,11 @@ def fingerprint(key: Ed25519PublicKey) -> str:
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()
 
 
+def has_key(folder: Path) -> bool:
+    """Whether there is something by the name of a key in ``folder``."""
+    return os.path.lexists(folder / _KEY)
+
+
 def open_key(folder: Path, *, make: bool) -> Ed25519PrivateKey:
     """The key in ``folder``; where there is none, a new one if ``make``. Two who make it at once get the same one.
 
@@ -53,7 +59,7 @@ def open_key(folder: Path, *, make: bool) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    path = folder / "key.pem"
+    path = folder / _KEY
     if make and not path.exists():
         _make(path)
     try:

@@ -19,7 +19,7 @@ from hermes_exec.errors import HermesError, Refused
 from hermes_exec_agent.skills.keys import Head, head_file, read_head, sign, signed, write_head
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -63,7 +63,8 @@ class Event(NamedTuple):
 class Log:
     """The events of one registry. Whoever appends holds ``home.locked()``."""
 
-    def __init__(self, home: Home, key: Ed25519PrivateKey) -> None:
+    def __init__(self, home: Home, key: Callable[[], Ed25519PrivateKey]) -> None:
+        """``key`` opens the key, once there is something to be verified or signed."""
         self._home = home
         self._key = key
         self._head = head_file(home.keys, home.folder)
@@ -124,7 +125,7 @@ class Log:
         seq, at, digest = (last.seq if last else 0) + 1, time.time(), hashlib.sha256(text.encode()).hexdigest()
         line = _json([seq, at, kind, name, version, facts, digest])
         event = Event(seq, at, kind, name, version, facts, digest, _chained(last.chain if last else b"", line))
-        signature = sign(self._key, _EVENT, _stamp(event))
+        signature = sign(self._key(), _EVENT, _stamp(event))
         try:
             with closing(self._open()) as base:
                 base.execute("BEGIN IMMEDIATE")
@@ -139,7 +140,7 @@ class Log:
         folder = os.path.realpath(self._home.folder)
         head = Head(str(first.facts["registry"]), folder, last.seq, last.chain.hex())
         try:
-            write_head(self._head, head, self._key)
+            write_head(self._head, head, self._key())
         except OSError as error:
             raise HermesError(
                 f"{shown(self._head)}: the signed head cannot be written: {error.strerror}",
@@ -147,7 +148,9 @@ class Log:
             ) from error
 
     def _signed_head(self) -> Head | None:
-        head = read_head(self._head, self._key.public_key())
+        if not os.path.lexists(self._head):
+            return None
+        head = read_head(self._head, self._key().public_key())
         if head is not None and head.folder != os.path.realpath(self._home.folder):
             raise self._changed("its signed head is that of another registry")
         return head
@@ -207,7 +210,7 @@ class Log:
                 raise self._changed(f"event {event.seq} is not ours")
 
     def _genuine(self, event: Event, signature: object) -> bool:
-        return isinstance(signature, bytes) and signed(self._key.public_key(), _EVENT, _stamp(event), signature)
+        return isinstance(signature, bytes) and signed(self._key().public_key(), _EVENT, _stamp(event), signature)
 
     def _create(self) -> None:
         """Make an empty log under another name first: nobody ever sees half of one."""

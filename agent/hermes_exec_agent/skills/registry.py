@@ -16,13 +16,16 @@ from hermes_exec.errors import Refused, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.skills import content
 from hermes_exec_agent.skills.home import Home, this_home
-from hermes_exec_agent.skills.keys import fingerprint, open_key
+from hermes_exec_agent.skills.keys import fingerprint, has_key, open_key
 from hermes_exec_agent.skills.log import Log
+from hermes_exec_agent.skills.modules import write_module
 from hermes_exec_agent.skills.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
     from pathlib import Path
+
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from hermes_exec_agent.skills.log import Event
     from hermes_exec_agent.skills.record import Author
@@ -34,25 +37,60 @@ if TYPE_CHECKING:
 class Registry:
     """The skills of one home."""
 
-    def __init__(self, home: Home | None = None) -> None:
-        """Open the registry of ``home``, or this user's; what it needs is made.
+    def __init__(self, home: Home | None = None, *, modules: Path | None = None) -> None:
+        """Open the registry of ``home``, or this user's. Folders and key are made when something is recorded.
+
+        ``modules`` is a folder for read-only copies of the scripts that are registered.
 
         Raises:
-            Refused: others could change it, or its key is not to be had.
-            ConfigError: its folders cannot be made.
+            Refused: others could change it, or its key cannot be read.
             MissingExtra: the packages that verify and judge skills are not installed.
         """
         require("skills", "skills")
         self.home = home or this_home()
-        self.home.prepare()
-        key = open_key(self.home.keys, make=not self.home.log.exists())
-        self.signer = fingerprint(key.public_key())
-        self.key = key
-        self._log = Log(self.home, key)
+        self._modules = modules
+        self.home.check()
+        began = self.home.log.exists() or has_key(self.home.keys)
+        self._key = open_key(self.home.keys, make=False) if began else None
+        self._log = Log(self.home, self._open_key)
         self._events: list[Event] | None = None
         self._skills: dict[str, Skill] = {}
         self._versions: dict[int, Version] = {}
         """Those that were read, by the events that recorded them."""
+
+    @property
+    def key(self) -> Ed25519PrivateKey:
+        """What it signs with; made together with its folders where nothing was ever recorded.
+
+        Raises:
+            Refused: others could change the registry, or its key cannot be read.
+            ConfigError: its folders cannot be made.
+        """
+        self.prepare()
+        return self._open_key()
+
+    @property
+    def signer(self) -> str:
+        """The fingerprint of its key."""
+        return fingerprint(self.key.public_key())
+
+    def prepare(self) -> None:
+        """Make the folders and the key, where nothing was ever recorded. Reading does not need it.
+
+        Raises:
+            Refused: others could change the registry, or its key cannot be read.
+            ConfigError: its folders cannot be made.
+        """
+        self.home.prepare()
+        if self._key is None:
+            self._key = open_key(self.home.keys, make=not self.home.log.exists())
+
+    def _open_key(self) -> Ed25519PrivateKey:
+        """The key that is there."""
+        if self._key is None:
+            self.home.check()
+            self._key = open_key(self.home.keys, make=False)
+        return self._key
 
     def skills(self) -> dict[str, Skill]:
         """Every skill, by name.
@@ -128,6 +166,7 @@ class Registry:
             HermesError: it cannot be written; nothing was registered.
         """
         _check(tree, report, policy, author, insist=insist)
+        self.prepare()
         with self.home.locked():
             skill = self.skills().get(report.name)
             number = max(skill.versions) + 1 if skill is not None else 1
@@ -135,6 +174,9 @@ class Registry:
             version = _version_of(tree, report, policy, author, kernel, number, parents)
             content.keep(self.home.content, tree)
             self._log.append("registered", version.name, number, version.line, version.facts())
+            if self._modules is not None:
+                current = self.version(version.name)  # another one, where that is pinned
+                write_module(self._modules, self.tree(current), current)
         return version
 
     def proven(self, version: Version, report: Report, policy: Policy, *, kernel: str) -> Version:
@@ -145,7 +187,7 @@ class Registry:
         """
         if not report.accepted or report.digest != version.digest or report.policy_digest != policy.digest:
             raise Refused(f"{version.name} {version.number}: it was not proven anew")
-        with self.home.locked():
+        with self._changing(version.name):
             fresh = Version.of({**version.facts(), **_shown(report, policy, kernel), "registered": time.time()})
             self._log.append("proven", version.name, version.number, fresh.line, fresh.facts())
         return fresh
@@ -156,8 +198,7 @@ class Registry:
         Raises:
             UsageError: there is no such version, or another one is pinned.
         """
-        with self.home.locked():
-            skill = self.skill(name)
+        with self._changing(name) as skill:
             if skill.pinned:
                 raise UsageError(
                     f"{name} is pinned to version {skill.current}", remedy=f"hermes-exec skill unpin {name}"
@@ -167,8 +208,7 @@ class Registry:
 
     def pin(self, name: str, number: int | None = None) -> int:
         """Keep a version, the current one by default, though newer ones may come; gives its number."""
-        with self.home.locked():
-            skill = self.skill(name)
+        with self._changing(name) as skill:
             wanted = skill.current if number is None else number
             self._event(skill, wanted)
             if wanted != skill.current:
@@ -179,16 +219,14 @@ class Registry:
 
     def mark(self, kind: str, name: str) -> None:
         """``unpinned``, ``archived`` (it does not run, and nothing of it goes) or ``restored``; again is no error."""
-        with self.home.locked():
-            skill = self.skill(name)
+        with self._changing(name) as skill:
             if {"unpinned": not skill.pinned, "archived": skill.archived, "restored": not skill.archived}[kind]:
                 return
             self._log.append(kind, skill.name, skill.current, {}, {})
 
     def quarantine(self, name: str, number: int, why: str) -> None:
         """Keep a version from running until it is proven anew, or a person releases it."""
-        with self.home.locked():
-            skill = self.skill(name)
+        with self._changing(name) as skill:
             if number not in skill.kept_back:
                 self._log.append("quarantined", skill.name, number, {"why": why[:200]}, {"why": why})
 
@@ -199,8 +237,7 @@ class Registry:
             UsageError: it is in no quarantine.
             content.Changed: its files were changed.
         """
-        with self.home.locked():
-            skill = self.skill(name)
+        with self._changing(name) as skill:
             version = self.recorded(skill, number)
             if version.number not in skill.kept_back:
                 raise UsageError(f"{name} {version.number} is not in quarantine")
@@ -216,6 +253,17 @@ class Registry:
         """
         if found := content.differences(self.tree(version), version.files):
             raise content.Changed(f"{version.name} {version.number}: {'; '.join(found[:5])}")
+
+    @contextlib.contextmanager
+    def _changing(self, name: str) -> Generator[Skill]:
+        """Hold others off while something is recorded of a skill that is there.
+
+        Raises:
+            UsageError: there is none; nothing was made.
+        """
+        self.skill(name)
+        with self.home.locked():
+            yield self.skill(name)
 
     def _among(self, skills: Mapping[str, Skill], name: str) -> Skill:
         found = skills.get(name) or skills.get(name.replace("_", "-"))

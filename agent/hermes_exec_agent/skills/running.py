@@ -155,6 +155,8 @@ def admitted(
     checks.fit(version, arguments)
     if files is not None and os.path.lexists(files):
         raise UsageError(f"{shown(files)} is there already", remedy="name a folder that is to be made")
+    if files is not None and not files.absolute().parent.is_dir():
+        raise UsageError(f"{shown(files.absolute().parent)}: there is no such folder")
     policy = checks.policy_of(registry, version)
     checks.unchanged(version)
     return version, policy

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.ending import to_its_end
+from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.approvals import Denied, refusal
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
@@ -172,5 +173,5 @@ async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
 def line(status: JobStatus, *, ours: bool) -> str:
     """A process as a list shows it; the command of one that another conversation may have started is left out."""
     how = f"{status.state}, {status.result.reason}" if status.result else str(status.state)
-    command = " ".join(status.command.split())[:100] if ours else "(not started by this conversation)"
+    command = quote(status.command, 100) if ours else "(not started by this conversation)"
     return f"{status.id} {how} {status.duration_s:.0f} s: {command}"

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from hermes_exec.errors import UsageError
+from hermes_exec_agent.quoting import quote, quote_name
 from hermes_exec_agent.tools.asking import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hermes_exec_agent.skills.record import Version
     from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
@@ -47,7 +50,7 @@ class SkillsList(BaseTool[Listing]):
             if all(word in f"{each['name']} {each['summary']}".lower() for word in words)
         ]
         lines = [
-            f"{each['name']} {each['version']} ({each['level']}, {each['state']}): {each['summary']}"
+            f"{each['name']} {each['version']} ({each['level']}, {each['state']}): {quote(each['summary'])}"
             for each in found[asked.offset : asked.offset + asked.limit]
         ]
         more = len(found) - asked.offset - len(lines)
@@ -80,13 +83,17 @@ class SkillView(BaseTool[Viewing]):
         files = await self._skills.workshop.files(version)
         if asked.file_path:
             if asked.file_path not in files:
-                raise UsageError(f"{version.name} has no file {asked.file_path!r}", remedy=f"one of {', '.join(files)}")
+                raise UsageError(f"{version.name} has no file {asked.file_path!r}", remedy=f"one of {_listed(files)}")
             text = files[asked.file_path]
         else:
             body = files["SKILL.md"].split("\n---\n", 1)[-1].strip()
-            text = f"{body}\n\nFiles: {', '.join(files)}\n{told(version)}"
+            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{told(version)}"
         shown, reference = await context.workspace.shortened(text)
         return Envelope(ok=True, place=HERE, output=shown, truncated=bool(reference), output_ref=reference)
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return ", ".join(map(quote_name, paths))
 
 
 def told(version: Version) -> str:

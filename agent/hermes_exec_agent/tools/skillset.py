@@ -48,9 +48,10 @@ class Skillset:
         Raises:
             Refused: it cannot be trusted.
         """
+        from hermes_exec_agent.skills.modules import NAME
         from hermes_exec_agent.skills.registry import Registry
 
-        return Registry()
+        return Registry(modules=self.data.parent / NAME)
 
     @cached_property
     def workshop(self) -> Workshop:

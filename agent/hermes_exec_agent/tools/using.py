@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.quoting import quote_name
 from hermes_exec_agent.tools import reading
 from hermes_exec_agent.tools.approvals import approve, refusal, safe
 from hermes_exec_agent.tools.asking import Asked, BaseTool
@@ -100,7 +101,10 @@ class SkillRun(BaseTool[Running]):
                 kept += await _copied(folder / "files", outcome.files, asked.copy_to, context)
         self._skills.failures.pop(version.name, None)
         text, reference = await context.workspace.shortened(json.dumps(outcome.result, ensure_ascii=False))
-        notes = [*([f"files: {', '.join(kept)}"] if kept else []), *(f"left behind: {each}" for each in outcome.left)]
+        notes = [
+            *([f"files: {', '.join(map(quote_name, kept))}"] if kept else []),
+            *(f"left behind: {quote_name(each)}" for each in outcome.left),
+        ]
         envelope = Envelope(
             ok=True, place=SANDBOX, output=text, output_ref=reference, truncated=bool(reference),
             note="; ".join(notes), duration_s=outcome.seconds,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec_backends.confined.observe import NUMBERS, Watch
 from hermes_exec_policies.gate.audit import shells
+from hermes_exec_policies.gate.audit.destinations import ONLY_DATA, is_misplaced
 from hermes_exec_policies.gate.verdict import Finding, Kind, functional, security
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _MACHINES = ("x86_64", "aarch64")
 _UNIX = 1
 _CREATES = 0o100 | 0o1000
 _WRITES = 0o3 | _CREATES
+_TRUNCATES = 0o1000
+_ACCESS, _WRITE_ONLY = 0o3, 0o1
 _FOLDER = 0o200000 if platform.machine() == "x86_64" else 0o40000
 _PATH_ONLY = 0o10000000
 _KIND, _DEVICES = 0o170000, {0o020000, 0o060000}
@@ -41,6 +44,7 @@ _READERS = re.compile(r"(python[\d.]*|(ba|da|z|k|a)?sh)$")
 _UNREAD = re.compile(r"^(?!/(usr|bin|lib|etc)/)(?!.*\.(py|sh|bash)$)(.*/)?[^/]*\.\w+$")
 """A file that is neither a script nor one of the system's: nobody has looked at it as a program."""
 _ATTRIBUTES = re.compile(r"security\.capability|trusted\.")
+_HOME = re.compile(r"/(root|home/[^/]+)/.")
 _SECRETS = re.compile(
     r"^/(root|home)(/|$)|^/etc/(g?shadow|sudoers|krb5\.keytab|ssh/|ssl/private)|^(/var)?/run/(secrets|credentials)(/|$)"
     r"|/(\.ssh|\.gnupg)(/|$)|/\.(netrc|pypirc|git-credentials|aws/credentials|kube/config|docker/config\.json)$"
@@ -204,6 +208,8 @@ def _refused(act: Act) -> Finding | None:
 
 
 def _opened(path: str, flags: int) -> Finding | None:
+    if _HOME.match(path) and is_misplaced(path) and _reads_nothing(flags):
+        return functional("suites.denied-write", f"Sandbox Jailbreak: it writes to {path[:120]}; {ONLY_DATA}")
     if hit := _SECRETS.search(path):
         return _told("suites.denied-secret", f"it opens {path[: hit.end() + 80]}")
     if _KERNEL.search(path):
@@ -213,6 +219,11 @@ def _opened(path: str, flags: int) -> Finding | None:
     if flags & _WRITES and _PERSISTS.search(path):
         return _told("suites.denied-persist", f"it would write to {path[:120]}")
     return None
+
+
+def _reads_nothing(flags: int) -> bool:
+    """Whether a file is opened for writing alone, or emptied first."""
+    return flags & _ACCESS == _WRITE_ONLY or bool(flags & _TRUNCATES)
 
 
 def _changed(call: str, words: tuple[str, ...]) -> Finding | None:

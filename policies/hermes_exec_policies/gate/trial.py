@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import TransferError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.gate.acts import WATCH
+from hermes_exec_policies.gate.audit.destinations import ONLY_DATA
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def denials(text: str) -> list[Finding]:
         return [security("suites.denied-network", "Sandbox Jailbreak: it tried to use the network")]
     outside = sorted({path for _, path in _FORBIDDEN.findall(text) if not (path + "/").startswith(DATA + "/")})
     return [
-        functional("suites.denied-write", f"Sandbox Jailbreak: {path} cannot be used; a skill writes to {DATA} alone")
+        functional("suites.denied-write", f"Sandbox Jailbreak: {path} cannot be used; {ONLY_DATA}")
         for path in outside[:3]
     ]
 

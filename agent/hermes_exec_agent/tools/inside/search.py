@@ -147,7 +147,8 @@ def walked(root: "str", limits: "Limits") -> "Iterator[str]":
 
 def shown(path: "str", root: "str") -> "str":
     """A path as seen from where it was searched."""
-    return path if path == root else os.path.relpath(path, root)
+    name = path if path == root else os.path.relpath(path, root)
+    return name if name.isprintable() else ascii(name)[1:-1]  # no name begins a line of its own
 
 
 def matches(path: "str", root: "str", pattern: "str") -> "bool":

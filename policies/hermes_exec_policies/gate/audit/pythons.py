@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.audit import hiding, members, shapes, shells, variables
 from hermes_exec_policies.gate.audit.clock import Clock
+from hermes_exec_policies.gate.audit.destinations import Destinations
 from hermes_exec_policies.gate.audit.folded import Folder
 from hermes_exec_policies.gate.audit.modules import IMPORTS, KERNEL, LOADS_FILES, NETWORK, OBJECTS, RESERVED, TESTED_BY
 from hermes_exec_policies.gate.audit.ordinary import Ordinary
@@ -92,6 +93,7 @@ class _Look:
         self._folder = Folder(ast.Module([], []))
         self._origins = Origins(ast.Module([], []))
         self._ordinary = Ordinary(ast.Module([], []), Origins(ast.Module([], [])))
+        self._destinations = Destinations(ast.Module([], []), self._origins)
         self._clock = Clock(ast.Module([], []), self._folder, Origins(ast.Module([], [])))
 
     def all(self, tree: ast.Module, seen: Seen) -> Iterator[Finding]:
@@ -108,11 +110,14 @@ class _Look:
         origins = self._origins = Origins(tree)
         self._clock = Clock(tree, self._folder, origins, made=not self._tests)
         self._ordinary = Ordinary(tree, origins, reserved=RESERVED)
+        if not self._tests:
+            self._destinations = Destinations(tree, origins)
         for node in ast.walk(tree):
             yield from self._statement(node)
             yield from self._expression(node)
         yield from variables.findings(self._path, tree, self._folder)
         if not self._tests:
+            yield from self._destinations.findings(self._path)
             yield from hiding.findings(
                 self._path, tree, self._folder, network=self._network, text=self._text, said=seen.said
             )
@@ -235,8 +240,12 @@ class _Look:
             yield from self._started(owner, name, node)
         elif name in {"open", "Path"}:
             for each in node.args[:1]:
-                if isinstance(each, ast.Constant) and isinstance(each.value, str) and _PLACES.search(each.value):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str) and self._is_foreign(each.value):
                     yield self._hit("place", f"it opens what is not a skill's: {each.value}", node.lineno)
+
+    def _is_foreign(self, path: str) -> bool:
+        """Whether it names a place that is not a skill's, and not only where its data would be misplaced."""
+        return _PLACES.search(path) is not None and path not in self._destinations.texts
 
     def _kills_itself(self, node: ast.Call) -> bool:
         return shapes.callee(node.func)[1] == "abort" or any(
@@ -281,7 +290,7 @@ class _Look:
     def _text(self, value: str, line: int) -> Iterator[Finding]:
         if self._tests:
             return
-        if found := _PLACES.search(value):
+        if (found := _PLACES.search(value)) and self._is_foreign(value):
             yield self._hit("place", f"it names a place that is not a skill's: {found.group().strip()}", line)
         if self._environment and (found := _SECRETS.search(value)):
             yield self._hit("place", f"it looks for variables of secrets: {found.group()}", line)
