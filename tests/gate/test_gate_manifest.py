@@ -206,7 +206,7 @@ def test_code_in_an_archive_is_refused_also_behind_a_picture(tmp_path: Path) -> 
     later = bytearray(plain)
     later[plain.index(b"PK\1\2") + 6] = 99  # a version that zipfile refuses to read, and Python imports from
     for number, (name, data) in enumerate(
-        (("lib.zip", plain), ("dot.png", b"\x89PNG\r\n\x1a\n" + plain), ("a.zip", later))
+        (("lib.zip", plain), ("dot.png", b"\x89PNG\r\n\x1a\n" + plain), ("a.zip", bytes(later)))
     ):
         folder = skill(tmp_path / str(number))
         (folder / "assets").mkdir()

@@ -283,7 +283,7 @@ def _change(data: bytearray, chance: random.Random) -> None:
 
 def _mend(data: bytearray) -> None:
     for block in range(0, len(data) - 511, 512):
-        if data[block + 257 : block + 262] == b"ustar":
+        if data.startswith(b"ustar", block + 257):
             data[block + 148 : block + 156] = b" " * 8
             data[block + 148 : block + 156] = b"%06o\0 " % sum(data[block : block + 512])
 
@@ -313,7 +313,8 @@ def main() -> None:
     registry = Registry(home_in(folder / "home"))
     _read_one(registry, zipped(FILES), folder / "first")  # what reading imports is there before it is bounded
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM,) * 2)
+    most = pages * resource.getpagesize() + ROOM
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
     given = damaged(mutants, seed) if mutants else (each.read_bytes() for each in sorted(folder.glob("*.archive")))
     names = map(str, range(mutants)) if mutants else (each.stem for each in sorted(folder.glob("*.archive")))

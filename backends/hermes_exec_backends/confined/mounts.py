@@ -81,14 +81,13 @@ class _Comparison:
     def differences(self) -> Iterator[str]:
         wanted, known = self._wanted, set[str]()
         yield from self._check("/", "/" in self._mounts and "ro" in self._mounts["/"].options, "files.write")
-        for bind in wanted.binds:
-            known |= {bind.target}
+        for place, bind in enumerate(wanted.binds):
+            if any(_is_at_or_below(bind.target, later.target) for later in wanted.binds[place + 1 :]):
+                continue  # that one covers it
+            known.add(bind.target)
             yield from self._bind(bind)
-            real = os.path.realpath(bind.source).rstrip("/") + "/"
-            for ours in self._ours:  # a bind brings along what is mounted there
-                if not ours.startswith(real):
-                    continue
-                known.add(target := f"{bind.target.rstrip('/')}/{ours[len(real) :]}")
+            for target in self._brought_along(bind):
+                known.add(target)
                 if not bind.writable and target in self._mounts and "rw" in self._mounts[target].options:
                     yield f"files.write: {target} can be written"
         for folder in wanted.tmpfs:
@@ -120,10 +119,22 @@ class _Comparison:
                 yield from self._check(target, not own_user or "ro" in mount.options, "files.write")
             elif target in self._runtime.files:
                 yield from self._check(target, "ro" in mount.options, "files.write")
+            elif "/sys" in self._runtime.folders and target.startswith("/sys/") and mount.kind in _VIRTUAL:
+                continue  # the kernel's; policies have all of /sys covered
             elif target not in self._runtime.folders or mount.kind not in _VIRTUAL:
                 yield f"files.hidden: {target} is mounted ({mount.kind}), which is not specified"
             elif not target.startswith("/dev"):
                 yield from self._check(target, "ro" in mount.options, "files.write")
+
+    def _brought_along(self, bind: Bind) -> Iterator[str]:
+        """Where the mounts are that lie below a bind's source, but for those that the sandbox covers with its own."""
+        own = [*(["/proc"] if self._wanted.proc else []), *(["/dev"] if self._wanted.dev else [])]
+        own += [*(folder.target for folder in self._wanted.tmpfs), *self._wanted.masked]
+        real = os.path.realpath(bind.source).rstrip("/") + "/"
+        for ours in self._ours:
+            target = f"{bind.target.rstrip('/')}/{ours[len(real) :]}"
+            if ours.startswith(real) and not any(_is_at_or_below(target, each) for each in own):
+                yield target
 
     def _bind(self, bind: Bind) -> Iterator[str]:
         mount = self._mounts.get(bind.target)
@@ -148,7 +159,8 @@ class _Comparison:
             has = "nothing" if mount is None else f"{mount.kind} {', '.join(sorted(mount.options))}"
             yield f"files.run: {folder.target} is mounted with {has}"
             return
-        settings = dict(each.partition("=")[::2] for each in mount.settings.split(","))
+        parts = (each.partition("=") for each in mount.settings.split(","))
+        settings = {name: value for name, _, value in parts}
         size = int(settings.get("size", "0k").rstrip("k")) * _KIB
         if not 0 < size < folder.size + _PAGE or not 0 < int(settings.get("nr_inodes", "0")) <= folder.inodes:
             yield f"limits.disk: {folder.target} has {mount.settings}"
