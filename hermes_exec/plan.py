@@ -212,4 +212,4 @@ def nothing_configured(environ: Mapping[str, str]) -> bool:
         here = Path.cwd()
     except FileNotFoundError:
         return False
-    return not paths.exists(paths.user_file(environ)) and paths.find_project_file(here) is None
+    return not paths.may_exist(paths.user_file(environ)) and paths.find_project_file(here) is None

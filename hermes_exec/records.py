@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.paths import read_regular, shown, state_folder, write_private
 from hermes_exec.errors import ConfigError, ProtocolError
-from hermes_exec.shortage import remedy_for
+from hermes_exec.shortage import remedy_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +104,7 @@ def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) 
 
 
 def _refusal(what: str, error: OSError) -> ConfigError:
-    remedy = remedy_for(error.errno) or "export XDG_STATE_HOME=… another folder"
+    remedy = remedy_at(state_folder(os.environ), error.errno, "export XDG_STATE_HOME=… another folder")
     return ConfigError(f"{what}: {error.strerror}", remedy=remedy)
 
 

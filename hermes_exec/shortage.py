@@ -1,8 +1,10 @@
-"""What to try where a machine has run out of something, or gives a user no more of it."""
+"""What to try where a machine has run out of something, gives a user no more of it, or keeps a file of ours closed."""
 
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 
 _REMEDIES = {
     errno.EMFILE: "ulimit -n 1024, for a process may open no more files",
@@ -18,3 +20,21 @@ _REMEDIES = {
 def remedy_for(code: object) -> str:
     """What to try after an error of this number; empty where it means no shortage, or is no number."""
     return _REMEDIES.get(code, "") if isinstance(code, int) else ""
+
+
+def remedy_at(path: str | os.PathLike[str], code: object, otherwise: str) -> str:
+    """What to try after an error of this number with a file or folder of ours; ``otherwise`` always helps."""
+    quoted = shlex.quote(os.fspath(path))
+    if code in {errno.EACCES, errno.EPERM}:
+        return f"ls -ld {quoted}, which shows the rights, or {otherwise}"
+    if code in {errno.ENOTDIR, errno.EEXIST, errno.EISDIR}:
+        return f"{otherwise}, or move away what is at {quoted}"
+    return remedy_for(code) or otherwise
+
+
+def is_full(path: str | os.PathLike[str]) -> bool:
+    """Whether the disk of a path has no room left for us."""
+    try:
+        return os.statvfs(path).f_bavail == 0
+    except OSError:
+        return False

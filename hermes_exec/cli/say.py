@@ -8,7 +8,7 @@ import sys
 from hermes_exec.cli.flags import flags
 from hermes_exec.config.paths import config_folder, state_folder
 from hermes_exec.errors import NOTHING_RAN, HermesError, PlaceError, UsageError
-from hermes_exec.shortage import remedy_for
+from hermes_exec.shortage import remedy_at, remedy_for
 
 CHECK_FAILED = 1
 """What was asked for was looked at, and the answer is no."""
@@ -64,7 +64,8 @@ def report(error: BaseException) -> int:
     if isinstance(error, OSError) and error.strerror:
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
         variable = next((name for name, folder in _own_folders().items() if path.startswith(folder)), "")
-        remedy = remedy_for(error.errno) or (variable and f"export {variable}=… another folder")
+        elsewhere = variable and f"export {variable}=… another folder"
+        remedy = remedy_at(path, error.errno, elsewhere) if variable else remedy_for(error.errno)
         say(f"{path}{path and ': '}{error.strerror}{remedy and f'. Try: {remedy}'}")
         return USAGE if variable else OURS
     hint = "" if flags.debug else ". Try: hermes-exec --debug …, which shows where"

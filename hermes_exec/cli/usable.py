@@ -186,7 +186,7 @@ def _ourselves() -> list[Check]:
         checks.append(Check("configuration", "ok", files))
     folder = state_folder(os.environ)
     nearest = next(path for path in (folder, *folder.parents) if exists(path))
-    if os.access(nearest, os.W_OK):
+    if nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK):
         checks.append(Check("records", "ok", f"the audit and the jobs are kept in {folder}"))
     else:
         checks.append(Check("records", "warning", f"{nearest} cannot be written to", "export XDG_STATE_HOME=…"))

@@ -108,7 +108,7 @@ def _decode(content: bytes, path: Path) -> Mapping[str, object]:
     except RecursionError:
         raise ConfigError(f"{shown(path)}: nested too deeply") from None
     except ValueError as error:  # of TOML, of JSON and of UTF-8; each names the place, none the text there
-        raise ConfigError(f"{shown(path)}: {error}") from None
+        raise ConfigError(f"{shown(path)}: {error}", remedy="mend that line, or move the file away") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{shown(path)}: should hold a table of profiles")
     return cast("dict[str, object]", data)

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from hermes_exec.config.check import within
 from hermes_exec.config.files import Contents, parse_file, profiles_from_mapping
-from hermes_exec.config.paths import exists, find_project_file, read_regular, shown, user_file
+from hermes_exec.config.paths import find_project_file, may_exist, read_regular, shown, user_file
 from hermes_exec.config.settings import (
     BUILT_IN,
     AuditSettings,
@@ -114,7 +114,7 @@ def check(settings: Settings) -> list[str]:
 def _user(environ: Mapping[str, str], flags: Overrides, warnings: list[str]) -> tuple[Path | None, Contents]:
     named = flags.config or (Path(environ[f"{PREFIX}CONFIG"]) if environ.get(f"{PREFIX}CONFIG") else None)
     path = named.expanduser().absolute() if named else user_file(environ)
-    if named is None and not exists(path):
+    if named is None and not may_exist(path):
         return None, Contents()
     content = read_regular(path)
     if path.stat().st_mode & 0o002:

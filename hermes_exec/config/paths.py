@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import ConfigError
+from hermes_exec.shortage import remedy_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,11 @@ def exists(path: Path) -> bool:
     return True
 
 
+def may_exist(path: Path) -> bool:
+    """Whether something is there, or its folder is there and closed to us, so that it is not known."""
+    return exists(path) or (os.path.isdir(path.parent) and not os.access(path.parent, os.X_OK))  # noqa: PTH112  no raise
+
+
 def find_project_file(cwd: Path) -> Path | None:
     """The nearest ``hermes.toml`` from ``cwd`` up to the root of its repository.
 
@@ -117,19 +123,24 @@ def read_regular(path: Path) -> bytes:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        raise ConfigError(f"{shown(path)}: {error.strerror}") from error
+        raise _unreadable(path, error) from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ConfigError(f"{shown(path)}: not a regular file")
+            raise ConfigError(f"{shown(path)}: not a regular file", remedy="move it away")
         with os.fdopen(handle, "rb", closefd=False) as file:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise ConfigError(f"{shown(path)}: {error.strerror}") from error
+        raise _unreadable(path, error) from error
     finally:
         os.close(handle)
     if len(content) > MAX_FILE:
-        raise ConfigError(f"{shown(path)}: larger than {MAX_FILE} bytes")
+        raise ConfigError(f"{shown(path)}: larger than {MAX_FILE} bytes", remedy="move it away")
     return content
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    remedy = remedy_at(path, error.errno, "move it away")
+    return ConfigError(f"{shown(path)}: {error.strerror}", remedy=remedy)
 
 
 def shown(value: object) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import shutil
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.config.targets import parse_target
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from hermes_exec_backends.confined.run import Run
 
 BUBBLEWRAP, DOCKER, SINGULARITY = "bubblewrap", "docker", "singularity"
+_PROFILES = "/sys/kernel/security/apparmor/policy/profiles"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,8 @@ async def start(
     return await start_bubblewrap(confinement, argv, stdin=stdin, limits=limits, watch=watch)
 
 
-async def content(place: Place) -> str:
-    """What tells the place's image from another one of the same name, and its engine; empty where there is none.
+async def enforcers(place: Place, profile: str = "") -> str:
+    """What tells the programs, the image and the AppArmor profile there from others of the same names.
 
     Raises:
         PlaceUnavailable: there is no such image.
@@ -114,8 +119,52 @@ async def content(place: Place) -> str:
     if place.kind == DOCKER:
         from hermes_exec_backends.docker.start import image_of
 
-        return await image_of(place.image, place.engine)
-    return await asyncio.to_thread(_stamp, place.image) if place.image else ""
+        parts = [await image_of(place.image, place.engine), stamp_program("runc")]
+    elif place.kind == SINGULARITY:
+        from hermes_exec_backends.singularity.start import CONFIGURATIONS, PROGRAMS
+
+        programs = [place.program] if place.program else [*PROGRAMS]
+        parts = await asyncio.to_thread(  # Apptainer's program is large
+            lambda: [*map(stamp_program, programs), *map(stamp_file, CONFIGURATIONS), _stamp(place.image)]
+        )
+    else:
+        parts = [stamp_program("bwrap"), stamp_program("setpriv")]
+    return "\n".join([*parts, *loaded_profile(profile)])
+
+
+def stamp_program(name: str) -> str:
+    """``stamp_file`` of the program that a name means."""
+    found = shutil.which(name)
+    return stamp_file(found) if found else ""
+
+
+def stamp_file(path: str) -> str:
+    """Where a file lies, its inode, times and size, and a SHA-256 of its bytes; empty where there is none."""
+    try:
+        real = os.path.realpath(path)
+        seen = os.stat(real)  # noqa: PTH116
+        identity = (seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        return f"{real} {identity} {_sha256(real, identity)}"
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=32)
+def _sha256(path: str, _identity: tuple[int, ...]) -> str:
+    """Of the bytes of a file, read once for each ``identity``."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def loaded_profile(name: str, folder: str = _PROFILES) -> list[str]:
+    """The hashes of the AppArmor profiles of a name, as the kernel tells them to root."""
+    found: list[str] = []
+    for path in sorted(Path(folder).glob("*/name")) if name else ():
+        with contextlib.suppress(OSError):
+            if path.read_text(encoding="utf-8", errors="replace").strip() == name:
+                hashes = sorted(path.parent.glob("raw_sha*")) + sorted(path.parent.glob("sha*"))
+                found += [f"{each.name} {each.read_text().strip()}" for each in hashes]
+    return found
 
 
 def _stamp(path: str) -> str:

@@ -202,10 +202,15 @@ def test_code_in_an_archive_is_refused_also_behind_a_picture(tmp_path: Path) -> 
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as file:
         file.writestr("helper.py", "x = 1")
-    for number, (name, start) in enumerate((("lib.zip", b""), ("dot.png", b"\x89PNG\r\n\x1a\n"))):
+    plain = packed.getvalue()
+    later = bytearray(plain)
+    later[plain.index(b"PK\1\2") + 6] = 99  # a version that zipfile refuses to read, and Python imports from
+    for number, (name, data) in enumerate(
+        (("lib.zip", plain), ("dot.png", b"\x89PNG\r\n\x1a\n" + plain), ("a.zip", bytes(later)))
+    ):
         folder = skill(tmp_path / str(number))
         (folder / "assets").mkdir()
-        (folder / "assets" / name).write_bytes(start + packed.getvalue())
+        (folder / "assets" / name).write_bytes(data)
         assert refused(folder) == {"manifest.compiled"}
 
 

@@ -17,7 +17,7 @@ from hermes_exec_policies.canaries.judge import Proof, Verdict
 from hermes_exec_policies.confine import confined
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
-from hermes_exec_policies.starting import LOCAL, Place, content, place_of
+from hermes_exec_policies.starting import LOCAL, Place, enforcers, place_of
 from tests.conftest import require_part
 from tests.rigs import apptainer, docker_engine
 from tests.rigs.layers import ALWAYS, LAYERS, QUICK
@@ -96,15 +96,15 @@ def test_the_loss_of_a_layer_is_noticed_there(place: Place) -> None:
 def test_an_image_that_is_another_one_is_another_proof(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python3").write_text("1")
-    before = asyncio.run(content(Place("singularity", str(tmp_path))))
-    assert asyncio.run(content(Place("singularity", str(tmp_path)))) == before
+    before = asyncio.run(enforcers(Place("singularity", str(tmp_path))))
+    assert asyncio.run(enforcers(Place("singularity", str(tmp_path)))) == before
     (tmp_path / "bin" / "python3").write_text("22")
-    assert asyncio.run(content(Place("singularity", str(tmp_path)))) != before
+    assert asyncio.run(enforcers(Place("singularity", str(tmp_path)))) != before
 
 
 def test_an_image_that_is_not_there_is_said_to_be(tmp_path: Path) -> None:
     with pytest.raises(PlaceUnavailable, match="cannot be read: No such file"):
-        asyncio.run(content(Place("singularity", str(tmp_path / "no.sif"))))
+        asyncio.run(enforcers(Place("singularity", str(tmp_path / "no.sif"))))
 
 
 @pytest.mark.parametrize(

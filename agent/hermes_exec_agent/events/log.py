@@ -19,7 +19,7 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.events import search, turnlock, views
 from hermes_exec_agent.events.event import Event
-from hermes_exec_agent.events.storage import connect, conversations_file, refusing
+from hermes_exec_agent.events.storage import connect, conversations_file, is_there, refusing
 
 if TYPE_CHECKING:
     import sqlite3
@@ -258,4 +258,4 @@ class EventLog:
     def _reading(self) -> Generator[sqlite3.Connection | None]:
         """The database, or None where nothing was ever recorded."""
         with self._lock, refusing(self.path):
-            yield self._open(make=False) if self._base or self.path.exists() else None
+            yield self._open(make=False) if self._base or is_there(self.path) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -11,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import make_private_folder, shown, state_folder
 from hermes_exec.errors import ConfigError, HermesError
+from hermes_exec.shortage import is_full, remedy_at
 from hermes_exec_agent.skills.home import NETWORKED, file_system
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
 VARIABLE = "HERMES_EXEC_CONVERSATIONS"
+_ELSEWHERE = f"{VARIABLE}=/another/file.sqlite"
 _PATIENCE_S = 20.0
 """How long a writer waits for another one."""
 _APPLICATION = 0x68784556
@@ -69,6 +72,19 @@ def shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
     return not kind or kind in {*NETWORKED, "virtiofs", "drvfs"} or family in {"fuse", "fuseblk"}
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a log.
+
+    Raises:
+        OSError: its folder cannot be looked into, or is none.
+    """
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def connect(path: Path, *, make: bool) -> sqlite3.Connection:
     """Open the database; ``make`` it if it is not there, for this user alone.
 
@@ -80,6 +96,8 @@ def connect(path: Path, *, make: bool) -> sqlite3.Connection:
             make_private_folder(path.parent)
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not say why it cannot
+        os.close(read_only)
         base = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -104,7 +122,7 @@ def _prepare(base: sqlite3.Connection, path: Path) -> None:
     if not empty and (found != _APPLICATION or version != 1):
         raise HermesError(
             f"{shown(path)}: it is no log of conversations, or one of a later version",
-            remedy=f"{VARIABLE}=/another/file.sqlite",
+            remedy=_ELSEWHERE,
         )
     # With WAL a kill loses nothing and a power cut at most the latest events; the other mode is synced each time.
     safe = shared(path.parent)
@@ -137,11 +155,16 @@ def refusing(path: Path) -> Generator[None]:
     except sqlite3.OperationalError as error:
         if "fts5" in str(error) or "tokenizer" in str(error):
             raise HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python") from error
-        remedy = f"look at free space and rights there, or {VARIABLE}=/another/file.sqlite"
+        if is_full(path.parent):
+            raise _unusable(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from error
+        remedy = f"look at free space and rights there, or {_ELSEWHERE}"
         raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
     except OSError as error:
-        remedy = f"look at free space and rights there, or {VARIABLE}=/another/file.sqlite"
-        raise HermesError(f"{shown(path)}: {error.strerror or error}", remedy=remedy) from error
+        raise _unusable(path, error) from error
     except sqlite3.Error as error:
-        remedy = f"move it away, or {VARIABLE}=/another/file.sqlite"
+        remedy = f"move it away, or {_ELSEWHERE}"
         raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
+
+
+def _unusable(path: Path, error: OSError) -> HermesError:
+    return HermesError(f"{shown(path)}: {error.strerror or error}", remedy=remedy_at(path, error.errno, _ELSEWHERE))

@@ -128,23 +128,23 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
 
 def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
     """The files of an archive, by name. Nothing is unpacked by their names."""
+    from hermes_exec_policies.gate import verdict
+    from hermes_exec_policies.gate.members import Bounds, MemberKind, read_archive, read_members
+
+    bounds = Bounds(members=_MANY, file=_MOST, unpacked=_MOST)
     parts: dict[str, tuple[int, bytes]] = {}
-    room = _MOST
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                if not member.isreg() or member.name in parts or len(parts) >= _MANY or member.size > room:
-                    raise Refused(f"{shown(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
-                if member.name not in {_RECORD, _SIGNATURE} and not member.name.startswith(_FILES):
-                    raise Refused(f"{shown(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
-                file = archive.extractfile(member)
-                data = file.read(member.size) if file is not None else b""
-                room -= len(data)
-                parts[member.name] = (member.mode, data)
-    except (tarfile.TarError, EOFError, ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise UsageError(f"{shown(path)}: there is no such file") from error
-        raise Refused(f"{shown(path)} is no bundle of a skill: {error}") from error
+        for member in read_members(read_archive(path, bounds), bounds):
+            known = member.name in {_RECORD, _SIGNATURE} or member.name.startswith(_FILES)
+            if member.kind is not MemberKind.FILE or member.name in parts or not known:
+                raise Refused(f"{shown(path)} is no bundle of a skill: {ascii(member.name)[:80]}")
+            parts[member.name] = (member.mode, member.data)
+    except FileNotFoundError as error:
+        raise UsageError(f"{shown(path)}: there is no such file") from error
+    except OSError as error:
+        raise UsageError(f"{shown(path)} cannot be read: {error.strerror}") from error
+    except verdict.Refused as error:
+        raise Refused(f"{shown(path)} is no bundle of a skill: {error.findings[0].operator}") from error
     return parts
 
 

@@ -7,7 +7,6 @@ held by nothing; what is left is told with every run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import tarfile
 import time
@@ -85,7 +84,7 @@ async def run(
             return ended, (), ()
         async with asyncio.timeout(_LATE_S):
             packed = await _bounded(made, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
-        return ended, *_taken(packed.stdout, files)
+        return ended, *take_files(packed.stdout, files)
     except TimeoutError:
         raise TransferError("what the skill left did not come in time") from None
     finally:
@@ -196,22 +195,31 @@ class _Said:
             self.over.set()
 
 
-def _taken(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The plain files of an archive that comes from beside the skill: bounded, and none by a path that climbs."""
-    into.mkdir(mode=0o700)
+    from hermes_exec_policies.gate import verdict
+    from hermes_exec_policies.gate.members import Bounds, MemberKind, read_tar
+
     files: list[str] = []
     left: list[str] = []
-    with contextlib.suppress(EOFError), tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        for count, member in enumerate(archive):
+    into.mkdir(mode=0o700)
+    if not packed:
+        return (), ()
+    try:
+        for member in read_tar(packed, Bounds(members=_MANY, file=_FILES_MAX, unpacked=_FILES_MAX)):
             path = PurePosixPath(member.name)
-            if count > _MANY or path.is_absolute() or ".." in path.parts:
-                raise TransferError("what the skill left cannot be taken")
-            if member.isreg() and (source := archive.extractfile(member)) is not None:
+            if path.is_absolute() or ".." in path.parts or "\0" in member.name:
+                raise TransferError("what the skill left cannot be taken: a path that leaves its folder")
+            if member.kind is MemberKind.OTHER:
+                left.append(f"{path}: no plain file")
+            elif member.kind is MemberKind.FILE:
                 target = into / path
                 target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 with target.open("xb") as file:
-                    file.write(source.read())
+                    file.write(member.data)
                 files.append(str(path))
-            elif not member.isdir():
-                left.append(f"{path}: no plain file")
+    except verdict.Refused as error:
+        raise TransferError(f"what the skill left cannot be taken: {error.findings[0].operator}") from error
+    except OSError as error:
+        raise TransferError(f"what the skill left cannot be taken: {error.strerror}", code=error.errno or 0) from error
     return tuple(sorted(files)), tuple(left)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import config_folder, shown, state_folder
 from hermes_exec.errors import ConfigError, HermesError, Refused
+from hermes_exec.shortage import remedy_at
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
@@ -110,7 +111,8 @@ class Home:
         try:
             handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise HermesError(f"{shown(lock)}: nothing can be recorded: {error.strerror}") from error
+            remedy = remedy_at(lock, error.errno, f"{VARIABLE}=… another folder")
+            raise HermesError(f"{shown(lock)}: nothing can be recorded: {error.strerror}", remedy=remedy) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield

@@ -6,6 +6,7 @@ the hash of its event's body, so that ten thousand skills are listed without rea
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import HermesError, Refused
+from hermes_exec.shortage import is_full, remedy_at
 from hermes_exec_agent.skills.keys import Head, head_file, read_head, sign, signed, write_head
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class Log:
                 base.execute("INSERT INTO bodies VALUES (?, ?)", (seq, text))
                 base.execute("COMMIT")
         except sqlite3.Error as error:
-            raise HermesError(f"{shown(self._home.log)}: nothing was recorded: {error}") from error
+            raise self._unwritten("nothing was recorded", error) from error
         return event
 
     def _advance(self, first: Event, last: Event) -> None:
@@ -222,7 +224,7 @@ class Log:
                 base.executescript(_SCHEMA)
             draft.rename(self._home.log)
         except (OSError, sqlite3.Error) as error:
-            raise HermesError(f"{shown(self._home.log)}: no registry could be made: {error}") from error
+            raise self._unwritten("no registry could be made", error) from error
 
     def _open(self) -> sqlite3.Connection:
         path = self._home.log
@@ -234,12 +236,21 @@ class Log:
                 raise self._changed("it is no database of ours")
             base = _connect(path)
             ((application,),) = _all(base, "PRAGMA application_id")
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
+            remedy = remedy_at(path, error.errno, "bring registry and key back from one backup")
+            raise Refused(f"{shown(path)}: the registry cannot be read: {error.strerror}", remedy=remedy) from error
+        except sqlite3.Error as error:
             raise self._changed(f"it cannot be read ({error})") from error
         if application != _APPLICATION:
             base.close()
             raise self._changed("it is no database of ours")
         return base
+
+    def _unwritten(self, what: str, error: Exception) -> HermesError:
+        full = is_full(self._home.folder)
+        code = errno.ENOSPC if full else getattr(error, "errno", None)
+        remedy = remedy_at(self._home.folder, code, "look at free space and rights there")
+        return HermesError(f"{shown(self._home.log)}: {what}: {error}", remedy=remedy)
 
     def _changed(self, how: str) -> Refused:
         return Refused(

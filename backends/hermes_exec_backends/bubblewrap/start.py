@@ -19,6 +19,7 @@ from hermes_exec_backends.confined import restrictions
 from hermes_exec_backends.confined.bounds import Bounds
 from hermes_exec_backends.confined.control import Control, empty_file, given, launcher, memory_file
 from hermes_exec_backends.confined.held import Piped, gone, kill, streams
+from hermes_exec_backends.confined.mounts import BUBBLEWRAP_MOUNTS
 from hermes_exec_backends.confined.observe import Watch, observing
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Confinement, Limits
@@ -93,7 +94,7 @@ async def start(
             told = await _told(process, control)
             await asyncio.shield(bounding)
             held = Piped(process, control, tree.stat(control.pid)[1], later)
-            run = await ready(held, told, confinement, limits, bounds)
+            run = await ready(held, told, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
             if watch is not None:
                 listener, control.listener = control.listener, -1
                 run.observe(listener, confinement.seccomp, watch)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
 from hermes_exec.guest import tree
 from hermes_exec_backends.confined.control import given, streamed
+from hermes_exec_backends.confined.mounts import DOCKER_MOUNTS
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Limits
 from hermes_exec_backends.docker import labels
@@ -84,7 +85,7 @@ async def start(
 
 
 async def image_of(name: str, engine: str = "") -> str:
-    """The digest by which an engine knows an image, and the engine's version.
+    """The digest by which an engine knows an image, and the versions of the engine and of its parts.
 
     Raises:
         PlaceUnavailable: there is no such image, or no engine.
@@ -94,7 +95,8 @@ async def image_of(name: str, engine: str = "") -> str:
         await there.open()
         found = await there.call(f"docker: image {name}", lambda client: client.inspect_image(name))
         version = await there.call("docker: the engine's version", lambda client: client.version())
-        return f"{found['Id']} {version.get('Version')} {version.get('KernelVersion')}"
+        parts = [f"{each.get('Name')} {each.get('Version')}" for each in version.get("Components") or ()]
+        return " ".join([found["Id"], str(version.get("Version")), str(version.get("KernelVersion")), *parts])
     finally:
         await there.close()
 
@@ -190,7 +192,7 @@ async def _held(made: Made, confinement: Confinement, stdin: bytes, limits: Limi
             remedy="an engine of this machine",
         )
     made.first, made.pid, made.stdin = first, children[0], stdin
-    return await ready(made, told, confinement, limits, made.bounds)
+    return await ready(made, told, confinement, limits, DOCKER_MOUNTS, made.bounds)
 
 
 def _words(pid: int) -> bytes:

@@ -20,6 +20,7 @@ from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest import tree
 from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
 from hermes_exec_backends.confined.held import Piped, gone, kill, streams
+from hermes_exec_backends.confined.mounts import APPTAINER_MOUNTS
 from hermes_exec_backends.confined.ready import read_report, ready
 from hermes_exec_backends.confined.spec import Limits
 from hermes_exec_backends.singularity.options import mount
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.confined.spec import Confinement
 
 PROGRAMS = ("apptainer", "singularity")
+CONFIGURATIONS = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
+"""Where an administrator says what is mounted in every container."""
 NESTED = ("user", "ipc", "uts", "cgroup")
 """Namespaces that the launcher makes; those of processes and of the network have to be there before it."""
 _START_S = 120.0
@@ -112,7 +115,8 @@ async def _ready(
     told = read_report("singularity", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if told is None:
         raise await _not_made(process, image)
-    return await ready(Piped(process, control, tree.stat(control.pid)[1]), told, confinement, limits)
+    held = Piped(process, control, tree.stat(control.pid)[1])
+    return await ready(held, told, confinement, limits, APPTAINER_MOUNTS)
 
 
 def options(confinement: Confinement) -> list[str]:

@@ -76,14 +76,14 @@ def key(
     limits: Limits,
     host: Host,
     place: str = "",
-    image: str = "",
+    enforcers: str = "",
     *,
     watched: bool = False,
 ) -> str:
     """What a proof rests on: another value of any of it is another proof."""
     parts = {
         "place": place,
-        "image": image,
+        "enforcers": enforcers,
         "host": host.facts(),
         "policy": policy.digest,
         "specification": digest(specification),
@@ -110,6 +110,11 @@ def _file(name: str) -> Path:
 def remember(name: str, evidence: Evidence) -> None:
     """Keep a proof that held."""
     write_private(_file(name), json.dumps(evidence.facts(), indent=1).encode() + b"\n")
+
+
+def forget(name: str) -> None:
+    """Drop what was kept of a proof that does not hold any more."""
+    _file(name).unlink(missing_ok=True)
 
 
 def remembered(name: str) -> Evidence | None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from hermes_exec_backends.confined import Limits
 from hermes_exec_backends.confined.observe import Act, Watch
+from hermes_exec_backends.confined.ready import NotAsSpecified
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.evidence import Evidence, digest, key, remember, remembered
+from hermes_exec_policies.canaries.evidence import Evidence, digest, forget, key, remember, remembered
 from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, canaries_of
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
 from hermes_exec_policies.canaries.outside import amiss
@@ -26,11 +27,11 @@ from hermes_exec_policies.egress import egress, with_net
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.host import Host, this_host
-from hermes_exec_policies.starting import LOCAL, Place, content, place_of, start
+from hermes_exec_policies.starting import LOCAL, Place, enforcers, place_of, start
 from hermes_exec_policies.together import together
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from hermes_exec_backends.confined import Confinement
     from hermes_exec_policies.canaries.canary import Canary
@@ -92,7 +93,9 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
     where = place_of(place) if isinstance(place, str) else place
     host = this_host()
     specification, limits = confined(policy, host, place=where.kind, started=False)
-    name = key(policy, specification, limits, host, str(where), await content(where), watched=watched)
+    name = key(
+        policy, specification, limits, host, str(where), await enforcers(where, specification.apparmor), watched=watched
+    )
     if not again and (found := remembered(name)) is not None:
         return found
     specification, _ = confined(policy, host, place=where.kind)
@@ -102,6 +105,8 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
     evidence = Evidence(policy.name, policy.digest, str(where), digest(specification), host.facts(), proof, seconds)
     if evidence.holds:
         remember(name, evidence)
+    else:
+        forget(name)
     return evidence
 
 
@@ -156,13 +161,13 @@ async def _twin(
     names = [*CONTROLS, *(each.name for each in canaries)]
     configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
     words = program.argv(_PYTHON, configuration)
-    async with await start(place, specification, words, limits=limits, watch=watch) as run:
-        seen = amiss(policy, specification, run.facts)
-        run.go()
-        ended = await run.wait()
-    looked = Proof(
-        tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in seen)
-    )
+    try:
+        async with await start(place, specification, words, limits=limits, watch=watch) as run:
+            looked = _seen(amiss(policy, specification, run.facts))
+            run.go()
+            ended = await run.wait()
+    except NotAsSpecified as error:
+        return _seen(error.differences)
     if len(canaries) == 1 and ended.limit and ended.limit == _ENDED_BY.get(canaries[0].name):
         (canary,) = canaries
         held = Judged(canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}")
@@ -176,6 +181,13 @@ async def _twin(
         said = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
         proof = replace(proof, invalid=": ".join([proof.invalid, *said]))
     return looked.joined(proof)
+
+
+def _seen(differences: Iterable[str]) -> Proof:
+    """What the look from outside shows."""
+    return Proof(
+        tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in differences)
+    )
 
 
 def _configuration(

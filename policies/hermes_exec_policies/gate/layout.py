@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import zipfile
 from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.letters import hidden, lookalike
+from hermes_exec_policies.gate.members import names_in_zip
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ _PICTURES = (
 )
 _BINARY_STARTS = (b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe", b"\xfe\xed\xfa", b"\xcf\xfa\xed\xfe", b"\0asm")
 _MOST_LINE = 20_000
-_MOST_MEMBERS = 10_000
 
 
 def findings(tree: Tree) -> list[Finding]:
@@ -139,14 +137,9 @@ def unreadable(path: str, text: str) -> list[Finding]:
 
 def _packed(path: str, data: bytes) -> list[Finding]:
     """Code in an archive, which Python imports from there; also in one that follows a picture."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as members:
-            names = members.namelist()[:_MOST_MEMBERS]
-    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError):
-        return []
     if not any(
         name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")
-        for name in names
+        for name in names_in_zip(data)
     ):
         return []
     return [security("manifest.compiled", "code in an archive cannot be looked at", path)]
