@@ -8,21 +8,24 @@ import json
 import re
 import signal
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import TransferError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.gate.acts import WATCH
+from hermes_exec_policies.gate.files import DATA, read_left
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from hermes_exec_backends.confined.collect import Collected
     from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_policies.gate.files import LeftFile
     from hermes_exec_policies.gate.launch import Launch
 
-DATA = "/app/data"
 _SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
 WALL_S = 60.0
 """How long a run may take while a skill is checked, unless it was granted more."""
@@ -43,6 +46,8 @@ class Trial:
 
     ended: Ended
     hygiene: tuple[Finding, ...]
+    left: Mapping[str, LeftFile] = field(default_factory=dict[str, "LeftFile"])
+    """The files in its folder afterwards, where they were asked for."""
 
     @property
     def limit(self) -> str:
@@ -69,8 +74,10 @@ class Trial:
         return found
 
 
-async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S) -> Trial:
+async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False) -> Trial:
     """Run a launch to its end, when it is its turn; ``wall_s`` is the longest that it may take, whatever its limits.
+
+    ``reads`` is whether the files that it leaves are wanted.
 
     Raises:
         Unsupported: the sandbox is not what was specified, or cannot be.
@@ -91,7 +98,8 @@ async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_
             except TransferError as error:
                 return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
             found = [*_hygiene(Path(folder) / "data", data.left), *_left(ended, Path(folder) / "shared", shared.left)]
-            return Trial(ended, (*found, *_full(launch, data)))
+            left = read_left(Path(folder) / "data") if reads else {}
+            return Trial(ended, (*found, *_full(launch, data)), left)
 
 
 def denials(text: str) -> list[Finding]:
