@@ -150,13 +150,13 @@ _ENDINGS = (
     "csv|tsv|jsonl|json|ndjson|txt|md|html|htm|xml|yaml|yml|toml|ini|svg|png|jpg|jpeg|gif|pdf|xlsx|docx|zip|tar|tar.gz|gz"
     "|log|sql|db|sqlite|ics|vcf|tex|rst|parquet|dat|out"
 )
-_NAMED = re.compile(
+NAMED = re.compile(
     rf"(?<![\w./@\[\]{{}}<>*~:-])(?:{DATA}/|(?:\./)?data/|\./)?((?:[\w\[\]{{}}<>*-]+/)*[\w\[\]{{}}<>*.-]*[\w\]}}>*]\.(?:{_ENDINGS}))(?![\w/])",
     re.IGNORECASE,
 )
-_FIELD = re.compile(r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+")
+FIELD = re.compile(r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+")
 """What stands for a part of a name, as in ``[filename].csv``."""
-_SENTENCE = re.compile(r"\n\s*\n|(?<=[.!?;])\s+|\n(?=\s*[-*|#>\d])")
+SENTENCE = re.compile(r"\n\s*\n|(?<=[.!?;])\s+|\n(?=\s*[-*|#>\d])")
 _WRITES = re.compile(
     r"\b(writ|wrote|sav(e|ing)|stor(e|ing)|creat|leav(e|ing)|left|export|produc|generat|output|dump|append|put|mak(e|ing)"
     r"|render|record|add(s|ed)? to|schreib|speicher|erstell|erzeug|leg(e|t) )",
@@ -178,15 +178,20 @@ def named_files(text: str, known: Collection[str] = ()) -> set[str]:
     others (``[name].csv``), full names of the same ending are its examples.
     """
     found: set[str] = set()
-    for sentence in _SENTENCE.split(text):
+    for sentence in SENTENCE.split(text):
         plain = _QUOTED_CALL.sub(" ", sentence)
-        writes = _WRITES.search(plain) is not None or _READS.search(plain) is None
-        for hit in _NAMED.finditer(plain):
+        writes = is_written(sentence) or _READS.search(plain) is None
+        for hit in NAMED.finditer(plain):
             below = hit[0] != hit[1]
             if (writes or below) and hit[1] not in known and posixpath.basename(hit[1]) not in known:
-                found.add(_FIELD.sub("*", hit[1]))
+                found.add(FIELD.sub("*", hit[1]))
     endings = {posixpath.splitext(each)[1] for each in found if "*" in each}
     return {each for each in found if "*" in each or posixpath.splitext(each)[1] not in endings}
+
+
+def is_written(sentence: str) -> bool:
+    """Whether a sentence speaks of writing."""
+    return _WRITES.search(_QUOTED_CALL.sub(" ", sentence)) is not None
 
 
 def unseen_files(named: Iterable[str], expected: Iterable[Expected]) -> list[str]:
