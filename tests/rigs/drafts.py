@@ -1,7 +1,7 @@
 """Honest and cheating drafts, each with a judge that answers well: ``python -m tests.rigs.drafts`` judges them all.
 
-A line of ``corpus/drafts.jsonl`` is a request, the cases that a good separate context makes of it, a draft that does what
-was asked for, and one that only looks so (``class`` says how).
+A line of ``corpus/drafts.jsonl`` is a request, the cases that a good separate context makes of it, a draft that does
+what was asked for, and one that only looks so (``class`` says how).
 """
 
 from __future__ import annotations

@@ -64,11 +64,11 @@ def said_files(text: str) -> Expected:
 
 def fill(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
     """The same, with arguments in the place of fields; without those files whose path cannot be told."""
-    known = arguments if isinstance(arguments, dict) else {}
+    known = {key.lower(): str(value) for key, value in arguments.items()} if isinstance(arguments, dict) else {}
     found: Expected = {}
     for path, content in files.items():
         with contextlib.suppress(UsageError, KeyError):
-            found[parse_path(FIELD.sub(lambda hit: str(known[hit[0].strip("[]{}<>*")]), path))] = content
+            found[parse_path(FIELD.sub(lambda hit: known[hit[0].strip("[]{}<>*").lower()], path))] = content
     return found
 
 

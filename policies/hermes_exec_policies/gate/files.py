@@ -154,8 +154,10 @@ NAMED = re.compile(
     rf"(?<![\w./@\[\]{{}}<>*~:-])(?:{DATA}/|(?:\./)?data/|\./)?((?:[\w\[\]{{}}<>*-]+/)*[\w\[\]{{}}<>*.-]*[\w\]}}>*]\.(?:{_ENDINGS}))(?![\w/])",
     re.IGNORECASE,
 )
-FIELD = re.compile(r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+")
-"""What stands for a part of a name, as in ``[filename].csv``."""
+FIELD = re.compile(
+    r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+|(?<![^\W_])(?!README|TODO|CHANGELOG|LICENSE)[A-Z]{3,}(?![^\W_])"
+)
+"""What stands for a part of a name, as in ``[filename].csv`` and ``FILENAME.csv``."""
 SENTENCE = re.compile(r"\n\s*\n|(?<=[.!?;])\s+|\n(?=\s*[-*|#>\d])")
 _WRITES = re.compile(
     r"\b(writ|wrote|sav(e|ing)|stor(e|ing)|creat|leav(e|ing)|left|export|produc|generat|output|dump|append|put|mak(e|ing)"

@@ -71,8 +71,8 @@ def small_mutants(source: str, function: str) -> list[Mutant]:
     ]
     for kind, change in _CHANGES.items():
         spots = [node for node in _reached(tree, function) if change(copy.deepcopy(node)) is not None]
-        step = max(1, -(-len(spots) // _MOST[kind]))
-        for index in range(0, len(spots), step):
+        most = _MOST[kind]
+        for index in sorted({number * len(spots) // most for number in range(most)} if spots else ()):
             other = copy.deepcopy(tree)
             same = [node for node in _reached(other, function) if change(copy.deepcopy(node)) is not None]
             name = f"line {getattr(spots[index], 'lineno', 0)}: {change(same[index])}"
