@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -107,7 +107,7 @@ def test_a_separate_context_is_asked_for_files_and_its_echo_of_an_example_is_no_
     assert "files" in str(request.schema)
 
 
-SAID = {
+SAID: dict[str, dict[str, Any]] = {
     'f([["a", 1]]) -> 1 and leaves report.csv with the headers Product, Revenue': {"contains": ["Product", "Revenue"]},
     'Writes report.csv with the lines "a,1" and "b,2".': {"lines": ["a,1", "b,2"]},
     "Write report.csv with the columns Name and Age sorted by Age": {"contains": ["Name", "Age"]},

@@ -102,12 +102,12 @@ def test_other_arguments_have_the_same_types(arguments: Any) -> None:
     assert found
     assert arguments not in found
     for other in found:
-        pairs = (
-            zip(arguments.values(), other.values(), strict=True)
-            if isinstance(arguments, dict)
-            else zip(arguments, other, strict=True)
-        )
+        pairs = zip(_values(arguments), _values(other), strict=True)
         assert all(type(one) is type(two) for one, two in pairs)
+
+
+def _values(arguments: Any) -> list[Any]:
+    return list(arguments.values()) if isinstance(arguments, dict) else arguments
 
 
 def test_nothing_varies_where_there_are_no_arguments() -> None:

@@ -169,7 +169,7 @@ _READS = re.compile(
     r"|lese|aus)",
     re.IGNORECASE,
 )
-_QUOTED_CALL = re.compile(r"\w+\((?:[^()\n]|\([^()\n]*\))*\)")
+_QUOTED_CALL = re.compile(r"(?<!\w)\w+\((?:[^()\n]|\([^()\n]*\))*\)")
 
 
 def named_files(text: str, known: Collection[str] = ()) -> set[str]:
