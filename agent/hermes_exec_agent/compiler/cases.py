@@ -71,7 +71,7 @@ async def separate(
     told, constant = answer.get("cases"), answer.get("constant")
     if not isinstance(told, list):
         return []
-    found = [case for each in told if (case := _case(each, schema)) is not None]
+    found = [case for each in told if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
     seen = [_taken(schema, each.arguments) for each in known]
     new = [each for each in found if each.arguments not in seen][:_MOST]
     return [replace(each, constant=" ".join(constant.split())) for each in new] if isinstance(constant, str) else new

@@ -95,12 +95,12 @@ class Case:
             return None
         constant = " ".join(str(told.get("constant") or "").split())[:_LONGEST]
         return cls(
-            arguments,
+            arguments,  # pyright: ignore[reportUnknownArgumentType]  JSON
             told.get("result"),
             source,
             files=files,
             returns="result" in told,
-            constant=constant,  # pyright: ignore[reportUnknownArgumentType]  JSON
+            constant=constant,
         )
 
 

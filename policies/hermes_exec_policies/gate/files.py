@@ -101,7 +101,7 @@ def _parse_content(path: str, content: Any) -> dict[str, Any]:
         listed = [told] if isinstance(told, str) else told
         if kind == "equals" and not isinstance(told, str):
             raise UsageError(f"'equals' of {path[:80]!r} is the whole text of the file")
-        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):  # pyright: ignore[reportUnknownVariableType]  JSON
             raise UsageError(f"{kind!r} of {path[:80]!r} is a text, or a list of texts")
         if sum(map(len, cast("list[str]", listed))) > _LONGEST:
             raise UsageError(f"{kind!r} of {path[:80]!r} is longer than {_LONGEST} characters")

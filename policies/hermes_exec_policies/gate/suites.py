@@ -133,11 +133,7 @@ class Candidate:
             ),
             self.turns, wall_s=self.wall_s,
         )  # fmt: skip
-        found: dict[int, int] = {}
-        for line in seen.ended.stdout.splitlines():
-            told = json.loads(line) if line.startswith(b"{") else {}
-            found[told.get("mutant", -1)] = told.get("code", 1)
-        return found
+        return {each["mutant"]: each["code"] for each in seen.mutants()}
 
     async def _judged(self, seen: trial.Trial) -> trial.Trial:
         """The same, with what it did that no skill has a reason to do."""

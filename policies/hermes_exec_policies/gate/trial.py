@@ -19,7 +19,7 @@ from hermes_exec_policies.gate.files import DATA, read_left
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hermes_exec_backends.confined.collect import Collected
     from hermes_exec_backends.confined.run import Ended
@@ -63,15 +63,20 @@ class Trial:
 
     def tests(self) -> list[dict[str, Any]]:
         """How its tests ended, in its own words."""
-        found: list[dict[str, Any]] = []
+        return [each for each in self._lines() if isinstance(each.get("test"), str)]
+
+    def mutants(self) -> list[dict[str, int]]:
+        """The numbers of mutants, and how the tests of each ended."""
+        return [each for each in self._lines() if all(isinstance(each.get(name), int) for name in ("mutant", "code"))]
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
         for line in self.ended.stdout.splitlines()[:10_000]:
             try:
                 told = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(told, dict) and isinstance(told.get("test"), str):  # pyright: ignore[reportUnknownMemberType]  JSON
-                found.append(told)  # pyright: ignore[reportUnknownArgumentType]  JSON
-        return found
+            if isinstance(told, dict):
+                yield told  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
 async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False) -> Trial:

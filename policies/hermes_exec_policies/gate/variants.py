@@ -41,7 +41,7 @@ def _fill(arguments: Arguments, schema: Mapping[str, Any]) -> Arguments:
     parts: dict[str, Any] = dict(schema.get("properties") or {})
     if isinstance(arguments, dict):
         return {key: _filled(value, parts.get(key, {})) for key, value in arguments.items()}
-    kinds = [*parts.values(), *({} for _ in arguments)]
+    kinds: list[dict[str, Any]] = [*parts.values(), *({} for _ in arguments)]
     return [_filled(value, kind) for value, kind in zip(arguments, kinds, strict=False)]
 
 
@@ -100,7 +100,7 @@ def _extend(value: Any, depth: int) -> Any:
             return [*items, _shift(items[-1], depth)]
         case dict() if value and depth == 0:
             last = list(cast("dict[str, Any]", value))[-1]
-            return {**value, f"{last}x": _shift(cast("Any", value)[last], depth)}
+            return {**cast("dict[str, Any]", value), f"{last}x": _shift(cast("Any", value)[last], depth)}
         case _:
             return value
 
@@ -143,7 +143,7 @@ def _inside(value: Any, change: Callable[[Any, int], Any], depth: int) -> Any:
     if depth > _DEEPEST:
         return value
     if isinstance(value, list):
-        return [change(each, depth + 1) for each in value]
+        return [change(each, depth + 1) for each in value]  # pyright: ignore[reportUnknownVariableType]  JSON
     return {key: change(each, depth + 1) for key, each in value.items()}
 
 
