@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate.launch import program
 
@@ -162,7 +162,7 @@ def _walked(node: ast.AST) -> Iterator[ast.AST]:
     for field, value in ast.iter_fields(node):
         if field in {"annotation", "returns", "decorator_list", "format_spec"}:
             continue
-        children = cast("list[Any]", value if isinstance(value, list) else [value])
+        children: Any = value if isinstance(value, list) else [value]
         for child in children:
             if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Assert) and not _is_text(child):
                 yield child
