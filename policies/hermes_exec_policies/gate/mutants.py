@@ -162,8 +162,7 @@ def _walked(node: ast.AST) -> Iterator[ast.AST]:
     for field, value in ast.iter_fields(node):
         if field in {"annotation", "returns", "decorator_list", "format_spec"}:
             continue
-        children: Any = value if isinstance(value, list) else [value]
-        for child in children:
+        for child in [*value] if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]  ast
             if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Assert) and not _is_text(child):
                 yield child
                 yield from _walked(child)
