@@ -20,7 +20,10 @@ def check(  # noqa: PLR0913  each is an option
     *,
     case: Annotated[
         list[str] | None,
-        typer.Option(metavar="JSON", help='What it must return: {"arguments": {…}, "result": …}. May be repeated.'),
+        typer.Option(
+            metavar="JSON",
+            help='What it must return, and leave: {"arguments": {…}, "result": …, "files": {…}}. May be repeated.',
+        ),
     ] = None,
     data: Data = None,
     shared: Folders = None,
@@ -70,6 +73,6 @@ def _tell(report: "Report") -> None:
         say(f"{name} is refused: {report.outcome}")
         return
     if report.evidence and report.level == "self-tested":
-        note(f"{name}: nothing but its own tests speaks for it. Try: --case, with what it must return")
+        note(f"{name}: nothing but its own tests speaks for it. Try: --case, with what it must return and leave")
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
     note(f"{name} is accepted ({report.level}); {took}")

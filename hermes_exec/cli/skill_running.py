@@ -115,10 +115,8 @@ async def _run(asked: Asked, arguments: dict[str, Any]) -> int:
 
 def _agreed(registry: Registry, asked: Asked) -> bool:
     """Whether a person at a terminal agreed to run what only tested itself."""
-    from hermes_exec_agent.skills.checks import SELF_TESTED
-
     version = registry.version(asked.name, asked.number)
-    if version.level != SELF_TESTED or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not version.self_tested or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     from hermes_exec.cli.ask import agrees
 

@@ -25,7 +25,9 @@ AGENT = "HERMES_EXEC_AGENT"
 Cases = Annotated[
     list[str] | None,
     typer.Option(
-        "--case", metavar="JSON", help='What it has to hold: {"arguments": {…}, "result": …}; may be repeated.'
+        "--case",
+        metavar="JSON",
+        help='What it has to hold: {"arguments": {…}, "result": …, "files": {…}}; may be repeated.',
     ),
 ]
 Agent = Annotated[str | None, typer.Option("--agent", metavar="MODEL", help="An agent with this model wrote it.")]

@@ -29,7 +29,8 @@ DONE = [
     "[Sandbox] Executing validation suite... Exit code: 0",
     "[Core] Skill 'generate_csv_report' successfully registered.",
 ]
-CASE = Case({"rows": []}, {"headers": ["Product", "Revenue"], "rows": 0}, Level.PERSON)
+EMPTY = {"report.csv": {"equals": "Product,Revenue\n"}}
+CASE = Case({"rows": []}, {"headers": ["Product", "Revenue"], "rows": 0}, Level.PERSON, files=EMPTY)
 BROKEN = SCRIPT.replace("file:\n        writer = csv", "file\n        writer = csv")
 MISSING = SCRIPT.replace("import csv\n", "import csv\n\nimport no_such_module_anywhere\n")
 OUTSIDE = SCRIPT.replace("/app/data/report.csv", "/app/report.csv")
@@ -125,10 +126,10 @@ def test_examples_of_the_request_are_cases_and_the_model_never_reads_what_a_case
     tests = "import make_slug\n\n\ndef test_one():\n    assert make_slug.make_slug('A') == 'a'\n"
     first = draft(script.format("text.lower()"), tests)
     good = draft(script.format("'-'.join(text.lower().split())"), tests)
-    made = workshop(tmp_path, [first, good])
+    made = workshop(tmp_path, [first, NO_CASES, good])
     version = made.compile("make-slug", "Make slugs", request)
-    assert version.level == "request"
-    assert "a case that is not in its tests does not hold" in made.model.requests[1].messages[-1].content
+    assert version.level == "self-tested"  # the model that wrote it has read them
+    assert "a case that is not in its tests does not hold" in made.model.requests[2].messages[-1].content
     assert version.evidence["evidence"]["cases"] == 2
 
 

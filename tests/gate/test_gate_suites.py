@@ -55,6 +55,8 @@ def judge(require: Require) -> Generator[Judge]:
     require("bwrap", "makes the sandbox")
 
     async def judged(folder: Path, main: str, test: str, cases: tuple[Case, ...], about: str) -> Seen:
+        folder = Path(tempfile.mkdtemp(dir=folder))
+        folder.chmod(0o711)
         files = {"scripts/main.py": main, "tests/test_main.py": test} | ({"SKILL.md": about} if about else {})
         source = write_skill(folder / "sum-two", files)
         tree = copy_tree(source, folder / "copy")
@@ -290,3 +292,58 @@ def test_own_cases_rest_on_nothing_that_was_done_before() -> None:
     assert own_cases([both], "run") == own_cases([SUM], "run")
     assert not own_cases([SUM + "@pytest.fixture(autouse=True)\ndef room(): pass\n"], "run")
     assert not own_cases([SUM + "def setup_function(): pass\n"], "run")
+
+
+COUNT = "def run(rows: list[object]) -> int:\n    '''Write rows to list.txt.'''\n    {}\n"
+LINES = "'\\n'.join(map(str, rows))"
+WRITE = f"with open('/app/data/list.txt', 'w') as file:\n        file.write({LINES})\n    return len(rows)"
+COUNTED = TEST + "def test_rows():\n    assert main.run([7, 8]) == 2\n"
+LEFT = "    assert open('/app/data/list.txt').read() == '7\\n8'\n"
+LIST = Case({"rows": [1, 2, 3]}, 3, Level.PERSON, files={"list.txt": {"lines": ["1", "3"]}})
+
+
+def test_a_result_that_was_written_down_is_refused_with_that_reason(judge: Judge) -> None:
+    seen = judge(COUNT.format("return 2"), COUNTED, Case([[4, 5]], 2, Level.REQUEST))
+    assert codes(seen) == {"suites.constant", "suites.mutation"}
+    (finding,) = [each for each in seen.findings if each.code == "suites.constant"]
+    assert finding.model.endswith("what run gives does not depend on its arguments")
+
+
+def test_a_file_that_has_only_the_time_in_it_does_not_depend_on_arguments(judge: Judge) -> None:
+    body = "import time\n    open('/app/data/list.txt', 'w').write(str(time.time_ns()))\n    return 2"
+    assert "suites.constant" in codes(judge(COUNT.format(body), COUNTED))
+
+
+def test_what_it_writes_depends_on_its_arguments_too(judge: Judge) -> None:
+    seen = judge(COUNT.format(WRITE.replace("len(rows)", "0")), (COUNTED + LEFT).replace("== 2", "== 0"))
+    assert not codes(seen), seen
+
+
+def test_a_result_may_be_the_same_by_right_where_somebody_else_says_so(judge: Judge) -> None:
+    about = dataclasses.replace(LIST, result=2, files={}, constant="it counts what is always there")
+    assert "suites.constant" not in codes(judge(COUNT.format("return 2"), COUNTED, about))
+    own = dataclasses.replace(about, source=Level.REQUEST)
+    assert "suites.constant" in codes(judge(COUNT.format("return 2"), COUNTED, own))
+
+
+def test_a_file_that_a_case_expects_is_read_by_the_gate(judge: Judge) -> None:
+    assert not codes(judge(COUNT.format(WRITE), COUNTED + LEFT, LIST))
+    for body in ("return len(rows)", "open('/app/data/list.txt', 'w').close()\n    return len(rows)"):
+        seen = judge(COUNT.format(body), COUNTED, LIST)
+        assert codes(seen) == {"suites.case"}
+        assert not [each for each in seen.findings if "'3'" in each.model]  # what is expected is not told
+
+
+def test_a_link_is_no_file_that_was_left(judge: Judge) -> None:
+    body = WRITE.replace("list.txt", "other.txt").replace(
+        "    return", "    import os\n    os.symlink('other.txt', '/app/data/list.txt')\n    return"
+    )
+    expects = dataclasses.replace(LIST, files={"list.txt": {"contains": ""}})
+    assert "suites.case" in codes(judge(COUNT.format(body), COUNTED, expects))
+
+
+def test_a_write_that_neither_tests_nor_cases_miss_is_a_reason(judge: Judge) -> None:
+    seen = judge(COUNT.format(WRITE), COUNTED)
+    assert codes(seen) == {"suites.mutation"}
+    assert [each for each in seen.findings if "file.write(…) is left out" in each.model]
+    assert not codes(judge(COUNT.format(WRITE), COUNTED, LIST))  # the case misses it

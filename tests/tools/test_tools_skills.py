@@ -33,7 +33,12 @@ if TYPE_CHECKING:
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)
-CASE = Case({"rows": []}, {"headers": ["Product", "Revenue"], "rows": 0}, Level.PERSON)
+CASE = Case(
+    {"rows": []},
+    {"headers": ["Product", "Revenue"], "rows": 0},
+    Level.PERSON,
+    files={"report.csv": {"equals": "Product,Revenue"}},
+)
 
 
 @pytest.fixture(autouse=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec.errors import UsageError
 from hermes_exec_agent.compiler import words
 from hermes_exec_agent.compiler.draft import Unreadable, loaded
-from hermes_exec_agent.compiler.examples import examples
+from hermes_exec_agent.compiler.examples import examples, fill, said_files
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models.whole import complete
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.skills")
 _MOST = 5
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+FILES: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "properties": {"equals": {"type": "string"}, "contains": _TEXTS, "lines": _TEXTS},
+    },
+}
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -30,18 +40,22 @@ SCHEMA: dict[str, Any] = {
             "type": "array",
             "items": {
                 "type": "object",
-                "properties": {"arguments": {"type": "object"}, "result": {}},
-                "required": ["arguments", "result"],
+                "properties": {"arguments": {"type": "object"}, "result": {}, "files": FILES},
+                "required": ["arguments"],
             },
-        }
+        },
+        "constant": {"type": "string"},
     },
     "required": ["cases"],
 }
 
 
-async def separate(model: Model, task: str, request: str, signature: str, schema: dict[str, Any]) -> list[Case]:
+async def separate(
+    model: Model, task: str, request: str, signature: str, schema: dict[str, Any], known: Sequence[Case] = ()
+) -> list[Case]:
     """Cases by a model that sees the request and how the function is called, in a context of its own.
 
+    Those with the arguments of a ``known`` case are left out: whoever wrote the function may have seen that one.
     Without an answer that can be used there are none: the evidence is weaker then, and says so.
     """
     asked = [
@@ -50,13 +64,26 @@ async def separate(model: Model, task: str, request: str, signature: str, schema
     ]
     try:
         reply = await complete(model, asked, schema=SCHEMA)
-        told = loaded(reply.message.content).get("cases", [])
+        answer = loaded(reply.message.content)
     except (ModelError, Unreadable) as error:
         _log.warning("no held-out cases could be had: %s", error)
         return []
+    told, constant = answer.get("cases"), answer.get("constant")
     if not isinstance(told, list):
         return []
-    return [case for each in told[:_MOST] if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
+    found = [case for each in told if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
+    seen = [_taken(schema, each.arguments) for each in known]
+    new = [each for each in found if each.arguments not in seen][:_MOST]
+    return [replace(each, constant=" ".join(constant.split())) for each in new] if isinstance(constant, str) else new
+
+
+def said_of(found: Sequence[Case], known: Sequence[Case], request: str) -> list[Case]:
+    """What a request says of files, as a case with arguments of the separate context where it has no example itself."""
+    if not found or any(each.source is Level.REQUEST for each in known):
+        return []
+    case = max(found, key=lambda each: bool(each.files))
+    files = fill(said_files(request), case.arguments)
+    return [Case(case.arguments, None, Level.REQUEST, files=files, returns=False)] if files else []
 
 
 def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]:
@@ -95,11 +122,21 @@ def _case(told: Any, schema: dict[str, Any]) -> Case | None:
 
     if not isinstance(told, dict):
         return None
-    case = cast("dict[str, Any]", told)
-    arguments = case.get("arguments")
-    if not isinstance(arguments, dict) or "result" not in case:
+    said = cast("dict[str, Any]", told)
+    files: Any = said.get("files")
+    if isinstance(files, dict):
+        said = {**said, "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()}}
+        if files and said.get("result") is None:  # of a file nobody knows whether the function also says something
+            said.pop("result", None)
+    try:
+        case = Case.read({**said, "constant": ""}, Level.SEPARATE)
+    except UsageError:
         return None
-    given = cast("dict[str, Any]", arguments)
     checker: Any = Draft202012Validator(schema)
     # Of arguments that the function does not take, nobody can know what becomes.
-    return Case(given, case["result"], Level.SEPARATE) if checker.is_valid(given) else None
+    return case if case and isinstance(case.arguments, dict) and checker.is_valid(case.arguments) else None
+
+
+def shorten(path: str) -> str:
+    """The path below the folder of a skill's data, which a person knows as ``data``."""
+    return path.removeprefix("./").removeprefix("data/")

@@ -1,14 +1,18 @@
-"""Literal examples in what a person said: ``slug("A b") -> "a-b"``, or a whole case as JSON."""
+"""What a person said literally: ``slug("A b") -> "a-b"``, a whole case as JSON, and which files are left with what."""
 
 from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec.errors import UsageError
 from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.files import FIELD, NAMED, SENTENCE, Expected, is_written, parse_path
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
@@ -17,14 +21,72 @@ if TYPE_CHECKING:
 _ARROW = re.compile(r"`?\s*(?:->|=>|→|==|\breturns?\b|\bgives?\b|\b(?:should|must) (?:return|give)\b)\s*`?")
 _START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(|\{")
 _AFTER = re.compile(r"$|[`\s),;]|\.(\s|$)")
+_HEADERS = re.compile(r"\bwith (?:the |these )?(?:headers?|columns?|header (?:row|line))\b", re.IGNORECASE)
+_LINES = re.compile(r"\bwith (?:the |these )?lines?\b", re.IGNORECASE)
+_CONTAINS = re.compile(r"\b(?:with the (?:text|content)|contain(?:s|ing)|that says)\b", re.IGNORECASE)
+_TAKEN = re.compile(r"\b(?:read|load|open|pars|from|given|take|accept|input)", re.IGNORECASE)
+_QUOTED = re.compile(r"\"([^\"\n]+)\"|`([^`\n]+)`")
+_ENDS = re.compile(
+    r"\s(?:to|in|into|as|at|for|from|using|where|which|that|then|below|under|sorted|ordered|separated|by|of|with|on|or|one"
+    r"|each|but|so|it|leaves|writes)\b|->|\.\s|\n",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"\w[\w%()/-]*(?: \w[\w%()/-]*){0,2}")
 _LONGEST = 2000
 _MOST = 10
 
 
 def examples(text: str, names: Collection[str] = ()) -> list[Case]:
-    """The examples in a text, in their order; where ``names`` are given, of calls by these alone."""
+    """The examples in a text, in their order; where ``names`` are given, of calls by these alone.
+
+    What the text says of files that are left holds for each of them.
+    """
     found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST], names))]
-    return found[:_MOST]
+    said = said_files(text)
+    return [replace(each, files={**fill(said, each.arguments), **each.files}) for each in found[:_MOST]]
+
+
+def said_files(text: str) -> Expected:
+    """The files that a text says are left, and what it says is in them: headers, lines and quoted pieces.
+
+    A path may have fields (``[filename].csv``), which stand for arguments.
+    """
+    found: Expected = {}
+    for sentence in SENTENCE.split(text[: _MOST * _LONGEST]):
+        paths = {hit[1] for hit in NAMED.finditer(sentence)}
+        if len(paths) != 1 or not is_written(sentence):
+            continue
+        (path,) = paths
+        if (content := _said_content(sentence)) or not _TAKEN.search(sentence):
+            found.setdefault(path, {}).update(content)
+    return {path: content or {"contains": ""} for path, content in found.items()}
+
+
+def fill(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
+    """The same, with arguments in the place of fields; without those files whose path cannot be told."""
+    known = {key.lower(): str(value) for key, value in arguments.items()} if isinstance(arguments, dict) else {}
+    found: Expected = {}
+    for path, content in files.items():
+        with contextlib.suppress(UsageError, KeyError):
+            found[parse_path(FIELD.sub(lambda hit: known[hit[0].strip("[]{}<>*").lower()], path))] = content
+    return found
+
+
+def _said_content(sentence: str) -> dict[str, Any]:
+    if (hit := _HEADERS.search(sentence)) and (names := _listed(sentence[hit.end() :])):
+        return {"contains": names}
+    if hit := _LINES.search(sentence):
+        return {"lines": [each[1] or each[2] for each in _QUOTED.finditer(sentence, hit.end())]}
+    if hit := _CONTAINS.search(sentence):
+        return {"contains": [each[1] or each[2] for each in _QUOTED.finditer(sentence, hit.end())]}
+    return {}
+
+
+def _listed(text: str) -> list[str]:
+    """The names that a text begins with; none where they are not plain."""
+    head = _ENDS.split(text.lstrip(" :"), maxsplit=1)[0]
+    names = [each.strip(" `\"'.[]()") for each in re.split(r",|\band\b|&|;", head)]
+    return names if all(_NAME.fullmatch(each) for each in names) else []
 
 
 def _whole(text: str) -> list[Case]:
@@ -35,8 +97,10 @@ def _whole(text: str) -> list[Case]:
             told: Any = json.JSONDecoder().raw_decode(text, hit.start())[0]
         except (ValueError, RecursionError):
             continue
-        if isinstance(told, dict) and set(cast("dict[str, Any]", told)) == {"arguments", "result"}:
-            found.append(Case(told["arguments"], told["result"], Level.REQUEST))  # pyright: ignore[reportUnknownArgumentType]  JSON
+        if isinstance(told, dict) and not set(cast("dict[str, Any]", told)) - {"arguments", "result", "files"}:
+            with contextlib.suppress(UsageError):
+                case = Case.read(cast("dict[str, Any]", told), Level.REQUEST)
+                found += [case] if case else []
     return found
 
 

@@ -91,7 +91,7 @@ async def mended(shop: Workshop, model: Model, failed: Failed, request: str) -> 
     version = failed.version
     held = held_to(version, shop.given, request)
     order = list(Level)
-    if order.index(strongest(held)) < order.index(Level(version.level)):
+    if not version.self_tested and order.index(strongest(held)) < order.index(Level(version.level)):
         raise NotMended(f"what {version.name} had to hold is not recorded, so a change could only be weaker")
     files = await shop.files(version)
     why = await _diagnosed(model, files[version.entry], failed)

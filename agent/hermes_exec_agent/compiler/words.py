@@ -16,7 +16,8 @@ instructions: Markdown for whoever uses it: what it takes, what it gives, which 
 script: a whole Python module that defines {module}(...), with a docstring and with types for every argument and for \
 the result. It raises an exception for wrong input.
 tests: a module for pytest that begins with "import {module}" and compares what {module}.{module}(...) returns with \
-plain values. Its tests must fail when the function is broken.
+plain values, and what is in every file that it leaves with plain text. Its tests must fail when the function is \
+broken, when one of its arguments is ignored, and when something is not written.
 packages: names of packages from PyPI that the script imports; [] if the standard library does.
 It runs without a network, as another user, in a new sandbox each time. It may write below /app/data alone, and finds \
 nothing there. It starts no processes that stay, reads no variables, and looks at nothing that runs its tests."""
@@ -24,9 +25,17 @@ nothing there. It starts no processes that stay, reads no variables, and looks a
 CASES = """\
 You make cases that tell a right program from a wrong one. You see what somebody wants and how the function is \
 called, never its code. Reply with one JSON object, with five cases at most: \
-{"cases": [{"arguments": {"name": value}, "result": value}]}
-Only cases whose result follows from the request without any doubt; an empty list where there is none, as where the \
-result depends on files, on time, on chance or on wording."""
+{"cases": [{"arguments": {"name": value}, "result": value, "files": {"report.csv": {"lines": ["Product,Revenue"]}}}]}
+result: what the function returns; leave it out where the request does not say that, and say only what the files hold.
+files: what is in each file that the call leaves below /app/data, by its path without that folder (data/report.csv is \
+report.csv): "equals" (its whole text), "lines" (whole lines in this order; others may stand between them) or \
+"contains" (a list of pieces of text). If a file is wanted, at least one case has it, with what only these arguments \
+bring into it; leave it out where no file is wanted.
+The person's own examples are known to who wrote the function: choose other arguments, of other sizes and values, so \
+that a function which knows only those examples fails.
+Only cases that follow from the request without any doubt; an empty list where there is none, as where all depends on \
+time, on chance or on wording.
+constant: beside the cases, only if every call rightly gives the same result and the same files: one sentence why."""
 
 
 DIAGNOSING = """\

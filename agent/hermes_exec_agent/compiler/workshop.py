@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.compiler import words
 from hermes_exec_agent.compiler.attempts import Attempts, Rejected
-from hermes_exec_agent.compiler.cases import held_to, separate
+from hermes_exec_agent.compiler.cases import held_to, said_of, separate
 from hermes_exec_agent.compiler.draft import Draft, Unreadable, parse, signature
 from hermes_exec_agent.compiler.examples import examples
 from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models.whole import complete
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.skills import content
-from hermes_exec_agent.skills.admitting import judged, unconfined
+from hermes_exec_agent.skills.admitting import judged, recorded_files, unconfined
 from hermes_exec_agent.skills.private import private_folder
 from hermes_exec_agent.skills.record import Author
 from hermes_exec_policies.gate import verdict
+from hermes_exec_policies.gate.files import named_files, unseen_files
 from hermes_exec_policies.gate.names import module_name, what_is_wrong
 from hermes_exec_policies.gate.tree import Tree, Writer
 from hermes_exec_policies.gate.verdict import Kind, Report
@@ -82,7 +83,12 @@ class Workshop:
         self._model = model
         self._judge = judge or model
         self.given = tuple(cases)
-        self._cases: dict[str, tuple[Case, ...]] = {}
+        self._known: dict[str, tuple[Case, ...]] = {}
+        """What somebody gave that each skill has to hold."""
+        self._separate: dict[str, tuple[Case, ...]] = {}
+        """The cases of a separate context for each, once that was asked."""
+        self._files: dict[str, frozenset[str]] = {}
+        """The files that each was asked to leave."""
         self._attempts: dict[str, Attempts] = {}
 
     async def compile(self, name: str, task: str, request: str = "") -> Version:
@@ -104,7 +110,8 @@ class Workshop:
             raise UsageError(f"there is a skill {name} already", remedy="improve or patch that one")
         self._maker.tell("[Core] No tool found for task...")
         wish = words.wish(task, request)
-        return await self._drafted(name, task, request, wish, self.given or examples(request))
+        self._files[name] = frozenset(named_files(f"{task}\n\n{request}"))
+        return await self._drafted(name, task, request, wish, (*self.given, *examples(request)))
 
     async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
         """Have a registered skill changed that failed in use, and register the change as its next version.
@@ -129,6 +136,7 @@ class Workshop:
         about = quote(version.summary)
         wish = f"{about}\n\n{words.better(files[version.entry], tests, failure)}"
         known = held_to(version, self.given, request)
+        self._files[version.name] = frozenset(recorded_files(version))
         return await self._drafted(version.name, about, "", wish, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
@@ -168,13 +176,13 @@ class Workshop:
         self, name: str, task: str, request: str, wish: str, known: Sequence[Case], again: Sequence[Case] = ()
     ) -> Version:
         """Draft, judge and mend until it is registered, or enough; ``known`` are cases that somebody gave."""
+        self._known[name] = tuple(known)
+        self._separate.pop(name, None)
         if self._model is None:
             raise UsageError("there is no model that could write a skill", remedy="write its files yourself")
         attempts = self._attempts.setdefault(name, Attempts(name))
         attempts.check()
         insist = await self._may_register(name)
-        if known:
-            self._cases[name] = tuple(known)
         module = module_name(name)
         talk = [Message("system", words.DRAFTING.replace("{module}", module)), Message("user", wish)]
         while True:
@@ -194,20 +202,26 @@ class Workshop:
             talk += [Message("assistant", reply.message.content), Message("user", words.mend(reasons))]
 
     async def _cases_of(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
-        """What it has to hold: what somebody gave, else the cases of a separate context.
+        """What it has to hold: what somebody gave, and the cases of a separate context where that is not enough.
 
-        Asked for once: what a draft has to hold does not change while it is mended.
+        It is not where its writer has read all of it, or where a file is named that it says nothing of. The separate
+        context is asked once: what a draft has to hold does not change while it is mended.
         """
-        if name not in self._cases:
+        known = self._known[name]
+        if name not in self._separate:
             told, schema = signature(draft.script, module_name(name))
             if not told:
-                return ()  # nobody can call what is no function yet; the next draft is asked for
-            found = await separate(self._judge, task, request, told, schema) if self._judge is not None else []
-            self._cases[name] = tuple(found)
-        return self._cases[name]
+                return known  # nobody can call what is no function yet; the next draft is asked for
+            files = self._files[name] | named_files(draft.files(name)["SKILL.md"])
+            unseen = [each for each in known if each.source.unseen]
+            found: list[Case] = []
+            if self._judge is not None and (not unseen or unseen_files(files, [each.files for each in unseen])):
+                found = await separate(self._judge, task, request, told, schema, known)
+            self._separate[name] = (*found, *said_of(found, known, request))
+        return (*known, *self._separate[name])
 
     def _held(self, name: str) -> tuple[Case, ...]:
-        return self._cases.get(name, self.given)
+        return (*self._known.get(name, self.given), *self._separate.get(name, ()))
 
     async def _judged(
         self, name: str, files: Mapping[str, str], cases: Sequence[Case], *, insist: bool
@@ -221,7 +235,9 @@ class Workshop:
                 self._told(name, report)
                 return None, report
             author = Author(kind="agent", model=self._maker.model, shells=self._maker.shells)
-            admitted = await judged(self.registry, tree, author=author, cases=cases, insist=insist)
+            admitted = await judged(
+                self.registry, tree, author=author, cases=cases, files=self._files.get(name, ()), insist=insist
+            )
         self._told(name, admitted.report)
         if admitted.version is not None:
             self._maker.tell(f"[Core] Skill '{module_name(name)}' successfully registered.")

@@ -12,7 +12,7 @@ from hermes_exec_agent.skills import checks, content
 from hermes_exec_agent.skills.private import private_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from hermes_exec_agent.skills.record import Author, Version
@@ -68,18 +68,22 @@ async def judged(
     author: Author,
     grants: Grants | None = None,
     cases: Sequence[Case] = (),
+    files: Collection[str] = (),
     insist: bool = False,
     policy: str = POLICY,
 ) -> Admitted:
-    """The same, for a tree of ours.
+    """The same, for a tree of ours, which was asked to leave ``files``.
 
     Bytes that the current version has already are held to its cases as well, so that they lose no evidence.
     """
     from hermes_exec_policies.load import load
 
     registry.prepare()
-    cases = [*cases, *(each for each in _held(registry, tree) if each not in cases)]
-    report = await _gate(registry, tree, grants, cases, policy)
+    skill = registry.skills().get(tree.root.name)
+    version = registry.recorded(skill) if skill is not None else None
+    if version is not None and version.digest == tree.digest:
+        cases, files = _with_held(version, cases), {*files, *recorded_files(version)}
+    report = await _gate(registry, tree, grants, cases, files, policy)
     if not report.accepted:
         return Admitted(report, None)
     version = registry.register(tree, report, load(policy), author=author, kernel=platform.release(), insist=insist)
@@ -101,25 +105,37 @@ async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Ca
     with private_folder() as folder:
         tree = folder / version.name
         content.copy(registry.tree(version), version.files, tree)
-        report = await _gate(registry, Tree(tree, version.files), Grants.of(version.grants), cases, name)
+        held = _with_held(version, cases)
+        files = recorded_files(version)
+        report = await _gate(registry, Tree(tree, version.files), Grants.of(version.grants), held, files, name)
     if not report.accepted:
         return Admitted(report, None)
     return Admitted(report, registry.proven(version, report, load(name), kernel=platform.release()))
 
 
-def _held(registry: Registry, tree: Tree) -> list[Case]:
-    """The cases that the current version held, where it is of these very bytes."""
+def recorded_files(version: Version) -> list[str]:
+    """The files that a version was asked to leave."""
+    recorded: dict[str, Any] = version.evidence.get("evidence") or {}
+    return list(recorded.get("files") or ())
+
+
+def _with_held(version: Version, cases: Sequence[Case]) -> list[Case]:
+    """The cases, and those that a version of these very bytes held."""
     from hermes_exec_policies.gate.check import Case
 
-    skill = registry.skills().get(tree.root.name)
-    if skill is None:
-        return []
-    version = registry.recorded(skill)
     recorded: dict[str, Any] = version.evidence.get("evidence") or {}
-    return [Case.of(each) for each in recorded.get("held") or ()] if version.digest == tree.digest else []
+    held = [Case.of(each) for each in recorded.get("held") or ()]
+    return [*cases, *(each for each in held if each not in cases)]
 
 
-async def _gate(registry: Registry, tree: Tree, grants: Grants | None, cases: Sequence[Case], policy: str) -> Report:
+async def _gate(
+    registry: Registry,
+    tree: Tree,
+    grants: Grants | None,
+    cases: Sequence[Case],
+    files: Collection[str],
+    policy: str,
+) -> Report:
     from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.gate.check import check
     from hermes_exec_policies.gate.packages.environments import Environments
@@ -128,7 +144,7 @@ async def _gate(registry: Registry, tree: Tree, grants: Grants | None, cases: Se
         checks.given(registry, Folder.granted(folder), None if os.geteuid() else -1)
     store = Environments(registry.home.environments)
     with private_folder() as work:
-        return await check(tree, grants=grants, cases=cases, policy=policy, work=work, store=store)
+        return await check(tree, grants=grants, cases=cases, files=files, policy=policy, work=work, store=store)
 
 
 def unconfined(author: Author) -> Refused:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.model import Policy
 
-SELF_TESTED = "self-tested"
-"""The weakest evidence: nothing but its own tests speaks for it."""
-
 
 def fit(version: Version, arguments: Mapping[str, Any]) -> None:
     """See that the arguments are what the skill takes.
@@ -164,7 +161,7 @@ def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
             f"{name}: it is in quarantine: {why}",
             remedy=f"hermes-exec skill prove {version.name}, or roll back to another version",
         )
-    if version.level == SELF_TESTED and not self_tested:
+    if version.self_tested and not self_tested:
         raise Refused(
             f"{name}: nothing but its own tests speaks for it (self-tested), so a person has to agree to each run",
             remedy="--self-tested, or register it with cases that it has to hold: skill add --case",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
 from hermes_exec_policies.gate.tree import Listed
+from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,6 +97,11 @@ class Version:
         values["author"] = Author(**author, shells=None if shells is None else tuple(shells))
         values["parents"] = tuple(facts["parents"])
         return cls(**values)
+
+    @property
+    def self_tested(self) -> bool:
+        """Whether nothing speaks for it but its own tests, and cases that whoever wrote it had read."""
+        return self.level not in {each for each in Level if each.unseen}
 
     @property
     def line(self) -> dict[str, Any]:

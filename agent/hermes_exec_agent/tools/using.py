@@ -137,9 +137,7 @@ class SkillRun(BaseTool[Running]):
 
     async def _agreed(self, version: Version, asked: Running, context: Context) -> bool:
         """Whether a person agreed to run what nothing but its own tests speaks for."""
-        from hermes_exec_agent.skills.checks import SELF_TESTED
-
-        if version.level != SELF_TESTED or context.approvals.tools.get(self.name) == "allow":
+        if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
             return True
         why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {asked.arguments}?"
         try:

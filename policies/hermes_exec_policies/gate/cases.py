@@ -1,4 +1,4 @@
-"""Cases: what a skill is called with and what it must return, from whoever did not write it, or from its own tests."""
+"""Cases: what a skill is called with, what it must return and leave, from elsewhere or from its own tests."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import ast
 import contextlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
+from hermes_exec_policies.gate.files import Expected, find_difference, parse_expected
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from hermes_exec_policies.gate.files import LeftFile
+
 _MOST = 5
+_LONGEST = 300
+"""Characters of a reason."""
 _CLOSE = 1e-9
 _EXACT = 2**53
 """Up to here a floating-point number is every whole number; of larger ones it is some."""
@@ -23,50 +28,85 @@ _EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call and its result."""
+    """One call, its result, and the files that it leaves."""
 
     arguments: dict[str, Any] | list[Any]
     result: Any
     source: Level
     anything: bool = False
     """Any result will do: it failed in use, and what counts is that there is one. It makes no evidence stronger."""
+    files: Expected = field(default_factory=dict[str, dict[str, Any]])
+    """What is in the files that it leaves, by their paths below /app/data."""
+    returns: bool = True
+    """Whether it says what is returned; one that says what is in files need not."""
+    constant: str = ""
+    """Why the result may be the same for all arguments."""
 
     def facts(self) -> dict[str, Any]:
         """For the record of what a skill had to hold."""
-        return {"arguments": self.arguments, "result": self.result, "source": str(self.source)}
+        found: dict[str, Any] = {"arguments": self.arguments, "source": str(self.source)}
+        found |= {"result": self.result} if self.returns else {}
+        found |= {"files": self.files} if self.files else {}
+        return found | ({"constant": self.constant} if self.constant else {})
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Case:
         """The case that ``facts`` are of."""
-        return cls(facts["arguments"], facts["result"], Level(facts["source"]))
+        return cls(
+            facts["arguments"], facts.get("result"), Level(facts["source"]), files=dict(facts.get("files") or {}),
+            returns="result" in facts, constant=str(facts.get("constant", "")),
+        )  # fmt: skip
 
-    def held_by(self, result: Any) -> bool:
-        """Whether this result is what it must give."""
-        return self.anything or same(result, self.result)
+    def held_by(self, result: Any, left: Mapping[str, LeftFile]) -> bool:
+        """Whether this result and the files that were left are what it must give."""
+        returned = self.anything or not self.returns or same(result, self.result)
+        return returned and not any(find_difference(self.files, left))
 
     @classmethod
     def parse(cls, text: str, source: Level = Level.PERSON) -> Case:
-        """A case from ``{"arguments": {…}, "result": …}``.
+        """A case from ``{"arguments": {…}, "result": …, "files": {"report.csv": {"contains": …}}}``.
 
         Raises:
             UsageError: it is none.
         """
         try:
             told = json.loads(text)
-            arguments, result = told["arguments"], told["result"]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(
-                f"{text[:60]!r} is no case", remedy='{"arguments": {"rows": [1]}, "result": 1}, as JSON'
-            ) from error
+        except (ValueError, RecursionError):
+            told = None
+        found = cls.read(told, source) if isinstance(told, dict) else None  # pyright: ignore[reportUnknownArgumentType]  JSON
+        if found is None:
+            raise UsageError(f"{text[:60]!r} is no case", remedy='{"arguments": {"rows": [1]}, "result": 1}, as JSON')
+        return found
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any], source: Level) -> Case | None:
+        """The case that an object of JSON says, which has arguments, and a result or files; None where it says none.
+
+        Raises:
+            UsageError: its arguments or its files are not what they have to be.
+        """
+        arguments = told.get("arguments")
+        if arguments is None or not told.keys() & {"result", "files"}:
+            return None
         if not isinstance(arguments, dict | list):
             raise UsageError("the arguments of a case are an object or a list")
-        return cls(arguments, result, source)  # pyright: ignore[reportUnknownArgumentType]  JSON
+        files = parse_expected(told["files"]) if told.get("files") else {}
+        if not files and "result" not in told:
+            return None
+        constant = " ".join(str(told.get("constant") or "").split())[:_LONGEST]
+        return cls(
+            arguments,  # pyright: ignore[reportUnknownArgumentType]  JSON
+            told.get("result"),
+            source,
+            files=files,
+            returns="result" in told,
+            constant=constant,
+        )
 
 
 def strongest(cases: Sequence[Case]) -> Level:
-    """How strong the evidence of these cases is, once they held."""
-    order = list(Level)
-    return max((case.source for case in cases), key=order.index, default=Level.SELF_TESTED)
+    """How strong the evidence of these cases is, once they held: those alone count that its writer has not seen."""
+    return max((case.source for case in cases if case.source.unseen), key=list(Level).index, default=Level.SELF_TESTED)
 
 
 def same(one: Any, other: Any) -> bool:

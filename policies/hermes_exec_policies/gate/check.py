@@ -20,6 +20,7 @@ from hermes_exec_policies.gate.archive import unpack
 from hermes_exec_policies.gate.audit import audit
 from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case, strongest
+from hermes_exec_policies.gate.files import named_files, unseen_files
 from hermes_exec_policies.gate.interpreter import interpreter
 from hermes_exec_policies.gate.launch import PYTHON
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
@@ -41,11 +42,12 @@ __all__ = ["Case", "Grants", "Report", "check"]
 POLICY = "skill-validate"
 
 
-async def check(
+async def check(  # noqa: PLR0913  each by its name
     source: Path | Tree,
     *,
     grants: Grants | None = None,
     cases: Sequence[Case] = (),
+    files: Collection[str] = (),
     policy: Policy | str = POLICY,
     taken: Collection[str] = (),
     folder: str = "",
@@ -57,7 +59,8 @@ async def check(
     Args:
         source: the skill.
         grants: what it may be given of what it asks for.
-        cases: what it must return, from somebody who did not write it.
+        cases: what it must return and leave, from somebody who did not write it.
+        files: files that it was asked to leave; one that no unseen case looks at keeps it ``self-tested``.
         policy: what confines it while it is judged.
         taken: names that others have.
         folder: the name of the folder that a Tree came in; that of its own, if left out.
@@ -72,7 +75,7 @@ async def check(
     """
     require("skills", "to judge skills")
     found_policy = load(policy) if isinstance(policy, str) else policy
-    judged = _Judged(found_policy, grants or Grants(), cases)
+    judged = _Judged(found_policy, grants or Grants(), cases, files)
     with _working(work) as room:
         try:
             with judged.stage(verdict.MANIFEST):
@@ -89,12 +92,13 @@ async def check(
 class _Judged:
     """A report while it is made."""
 
-    def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case]) -> None:
+    def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case], files: Collection[str]) -> None:
         self.findings: list[Finding] = []
         self._policy = policy
         self._bounded = policy
         self._grants = grants
         self._cases = cases
+        self._files = files
         self._tree: Tree | None = None
         self._manifest: Manifest | None = None
         self._environment: Path | None = None
@@ -159,10 +163,23 @@ class _Judged:
             seen = await run_suites(candidate, self._cases, work)
             self._refuse(seen.findings)
         self._evidence = Evidence(
-            level=strongest(self._cases), cases=seen.cases, tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
+            level=self._level(tree), files=tuple(sorted(self._files)), cases=seen.cases,
+            tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
             specification=proof.specification, interpreter=interpreter(PYTHON), usual=acts.recorded(candidate.usual),
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
+
+    def _level(self, tree: Tree) -> verdict.Level:
+        """How strong the evidence is, now that its cases held; what it is to leave has to be seen."""
+        brought = {name for each in tree.files for name in (each.path, each.path.rpartition("/")[2])}
+        named = {*self._files, *named_files(tree.read("SKILL.md").decode("utf-8", "replace"), brought)}
+        missing = unseen_files(named, [each.files for each in self._cases if each.source.unseen])
+        if not missing:
+            return strongest(self._cases)
+        if strongest(self._cases).unseen:
+            said = f"it is self-tested, as no case of somebody else's looks at {', '.join(missing[:3])}"
+            self.findings.append(verdict.advice("suites.unseen-file", said))
+        return verdict.Level.SELF_TESTED
 
     def report(self) -> Report:
         report = Report(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SKILLS = "/app/skills"
 PACKAGES = f"{SKILLS}/.packages"
 TESTING = f"{SKILLS}/.testing"
+MUTANTS = f"{SKILLS}/.mutants"
 PYTHON = "/usr/bin/python3"
 _OLDEST = 2
 """The version of the interpreter's own format that every Python reads; making JSON of it takes a module."""
@@ -110,7 +111,29 @@ def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, envi
         Unsupported: a required rule cannot be enforced here.
     """
     words = ("-I", "-S", "-B", "-c", program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
-    return _launched(policy, tree, module, words, b"", environment, testing)
+    return _launched(policy, tree, module, words, b"", environment, {str(testing): TESTING})
+
+
+def launch_mutants(
+    policy: Policy,
+    tree: Path,
+    module: str,
+    *,
+    folder: Path,
+    numbers: Sequence[int],
+    cpu_s: float,
+    testing: Path,
+    environment: Path | None = None,
+) -> Launch:
+    """Everything to start the tests of the mutants in FOLDER/NUMBER/MODULE, one after the other in a new sandbox.
+
+    Raises:
+        Unsupported: a required rule cannot be enforced here.
+    """
+    listed = " ".join(map(str, numbers))
+    given = (module, MUTANTS, TESTING, PACKAGES if environment else "", listed, str(cpu_s))
+    words = ("-I", "-S", "-B", "-c", program("mutated"), *given)
+    return _launched(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
 
 
 def launch_imports(
@@ -122,7 +145,7 @@ def launch_imports(
         Unsupported: a required rule cannot be enforced here.
     """
     words = ("-I", "-S", "-B", "-c", program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
-    return _launched(policy, tree, module, words, b"", environment, testing)
+    return _launched(policy, tree, module, words, b"", environment, {str(testing): TESTING})
 
 
 def read_result(ended: Ended) -> Called:
@@ -151,14 +174,12 @@ def _launched(
     words: tuple[str, ...],
     stdin: bytes,
     environment: Path | None,
-    testing: Path | None = None,
+    more: Mapping[str, str] | None = None,
     place: str = PLACE,
 ) -> Launch:
-    readonly = {str(tree): f"{SKILLS}/{module}"}
+    readonly = {str(tree): f"{SKILLS}/{module}", **(more or {})}
     if environment is not None:
         readonly[str(environment)] = PACKAGES
-    if testing is not None:
-        readonly[str(testing)] = TESTING
     confinement, limits = confined(policy, this_host(), readonly=readonly, cwd=f"{SKILLS}/{module}", place=place)
     # Isolated and without `site`: no variable, no .pth file and no package of this machine's has a say.
     return Launch(confinement, (PYTHON, *words), stdin, limits)

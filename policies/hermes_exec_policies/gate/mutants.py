@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hermes_exec_policies.gate.launch import program
 
-_MOST = 4
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST = {"argument": 6, "write": 6, "literal": 6, "operator": 4}
+"""How many mutants of a kind there are."""
 _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
@@ -16,6 +21,10 @@ _COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _COUNTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
 }  # fmt: skip
+_WRITERS = frozenset({
+    "write", "writelines", "writerow", "writerows", "writeheader", "write_text", "write_bytes", "writestr", "dump",
+    "to_csv", "to_json", "to_excel", "save", "savefig", "copy2", "copyfile", "copyfileobj",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +37,19 @@ class Mutant:
     """Whether tests that pass with it are no tests."""
     must_live: bool = False
     """Whether tests that fail with it look at something else than what the skill does."""
+    kind: str = ""
+    """Of a small one: ``argument``, ``write``, ``literal`` or ``operator``."""
 
 
 def mutants(source: str, function: str) -> list[Mutant]:
-    """The script with its function ended at its beginning, or in vain, and with some of what it does turned round.
+    """The script with its function ended at its beginning, or in vain, and once only in another layout.
 
     Everything outside of the function stays as it is: what a script does on import to the one who judges it, it does
     in a mutant too, and the mutant passes as well.
     """
     tree = ast.parse(source)
     raising = ast.parse("raise RuntimeError").body
-    found = [
+    return [
         Mutant("raises", _emptied(tree, function, raising), must_die=True),
         Mutant("returns nothing", _emptied(tree, function, ast.parse("return None").body), must_die=True),
         Mutant(
@@ -49,14 +60,23 @@ def mutants(source: str, function: str) -> list[Mutant]:
         # The others are written in the same way, so tests that know the text of the skill would tell them by that.
         Mutant("says the same in another layout", ast.unparse(tree), must_die=False, must_live=True),
     ]
-    spots = [node for node in ast.walk(_function(tree, function)) if _turned(copy.deepcopy(node)) is not None]
-    step = max(1, len(spots) // _MOST)
-    for index in range(0, len(spots), step)[:_MOST]:
-        other = copy.deepcopy(tree)
-        same = [node for node in ast.walk(_function(other, function)) if _turned(copy.deepcopy(node)) is not None]
-        what = _turned(same[index])
-        line = getattr(spots[index], "lineno", 0)
-        found.append(Mutant(f"line {line}: {what}", ast.unparse(other), must_die=False))
+
+
+def small_mutants(source: str, function: str) -> list[Mutant]:
+    """The script with one thing of its function, or of what that calls, changed: some of each kind."""
+    tree = ast.parse(source)
+    found = [
+        Mutant(f"the argument {name} is ignored", _ignored(tree, function, name), must_die=False, kind="argument")
+        for name in _required(_function(tree, function))[: _MOST["argument"]]
+    ]
+    for kind, change in _CHANGES.items():
+        spots = [node for node in _reached(tree, function) if change(copy.deepcopy(node)) is not None]
+        most = _MOST[kind]
+        for index in sorted({number * len(spots) // most for number in range(most)} if spots else ()):
+            other = copy.deepcopy(tree)
+            same = [node for node in _reached(other, function) if change(copy.deepcopy(node)) is not None]
+            name = f"line {getattr(spots[index], 'lineno', 0)}: {change(same[index])}"
+            found.append(Mutant(name, ast.unparse(ast.fix_missing_locations(other)), must_die=False, kind=kind))
     return found
 
 
@@ -101,6 +121,99 @@ class _Returns(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left  # noqa: N815  as ast calls them
 
 
+def _required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The arguments that have to be given; the others may be of no account to what was asked for."""
+    taken = function.args
+    plain = [*taken.posonlyargs, *taken.args]
+    named = [each for each, value in zip(taken.kwonlyargs, taken.kw_defaults, strict=True) if value is None]
+    return [each.arg for each in (*plain[: len(plain) - len(taken.defaults)], *named)]
+
+
+def _ignored(tree: ast.Module, function: str, name: str) -> str:
+    """The same value of its type for whatever is given."""
+    return _emptied(
+        tree, function, ast.parse(f"{name} = (not {name}) if {name} in (True, False) else type({name})()").body
+    )
+
+
+def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
+    """The nodes of a function and of what it names in its module, without annotations, docstrings and raised errors."""
+    defined: dict[str, ast.AST] = {}
+    for each in tree.body:
+        match each:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                defined[each.name] = each
+            case ast.Assign(targets=[ast.Name(id=constant)]) | ast.AnnAssign(target=ast.Name(id=constant)):
+                defined[constant] = each
+            case _:
+                pass
+    found: list[ast.AST] = []
+    waiting, known = [name], {name}
+    while waiting:
+        nodes = list(_walked(defined[waiting.pop()]))
+        found += nodes
+        called = {each.id for each in nodes if isinstance(each, ast.Name)} & defined.keys() - known
+        known |= called
+        waiting += sorted(called)
+    return found
+
+
+def _walked(node: ast.AST) -> Iterator[ast.AST]:
+    for field, value in ast.iter_fields(node):
+        if field in {"annotation", "returns", "decorator_list", "format_spec"}:
+            continue
+        for child in [*value] if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]  ast
+            if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Assert) and not _is_text(child):
+                yield child
+                yield from _walked(child)
+
+
+def _is_text(node: ast.AST) -> bool:
+    """Whether it is a docstring."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case _:
+            return False
+
+
+def _omit_write(node: ast.AST) -> str | None:
+    match node:
+        case ast.Expr(value=ast.Call() as call) if _writes(call):
+            said = ast.unparse(call.func)
+            node.value = ast.Constant(value=None)
+            return f"{said[:60]}(…) is left out"
+        case _:
+            return None
+
+
+def _writes(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Attribute(attr="stdout" | "stderr")):
+            return False
+        case ast.Attribute(attr=name):
+            return name in _WRITERS
+        case ast.Name(id="print"):
+            return any(each.arg == "file" for each in call.keywords)
+        case _:
+            return False
+
+
+def _change_literal(node: ast.AST) -> str | None:
+    match node:
+        case ast.Constant(value=bool() as value):
+            node.value = not value
+            return "true and false are exchanged"
+        case ast.Constant(value=int() | float() as value):
+            node.value = value + 1
+            return f"{value} is {value + 1}"
+        case ast.Constant(value=str() as value):
+            node.value = value + "?"
+            return f"{value[:30]!r} is another text"
+        case _:
+            return None
+
+
 def _turned(node: ast.AST) -> str | None:
     """Turn one expression round in place and say so; None where there is nothing to turn."""
     match node:
@@ -110,11 +223,8 @@ def _turned(node: ast.AST) -> str | None:
         case ast.BinOp(op=op) if type(op) in _COUNTED:
             node.op = _COUNTED[type(op)]()
             return "an operator is another one"
-        case ast.Constant(value=bool() as value):
-            node.value = not value
-            return "true and false are exchanged"
-        case ast.Constant(value=int() as value):
-            node.value = value + 1
-            return "a number is one more"
         case _:
             return None
+
+
+_CHANGES = {"write": _omit_write, "literal": _change_literal, "operator": _turned}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -16,22 +18,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec_policies.gate import acts, trial
-from hermes_exec_policies.gate.cases import Case, own_call, own_cases
+from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
+from hermes_exec_policies.gate.files import find_difference
 from hermes_exec_policies.gate.imported import imported
-from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_tests, read_result
-from hermes_exec_policies.gate.mutants import Mutant, mutants
-from hermes_exec_policies.gate.verdict import Finding, advice, functional
+from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_mutants, launch_tests, read_result
+from hermes_exec_policies.gate.mutants import Mutant, mutants, small_mutants
+from hermes_exec_policies.gate.variants import variants
+from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 from hermes_exec_policies.together import together
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hermes_exec_policies.gate.files import LeftFile
     from hermes_exec_policies.gate.manifest import Manifest
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.model import Policy
 
 _SHOWN = 400
+_IMPORT_S = 0.3
+_SMALL_S = 4.0
+"""How many times the time of its own tests the small mutants may take of a processor, and pytest's import once."""
+_TRIED = 2
+"""Cases with which a mutant is called that the tests do not notice."""
 
 
 @dataclass(slots=True)
@@ -44,6 +54,28 @@ class Seen:
     answered: int = 0
     mutants: int = 0
     killed: int = 0
+    duration_s: float = 0.0
+    """Of its own tests."""
+    calls: list[Call] = field(default_factory=list["Call"])
+    """Those from outside that gave what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call from outside that gave a result."""
+
+    case: Case
+    result: Any
+    left: Mapping[str, LeftFile]
+
+    def differs_from(self, other: Call) -> bool:
+        """Whether the other one gave another result, or left other files."""
+        return not same(self.result, other.result) or self.digests != other.digests
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Of the files that it left."""
+        return {path: each.sha256 for path, each in self.left.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +102,14 @@ class Candidate:
         files = [each.path for each in self.tree.files if each.path.startswith("tests/") and each.path.endswith(".py")]
         return [self.tree.read(each).decode() for each in files]
 
-    async def call(self, arguments: dict[str, Any] | list[Any]) -> tuple[Called, trial.Trial]:
-        """Call it once from outside."""
+    async def call(self, arguments: dict[str, Any] | list[Any], root: Path | None = None) -> tuple[Called, trial.Trial]:
+        """Call it once from outside, with the files in ``root`` instead of its own."""
         seen = await trial.run(
             launch(
-                self.policy, self.tree.root, self.manifest.module, entry=self.manifest.entry,
+                self.policy, root or self.tree.root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, arguments=arguments, environment=self.environment,
             ),
-            self.turns, wall_s=self.wall_s,
+            self.turns, wall_s=self.wall_s, reads=True,
         )  # fmt: skip
         return read_result(seen.ended), await self._judged(seen)
 
@@ -91,6 +123,17 @@ class Candidate:
             self.turns, wall_s=self.wall_s,
         )  # fmt: skip
         return await self._judged(seen)
+
+    async def test_mutants(self, folder: Path, numbers: Sequence[int], cpu_s: float) -> dict[int, int]:
+        """How its own tests ended over those mutants in ``folder`` that were tried, by their numbers; 0 is well."""
+        seen = await trial.run(
+            launch_mutants(
+                self.policy, self.tree.root, self.manifest.module, folder=folder, numbers=numbers, cpu_s=cpu_s,
+                testing=self.testing, environment=self.environment,
+            ),
+            self.turns, wall_s=self.wall_s,
+        )  # fmt: skip
+        return {each["mutant"]: each["code"] for each in seen.mutants()}
 
     async def _judged(self, seen: trial.Trial) -> trial.Trial:
         """The same, with what it did that no skill has a reason to do."""
@@ -130,7 +173,15 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     await _black_box(candidate, seen, cases)
     if _refused(seen):
         return seen
-    await together([_contract(candidate, seen, cases), _mutation(candidate, seen, work)])
+    found = await together(
+        [
+            _contract(candidate, cases),
+            _dependence(candidate, seen.calls, cases),
+            _mutation(candidate, seen, work),
+            _small_mutation(candidate, seen, work),
+        ]
+    )
+    seen.findings += [each for findings in found for each in findings]
     return seen
 
 
@@ -139,6 +190,7 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
     told = run.tests()
     passed = [each for each in told if each.get("outcome") == "passed"]
     seen.tests = len(passed)
+    seen.duration_s = run.ended.duration_s
     seen.findings += run.hygiene
     if run.limit:
         seen.findings.append(functional("suites.limit", f"its tests were ended at a limit: {run.limit}"))
@@ -156,95 +208,220 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
 
 
 async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
-    """Held-out cases, and what its own tests say in plain values, called from outside."""
+    """Held-out cases, and what its own tests say in plain values, called from outside: once for the same arguments."""
     own = own_cases(candidate.tests, candidate.manifest.signature.function)
-    answers = await together(candidate.call(case.arguments) for case in (*cases, *own))
-    for case, (called, run) in zip((*cases, *own), answers, strict=True):
+    keys = [_key(candidate, case) for case in (*cases, *own)]
+    distinct = dict(zip(keys, (*cases, *own), strict=True))
+    answers = dict(
+        zip(distinct, await together(candidate.call(case.arguments) for case in distinct.values()), strict=True)
+    )
+    for _, run in answers.values():
         seen.findings += run.hygiene
-        if called.ok and case.held_by(called.result):
+    for key, case in zip(keys, (*cases, *own), strict=True):
+        called, run = answers[key]
+        if called.ok and case.held_by(called.result, run.left):
             seen.answered += case.anything
             seen.cases += case in cases and not case.anything
+            seen.calls.append(Call(case, called.result, run.left))
             continue
         seen.findings += trial.denials(called.message) + _missing(
             called.missing and f"No module named '{called.missing}'"
         )
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
-        if case in own:
-            seen.findings.append(
-                functional(
-                    "suites.contradiction",
-                    f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}",
-                )
-            )
-        elif case.anything:
-            why = f"for {case.arguments} it failed in use, and gives no result still: {gave}"
-            seen.findings.append(functional("suites.answer", why))
-        else:
-            # A model that is told what a held-out case expects writes that into the skill.
-            seen.findings.append(
-                functional(
-                    "suites.case",
-                    f"for {case.arguments} it must give {case.result} and gives {gave}",
-                    told="a case that is not in its tests does not hold",
-                )
-            )
+        path, wrong = find_difference(case.files, run.left) if called.ok else ("", "")
+        seen.findings.append(_not_held(case, gave, path, wrong, own=case in own))
 
 
-async def _contract(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
+def _key(candidate: Candidate, case: Case) -> str:
+    """The same for the same arguments, by name or in order."""
+    given = case.arguments
+    if isinstance(given, list) and len(given) <= len(names := candidate.manifest.signature.names):
+        given = dict(zip(names, given, strict=False))
+    return json.dumps(given, sort_keys=True)
+
+
+def _not_held(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
+    """A model that is told what a held-out case expects writes that into the skill; a path is no answer."""
+    if own:
+        said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}"
+        return functional("suites.contradiction", said)
+    if case.anything:
+        said = f"for {case.arguments} it failed in use, and gives no result still: {gave}"
+        return functional("suites.answer", said)
+    told = "a case that is not in its tests does not hold"
+    if case.returns and not path:
+        return functional("suites.case", f"for {case.arguments} it must give {case.result} and gives {gave}", told=told)
+    if not path:
+        return functional("suites.case", f"for {case.arguments} it must leave files and gives {gave}", told=told)
+    said = f"for {case.arguments} it gives {gave}, and the file {path} {wrong}"
+    missing = "is not there" if wrong == "is not there" else "is not what it has to be"
+    return functional("suites.case", said, told=f"{told}: the file {path} below /app/data {missing}")
+
+
+async def _dependence(candidate: Candidate, calls: Sequence[Call], cases: Sequence[Case]) -> list[Finding]:
+    """Whether what it gives depends on what it is given: a result that was written down does not."""
+    if right := next((each.constant for each in cases if each.constant and each.source.unseen), ""):
+        return [advice("suites.constant", f"what it gives may be the same for all arguments: {right}")]
+    signature, entry = candidate.manifest.signature, candidate.manifest.entry
+    held = [each for each in calls if each.case.arguments]
+    calls = held or await _first_call(candidate)
+    if not calls or any(not same(each.result, calls[0].result) for each in calls):
+        return []
+    results = 0
+    for base in calls[:_TRIED]:
+        waiting = variants(base.case.arguments, signature.schema)
+        for wave in (waiting[:1], waiting[1:4], waiting[4:]):
+            for called, run in await together(candidate.call(each) for each in wave):
+                # What it does with arguments that only we made up is not held against it.
+                other = Call(base.case, called.result, run.left)
+                if called.ok and base.differs_from(other):
+                    by_result = not same(base.result, other.result)
+                    if by_result or not await _is_random(candidate, base):
+                        return []
+                results += called.ok
+    if not results:
+        return []
+    if held and (calls[0].result or calls[0].left):
+        said = f"{signature.function} gives {str(calls[0].result)[:_SHOWN]} and the same files whatever it is given"
+        told = f"what {signature.function} gives does not depend on its arguments"
+        return [functional("suites.constant", said, entry, told=told)]
+    # Nothing found in what was tried, as honest searches and checks say of most arguments; a mutant without an argument
+    # that nobody notices refuses those that never look at it.
+    return [
+        advice("suites.constant", f"{signature.function} gave nothing but {calls[0].result} in what was tried", entry)
+    ]
+
+
+async def _first_call(candidate: Candidate) -> list[Call]:
+    """A call with the first plain arguments of its tests."""
+    given = own_call(candidate.tests, candidate.manifest.signature.function)
+    if not given:
+        return []
+    case = Case(given, None, Level.SELF_TESTED, returns=False)
+    called, run = await candidate.call(given)
+    return [Call(case, called.result, run.left)] if called.ok else []
+
+
+async def _is_random(candidate: Candidate, base: Call) -> bool:
+    """Whether the same arguments leave other files as well, as with the time in them."""
+    called, run = await candidate.call(base.case.arguments)
+    return not called.ok or base.differs_from(Call(base.case, called.result, run.left))
+
+
+async def _contract(candidate: Candidate, cases: Sequence[Case]) -> list[Finding]:
     """What any caller may rely on: a described and typed function, an error for bad input, the same again."""
     signature = candidate.manifest.signature
     entry = candidate.manifest.entry
+    found: list[Finding] = []
     if not signature.documented:
-        seen.findings.append(advice("suites.docstring", f"{signature.function} has no docstring", entry))
+        found.append(advice("suites.docstring", f"{signature.function} has no docstring", entry))
     if not signature.typed:
-        seen.findings.append(advice("suites.types", f"{signature.function} is not fully typed", entry))
+        found.append(advice("suites.types", f"{signature.function} is not fully typed", entry))
     if not signature.json:
-        seen.findings.append(advice("suites.json", f"{signature.function} takes or gives what JSON cannot say", entry))
+        found.append(advice("suites.json", f"{signature.function} takes or gives what JSON cannot say", entry))
     called, run = await candidate.call({"no such argument": None})
-    seen.findings += run.hygiene
+    found += run.hygiene
     if called.error.startswith(("signal", "limit", "lost")) or called.error in {"timeout", "no result"}:
-        seen.findings.append(
+        found.append(
             functional("suites.bad-input", f"on bad input it ends with {called.error} instead of an error", entry)
         )
     given = cases[0].arguments if cases else own_call(candidate.tests, signature.function)
     if given is not None and candidate.manifest.metadata.get("deterministic", "").lower() in {"true", "yes"}:
         answers = [(await candidate.call(given))[0] for _ in range(2)]
         if answers[0].result != answers[1].result:
-            seen.findings.append(functional("suites.determinism", "it says that it is deterministic and is not", entry))
+            found.append(functional("suites.determinism", "it says that it is deterministic and is not", entry))
+    return found
 
 
-async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> None:
+async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
     entry = candidate.manifest.entry
     made = mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
     runs = await together(_tested(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
     # A run that was ended from outside has not said that all is well.
     noticed = [run.ended.exit.code not in {0, None} or bool(run.limit) for run in runs]
     broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]
-    seen.mutants, seen.killed = len(broken), sum(broken)
+    seen.mutants += len(broken)
+    seen.killed += sum(broken)
+    found: list[Finding] = []
     for mutant, run, killed in zip(made, runs, noticed, strict=True):
         if mutant.must_live:
             if run.limit:
                 said = f"its tests were ended at a limit when they ran again: {run.limit}"
-                seen.findings.append(functional("suites.limit", said))
+                found.append(functional("suites.limit", said))
             elif killed:
                 said = "its tests fail when only its layout changes: they have to test what it does, not its text"
-                seen.findings.append(functional("suites.mutation", said, entry))
+                found.append(functional("suites.mutation", said, entry))
         elif not killed and mutant.must_die:
-            seen.findings.append(
+            found.append(
                 functional(
                     "suites.mutation",
                     f"its tests pass although {candidate.manifest.signature.function} is broken: it {mutant.name}",
                     entry,
                 )
             )
-        elif not killed:
-            seen.findings.append(advice("suites.mutation", f"its tests do not notice: {mutant.name}", entry))
+    return found
+
+
+async def _small_mutation(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
+    """Whether its tests, or else the cases, notice that one small thing is another one."""
+    entry, function = candidate.manifest.entry, candidate.manifest.signature.function
+    source = candidate.tree.read(entry).decode()
+    small = small_mutants(source, function)
+    if not small:
+        return []
+    # Of these the first must pass and the second must not, or the others say nothing of the skill.
+    made = [each for each in mutants(source, function) if each.must_live or each.name == "raises"][::-1] + small
+    folder = work / "mutants"
+    for number, mutant in enumerate(made):
+        _plant(candidate, mutant, folder / str(number) / candidate.manifest.module)
+    codes = await candidate.test_mutants(folder, range(len(made)), _IMPORT_S + _SMALL_S * seen.duration_s)
+    if codes.get(0) != 0 or codes.get(1, 0) == 0:
+        said = "its tests do not pass in another folder: let them find its scripts beside themselves, by __file__"
+        return [advice("suites.mutation", said, entry)]
+    tried = {number: mutant for number, mutant in enumerate(made) if number in codes and number > 1}
+    unnoticed = [number for number in tried if codes[number] == 0]
+    unnoticed = [
+        number
+        for number in unnoticed
+        if tried[number].kind not in {"argument", "write"} or await _holds(candidate, seen, folder / str(number))
+    ]
+    seen.mutants += len(tried)
+    seen.killed += len(tried) - len(unnoticed)
+    writes = [number for number, mutant in tried.items() if mutant.kind == "write"]
+    unwritten = bool(writes) and set(writes) <= set(unnoticed)
+    found: list[Finding] = []
+    for number in unnoticed:
+        mutant = tried[number]
+        if mutant.kind == "argument" or (mutant.kind == "write" and unwritten):
+            why = f"neither its tests nor a case notice it when {mutant.name}"
+            found.append(functional("suites.mutation", why, entry))
+        else:
+            found.append(advice("suites.mutation", f"its tests do not notice: {mutant.name}", entry))
+    shutil.rmtree(folder)
+    return found
+
+
+async def _holds(candidate: Candidate, seen: Seen, folder: Path) -> bool:
+    """Whether the cases hold for a mutant too: those that look at files first."""
+    calls = sorted(seen.calls, key=lambda each: not each.case.files)
+    for each in calls[:_TRIED]:
+        called, run = await candidate.call(each.case.arguments, folder / candidate.manifest.module)
+        if not (called.ok and each.case.held_by(called.result, run.left)):
+            return False
+    return True
+
+
+def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
+    """Make a copy of its files with the mutant in its place; the other files are the same ones."""
+    shutil.copytree(candidate.tree.root, root, copy_function=os.link)
+    script = root / candidate.manifest.entry
+    script.unlink()
+    script.write_text(mutant.source, encoding="utf-8")
 
 
 async def _tested(candidate: Candidate, mutant: Mutant, root: Path) -> trial.Trial:
     """Run its tests with the mutant in its place."""
-    shutil.copytree(candidate.tree.root, root)
-    (root / candidate.manifest.entry).write_text(mutant.source, encoding="utf-8")
+    _plant(candidate, mutant, root)
     run = await candidate.test(root)
     shutil.rmtree(root)
     return run

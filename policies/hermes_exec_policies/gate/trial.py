@@ -8,7 +8,7 @@ import json
 import re
 import signal
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,17 @@ from hermes_exec.errors import TransferError
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.gate.acts import WATCH
 from hermes_exec_policies.gate.audit.destinations import ONLY_DATA
+from hermes_exec_policies.gate.files import DATA, read_left
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from hermes_exec_backends.confined.collect import Collected
     from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_policies.gate.files import LeftFile
     from hermes_exec_policies.gate.launch import Launch
 
-DATA = "/app/data"
 _SHARED = "/dev/shm"  # noqa: S108  the sandbox's own
 WALL_S = 60.0
 """How long a run may take while a skill is checked, unless it was granted more."""
@@ -44,6 +47,8 @@ class Trial:
 
     ended: Ended
     hygiene: tuple[Finding, ...]
+    left: Mapping[str, LeftFile] = field(default_factory=dict[str, "LeftFile"])
+    """The files in its folder afterwards, where they were asked for."""
 
     @property
     def limit(self) -> str:
@@ -59,19 +64,26 @@ class Trial:
 
     def tests(self) -> list[dict[str, Any]]:
         """How its tests ended, in its own words."""
-        found: list[dict[str, Any]] = []
+        return [each for each in self._lines() if isinstance(each.get("test"), str)]
+
+    def mutants(self) -> list[dict[str, int]]:
+        """The numbers of mutants, and how the tests of each ended."""
+        return [each for each in self._lines() if all(isinstance(each.get(name), int) for name in ("mutant", "code"))]
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
         for line in self.ended.stdout.splitlines()[:10_000]:
             try:
                 told = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(told, dict) and isinstance(told.get("test"), str):  # pyright: ignore[reportUnknownMemberType]  JSON
-                found.append(told)  # pyright: ignore[reportUnknownArgumentType]  JSON
-        return found
+            if isinstance(told, dict):
+                yield told  # pyright: ignore[reportUnknownVariableType]  JSON
 
 
-async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S) -> Trial:
+async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_S, reads: bool = False) -> Trial:
     """Run a launch to its end, when it is its turn; ``wall_s`` is the longest that it may take, whatever its limits.
+
+    ``reads`` is whether the files that it leaves are wanted.
 
     Raises:
         Unsupported: the sandbox is not what was specified, or cannot be.
@@ -92,7 +104,8 @@ async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_
             except TransferError as error:
                 return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
             found = [*_hygiene(Path(folder) / "data", data.left), *_left(ended, Path(folder) / "shared", shared.left)]
-            return Trial(ended, (*found, *_full(launch, data)))
+            left = read_left(Path(folder) / "data") if reads else {}
+            return Trial(ended, (*found, *_full(launch, data)), left)
 
 
 def denials(text: str) -> list[Finding]:

@@ -96,9 +96,15 @@ class Level(StrEnum):
     SEPARATE = "separate"
     """Cases of another model context, which saw the request and never the code."""
     REQUEST = "request"
-    """Examples that stand in the request."""
+    """Examples that stand in the request. Whoever writes the skill reads them, so they are the level of no skill any
+    more; records of before say it, and count as self-tested."""
     PERSON = "person"
     """Cases that a person gave."""
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a case of it was made where whoever writes the skill does not see it."""
+        return self in {Level.SEPARATE, Level.PERSON}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,8 @@ class Evidence:
     interpreter: str
     held: tuple[dict[str, Any], ...] = ()
     """Those cases themselves, so that a later version can be held to them."""
+    files: tuple[str, ...] = ()
+    """Those that it was asked to leave, as far as they were named."""
     answered: int = 0
     """Calls that failed in use and give a result now."""
     usual: tuple[tuple[str, str, int], ...] = ()
