@@ -14,7 +14,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,7 +41,8 @@ _KEEPALIVE_S = 2.0
 _LONGEST_S = 20.0
 """Longer than it takes to give up a silent peer."""
 _LEASE_S = 60.0
-"""Longer than every fault; after it a target ends that could not be reached when its terminal was closed."""
+"""Longer than every fault; a target that could not be reached when its terminal was closed ends after it."""
+_LEASES: dict[str, Any] = {"lease_s": _LEASE_S, "job_lease_s": _LEASE_S}
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def _over_ssh(stack: ExitStack, folder: Path, seed: int) -> tuple[Load, Way]:
     proxy = stack.enter_context(FaultyProxy(("127.0.0.1", sshd.port)))
     known = sshd.folder / "known_hosts"
     known.write_text(known.read_text().replace(f":{sshd.port} ", f":{proxy.port} "))
-    profile = sshd.profile(port=proxy.port, keepalive_s=_KEEPALIVE_S, connect_timeout_s=10.0, lease_s=_LEASE_S)
+    profile = sshd.profile(port=proxy.port, keepalive_s=_KEEPALIVE_S, connect_timeout_s=10.0, **_LEASES)
     uid = sshd.home().stat().st_uid
     listener = int((sshd.folder / "pid").read_text())
 
@@ -75,9 +76,7 @@ def _over_ssh(stack: ExitStack, folder: Path, seed: int) -> tuple[Load, Way]:
 def _in_docker(stack: ExitStack, folder: Path, seed: int, dock: Dockerd) -> tuple[Load, Way]:
     proxy = stack.enter_context(FaultyProxy(dock.address.removeprefix("unix://"), str(folder / "proxy.sock")))
     binds = [f"{folder}:/shared:rw"]
-    profile = dock.profile(
-        engine=f"unix://{folder}/proxy.sock", binds=binds, keepalive_s=_KEEPALIVE_S, lease_s=_LEASE_S
-    )
+    profile = dock.profile(engine=f"unix://{folder}/proxy.sock", binds=binds, keepalive_s=_KEEPALIVE_S, **_LEASES)
 
     def ours() -> list[int]:
         spaces = {processes.namespace(dock.inspect(each["Id"])["State"]["Pid"], "pid") for each in dock.containers()}
@@ -139,7 +138,7 @@ def test_a_storm_leaves_no_wrong_byte_and_no_call_waiting(
             print(f"\nseed {_SEED}, {seconds:g} s")
             for load, disturber in zip(loads, disturbers, strict=True):
                 print(f"{load.name}: {', '.join(f'{n} {what}' for what, n in sorted(disturber.count.items()))}")
-                print(f"{load.name}: {load.report}")
+                print("\n".join([f"{load.name}: {load.report}", *load.report.defects]))
         dock.wait_until_none(2 * _LEASE_S + PATIENCE_S)
     assert [line for load in loads for line in load.report.defects] == []
     for load, disturber in zip(loads, disturbers, strict=True):
