@@ -95,7 +95,19 @@ def refuse_connect(listening: socket.socket) -> None:
             connection.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
 
 
-@pytest.fixture(params=["refused", "silent", "untrusted", "unknown name", "dead proxy", "refusing proxy"])
+def answer_without_end(listening: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        with contextlib.suppress(OSError), connection:
+            connection.recv(4096)
+            connection.sendall(b"x" * (1 << 20))
+            connection.recv(1)
+
+
+@pytest.fixture(params=["refused", "silent", "untrusted", "unknown name", "dead proxy", "odd proxy", "refusing proxy"])
 def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Generator[Fault]:
     for name in [each for each in os.environ if each.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -116,6 +128,11 @@ def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
                 monkeypatch.setenv("HTTPS_PROXY", f"http://person:word@{at}")
                 cause = f"the proxy {at} of HTTPS_PROXY: the connection is refused"
                 yield Fault("https://service.invalid", cause, "correct HTTPS_PROXY")
+            case "odd proxy":
+                threading.Thread(target=answer_without_end, args=(listening,), daemon=True).start()
+                monkeypatch.setenv("HTTPS_PROXY", f"http://person:word@{at}")
+                cause = f"the proxy {at} of HTTPS_PROXY: it answers with something that is not HTTP"
+                yield Fault("https://service.invalid", cause, "correct HTTPS_PROXY", connects=True)
             case _:
                 threading.Thread(target=refuse_connect, args=(listening,), daemon=True).start()
                 monkeypatch.setenv("HTTPS_PROXY", f"http://person:word@{at}")

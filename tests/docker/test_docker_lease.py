@@ -19,7 +19,7 @@ from hermes_exec_backends.docker.engine import Engine as Way
 from hermes_exec_backends.docker.reaping import reap
 from tests.rigs.bounded import until, wait_until
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
-from tests.rigs.processes import runs
+from tests.rigs.processes import every, name, namespace, runs
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
@@ -80,6 +80,34 @@ def test_a_killed_orchestrator_leaves_no_container_after_the_lease(dock: Engine,
     child.send_signal(signal.SIGKILL)
     child.wait()
     dock.wait_until_none()
+
+
+def test_a_guest_that_is_killed_with_its_orchestrator_holds_no_container(dock: Engine) -> None:
+    child = orchestrator(dock, DEBIAN)
+    (container,) = dock.containers()
+    space = namespace(dock.inspect(container["Id"])["State"]["Pid"], "pid")
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    for pid in [pid for pid in every() if namespace(pid, "pid") == space and name(pid).startswith("python")]:
+        os.kill(pid, signal.SIGKILL)
+    dock.wait_until_none()
+
+
+@pytest.mark.parametrize("program", ["bash", "dash", "busybox", "python3"])
+def test_a_container_is_held_for_as_long_as_a_guest_runs(dock: Engine, program: str) -> None:
+    shell, python = lease.commands(1, 1000)
+    words = {"python3": python, "busybox": ["busybox", *shell]}.get(program, [program, *shell[1:]])
+    host = dock.client.create_host_config(network_mode="none")
+    image = dock.image(BUSYBOX if program == "busybox" else DEBIAN)
+    made = dock.client.create_container(image, words[1:], entrypoint=words[:1], host_config=host)
+    try:
+        dock.client.start(made)
+        guest = dock.client.exec_create(made, ["sh", "-c", "sleep 5; exit 3", "line\nload('<hx 0>')"])["Id"]
+        dock.client.exec_start(guest)
+        assert dock.client.exec_inspect(guest)["ExitCode"] == 3
+        assert dock.client.wait(made, timeout=30)["StatusCode"] == 0
+    finally:
+        dock.client.remove_container(made, force=True)
 
 
 def test_a_container_outlives_its_lease_while_the_orchestrator_lives(run: Any, dock: Engine) -> None:

@@ -272,11 +272,10 @@ class Load:
         text, output = self._text(line, chance)
         job = await terminal.start(text)
         result = await job.wait()
-        self._ran.append(line)
-        if result.exit_code == 0:
+        if result.exit_code is None:  # the storm killed what ran it, perhaps before it did anything
+            self.report.killed += 1
+        elif self._expect_success(line, result):
             self._expect(line, b"".join([event.data async for event in job.logs()]), output)
-        elif result.exit_code is not None:
-            self.report.wrong.append(f"{line}: {result.reason}")
         await job.prune()
 
     async def _exceed_limit(self, terminal: Terminal, _: Session, line: str, chance: random.Random) -> None:

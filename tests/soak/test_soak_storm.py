@@ -14,13 +14,14 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.ssh import SshBackend
 from tests.rigs import processes
+from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.breadth import thorough
 from tests.rigs.disturbances import Disturber, Way
 from tests.rigs.docker_engine import own_engine
@@ -39,6 +40,9 @@ _SEED = int(os.environ.get("HERMES_SOAK_SEED", "1"))
 _KEEPALIVE_S = 2.0
 _LONGEST_S = 20.0
 """Longer than it takes to give up a silent peer."""
+_LEASE_S = 60.0
+"""Longer than every fault; a target that could not be reached when its terminal was closed ends after it."""
+_LEASES: dict[str, Any] = {"lease_s": _LEASE_S, "job_lease_s": _LEASE_S}
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def _over_ssh(stack: ExitStack, folder: Path, seed: int) -> tuple[Load, Way]:
     proxy = stack.enter_context(FaultyProxy(("127.0.0.1", sshd.port)))
     known = sshd.folder / "known_hosts"
     known.write_text(known.read_text().replace(f":{sshd.port} ", f":{proxy.port} "))
-    profile = sshd.profile(port=proxy.port, keepalive_s=_KEEPALIVE_S, connect_timeout_s=10.0)
+    profile = sshd.profile(port=proxy.port, keepalive_s=_KEEPALIVE_S, connect_timeout_s=10.0, **_LEASES)
     uid = sshd.home().stat().st_uid
     listener = int((sshd.folder / "pid").read_text())
 
@@ -71,9 +75,8 @@ def _over_ssh(stack: ExitStack, folder: Path, seed: int) -> tuple[Load, Way]:
 
 def _in_docker(stack: ExitStack, folder: Path, seed: int, dock: Dockerd) -> tuple[Load, Way]:
     proxy = stack.enter_context(FaultyProxy(dock.address.removeprefix("unix://"), str(folder / "proxy.sock")))
-    profile = dock.profile(
-        engine=f"unix://{folder}/proxy.sock", binds=[f"{folder}:/shared:rw"], keepalive_s=_KEEPALIVE_S
-    )
+    binds = [f"{folder}:/shared:rw"]
+    profile = dock.profile(engine=f"unix://{folder}/proxy.sock", binds=binds, keepalive_s=_KEEPALIVE_S, **_LEASES)
 
     def ours() -> list[int]:
         spaces = {processes.namespace(dock.inspect(each["Id"])["State"]["Pid"], "pid") for each in dock.containers()}
@@ -131,12 +134,12 @@ def test_a_storm_leaves_no_wrong_byte_and_no_call_waiting(
         for load, disturber in zip(loads, disturbers, strict=True):
             load.outage_s = disturber.outage_s
         errors = asyncio.run(_storm(loads, disturbers, seconds))
-        dock.wait_until_none()
-    with capfd.disabled():
-        print(f"\nseed {_SEED}, {seconds:g} s")
-        for load, disturber in zip(loads, disturbers, strict=True):
-            print(f"{load.name}: {', '.join(f'{n} {what}' for what, n in sorted(disturber.count.items()))}")
-            print(f"{load.name}: {load.report}")
+        with capfd.disabled():
+            print(f"\nseed {_SEED}, {seconds:g} s")
+            for load, disturber in zip(loads, disturbers, strict=True):
+                print(f"{load.name}: {', '.join(f'{n} {what}' for what, n in sorted(disturber.count.items()))}")
+                print("\n".join([f"{load.name}: {load.report}", *load.report.defects]))
+        dock.wait_until_none(2 * _LEASE_S + PATIENCE_S)
     assert [line for load in loads for line in load.report.defects] == []
     for load, disturber in zip(loads, disturbers, strict=True):
         assert load.report.killed <= 4 * disturber.count["kill_ours"]

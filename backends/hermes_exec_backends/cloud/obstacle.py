@@ -163,7 +163,10 @@ class _Look:
             login = f"{unquote(way.username)}:{unquote(way.password or '')}"
             lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}")
         writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        head = await reader.readuntil(b"\r\n\r\n")
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError as error:
+            raise ConnectionError("it answers with something that is not HTTP") from error
         self.reply = head.partition(b"\r\n")[0].decode("latin-1")[:200]
         if self.reply.split(" ")[1:2] != ["200"]:
             raise ConnectionError(self.reply)

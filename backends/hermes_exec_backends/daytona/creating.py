@@ -58,6 +58,9 @@ async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: 
         # Also where we were told to stop: nothing may stay that nobody knows of.
         if not isinstance(error, PlaceUnavailable) or isinstance(error, _Doubtful):
             await asyncio.shield(_remove(service, name, asked.labels))
+        obstacle = await service.find_obstacle() if isinstance(error, _Doubtful) else None
+        if obstacle is not None:
+            raise fail(obstacle) from error
         raise
 
 

@@ -16,6 +16,7 @@ from hermes_exec.errors import HermesError
 from hermes_exec_backends.cloud import tags
 from hermes_exec_backends.daytona.creating import delete
 from hermes_exec_backends.daytona.failures import sdk_errors
+from hermes_exec_backends.occupancy import HAS_GUEST
 
 if TYPE_CHECKING:
     from hermes_exec_backends.daytona.service import Service
@@ -27,10 +28,7 @@ _LOOK_S = 20
 _ENDING_S = 10.0
 """For a guest to end once its last job is pruned and its last client has left."""
 _PAUSE_S = 0.2
-_DOORS = (
-    "for door in /run/user/*/hx-*/door /dev/shm/hx-*/door /tmp/hx-*/door /var/tmp/hx-*/door; do"
-    ' [ -S "$door" ] && exit 0; done; exit 1'
-)
+_HAS_GUEST = f"{HAS_GUEST}has_guest"
 """Whether a guest is there, which is so for as long as it has jobs."""
 
 
@@ -116,7 +114,7 @@ async def find_without_jobs(service: Service, name: str) -> Any:
 
 async def _has_guest(sandbox: Any) -> bool:
     with sdk_errors(f"sandbox {sandbox.name!r}"):
-        answer = await sandbox.process.exec(_DOORS, timeout=_LOOK_S)
+        answer = await sandbox.process.exec(_HAS_GUEST, timeout=_LOOK_S)
     return bool(answer.exit_code != 1)
 
 

@@ -2,7 +2,7 @@
 
 It needs nobody's help: when the orchestrator has vanished, its signals stay out, the lease runs out, this
 process ends, and the engine removes the container. A guest that still has work (a job) holds it for as long
-as the guest's door is there, up to the longest that a job may take.
+as the guest runs, up to the longest that a job may take.
 
 Signals: USR1 renews the lease, USR2 keeps the container without one, HUP ends the lease now, TERM ends all.
 Time is that of /proc/uptime, which goes on while the machine sleeps; after a sleep or a pause the
@@ -11,13 +11,13 @@ orchestrator gets a moment to renew the lease.
 
 from __future__ import annotations
 
-SHELL = r"""
+from hermes_exec_backends.occupancy import HAS_GUEST
+
+SHELL = (
+    HAS_GUEST
+    + r"""
 now() { read -r now rest </proc/uptime; now=${now%%.*}; }
 renew() { now; end=$((now + lease)); last=$((end + jobs)); }
-busy() {
-  for door in /run/user/*/hx-*/door /dev/shm/hx-*/door "${TMPDIR:-/tmp}"/hx-*/door /tmp/hx-*/door /var/tmp/hx-*/door
-  do [ -S "$door" ] && return; done; return 1
-}
 lease=$1 jobs=$2 grace=$3 nap=
 trap 'renew; kill $nap 2>/dev/null' USR1
 trap 'end=9000000000; kill $nap 2>/dev/null' USR2
@@ -28,7 +28,7 @@ while :; do
   now
   before=$now seen=$end left=$((end - now))
   if [ $left -le 0 ]; then
-    { [ $now -lt $last ] && busy; } || exit 0
+    { [ $now -lt $last ] && has_guest; } || exit 0
     left=2
   fi
   [ $left -gt 30 ] && left=30
@@ -38,6 +38,7 @@ while :; do
   [ $((now - before - left)) -gt 5 ] && [ $((end - now)) -lt $grace ] && end=$((now + grace))
 done
 """
+)
 """For images with a ``sh`` and a ``sleep``."""
 
 PYTHON = r"""
@@ -47,9 +48,15 @@ NEVER = 9000000000
 def now():
     with open("/proc/uptime") as file:
         return int(float(file.read().split()[0]))
-def busy():
-    bases = "/run/user/*", "/dev/shm", os.environ.get("TMPDIR", "/tmp"), "/tmp", "/var/tmp"
-    return any(glob.glob(base + "/hx-*/door") for base in bases)
+def has_guest():
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as file:
+                if b"'<" b"hx " in file.read():
+                    return True
+        except OSError:
+            pass
+    return False
 signals = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_BLOCK, signals)
@@ -59,7 +66,7 @@ while True:
     before = now()
     left = end - before
     if left <= 0:
-        if before >= last or not busy():
+        if before >= last or not has_guest():
             sys.exit(0)
         left = 2
     left = min(left, 30)

@@ -7,10 +7,14 @@ still has jobs holds the sandbox, up to the longest that a job may take.
 
 from __future__ import annotations
 
+from hermes_exec_backends.occupancy import HAS_GUEST
+
 FILE = "/tmp/.hermes-exec-lease"  # noqa: S108  in a sandbox that is ours alone
-_SHELL = r"""
+_SHELL = (
+    HAS_GUEST
+    + r"""
 file=$1 lease=$2 jobs=$3
-busy() { for each in /var/tmp/hx-*/job-* /tmp/hx-*/job-*; do [ -d "$each" ] && return; done; return 1; }
+busy() { for each in /var/tmp/hx-*/job-* /tmp/hx-*/job-*; do [ -d "$each" ] && has_guest && return; done; return 1; }
 umask 077
 echo $(($(date +%s) + lease)) >"$file"
 while :; do
@@ -24,12 +28,16 @@ while :; do
   sleep $left
 done
 """
+)
 _WRITE = 'umask 077; echo $(($(date +%s) + $1)) >"$0.new" && mv "$0.new" "$0"'
-_LOOK = r"""
+_LOOK = (
+    HAS_GUEST
+    + r"""
 read -r end <"$0" || exit 0
-for each in /var/tmp/hx-*/job-* /tmp/hx-*/job-*; do [ -d "$each" ] && exit 0; done
+for each in /var/tmp/hx-*/job-* /tmp/hx-*/job-*; do [ -d "$each" ] && has_guest && exit 0; done
 echo $((end - $(date +%s)))
 """
+)
 
 
 def entrypoint(lease_s: float, jobs_s: float) -> list[str]:
