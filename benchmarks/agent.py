@@ -39,7 +39,7 @@ GROWTH_MS = 5.0
 
 
 class Nobody:
-    async def approve(self, tool: str, summary: str) -> bool:
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`
         raise Unsupported(f"nobody is there to allow {tool}: {summary}")
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:

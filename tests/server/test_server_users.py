@@ -74,7 +74,7 @@ def test_another_user_reads_no_file_of_the_owner_through_it(cli: Cli, tmp_path: 
         }
         child = cli.start("serve", "--port", "0", "--json", "--on", "local", "--approve", "allow")
         told = json.loads(child.out.readline())
-        at, kept = urlsplit(told["listening"]), Path(told["token_file"])
+        at, kept = urlsplit(str(told["listening"])), Path(told["token_file"])
         said = by_nobody(CLIENT, at.hostname or "", str(at.port))
         assert said.startswith("401 ")
         assert "what is written here" not in said

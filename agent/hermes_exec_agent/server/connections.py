@@ -144,12 +144,12 @@ class _Connection(asyncio.Protocol):
         """Hand it on."""
         self.inner.resume_writing()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """It is gone."""
         self.began()
         self._connections.forget(self)
         if self._admitted:
-            self.inner.connection_lost(error)
+            self.inner.connection_lost(exc)
 
 
 def _peer(transport: asyncio.Transport) -> tuple[object, bool]:
