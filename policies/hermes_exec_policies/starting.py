@@ -142,7 +142,7 @@ def stamp_file(path: str) -> str:
     """Where a file lies, its inode, times and size, and a SHA-256 of its bytes; empty where there is none."""
     try:
         real = os.path.realpath(path)
-        seen = os.stat(real)  # noqa: PTH116
+        seen = os.stat(real)  # noqa: PTH116  it is no Path
         identity = (seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         return f"{real} {identity} {_sha256(real, identity)}"
     except OSError:
@@ -152,7 +152,7 @@ def stamp_file(path: str) -> str:
 @lru_cache(maxsize=32)
 def _sha256(path: str, _identity: tuple[int, ...]) -> str:
     """Of the bytes of a file, read once for each ``identity``."""
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:  # noqa: PTH123  likewise
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -107,7 +107,7 @@ def test_other_arguments_have_the_same_types(arguments: Any) -> None:
 
 
 def _values(arguments: Any) -> list[Any]:
-    return [*arguments.values()] if isinstance(arguments, dict) else arguments  # pyright: ignore[reportUnknownArgumentType]
+    return [*arguments.values()] if isinstance(arguments, dict) else arguments  # pyright: ignore[reportUnknownArgumentType]  JSON
 
 
 def test_nothing_varies_where_there_are_no_arguments() -> None:

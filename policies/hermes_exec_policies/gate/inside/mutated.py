@@ -53,7 +53,7 @@ def test(main: object, folder: str) -> None:
         os.setpgid(0, 0)
         os.chdir(folder)
         options = ["-q", "-c", os.devnull, "--noconftest", "--rootdir", folder, "--confcutdir", folder]
-        code = int(main([*options, "-x", "-p", "no:cacheprovider", f"{folder}/tests"]))  # type: ignore[operator]
+        code = int(main([*options, "-x", "-p", "no:cacheprovider", f"{folder}/tests"]))  # type: ignore[operator]  # from a module
     finally:
         os._exit(code)
 
