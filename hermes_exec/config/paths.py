@@ -139,7 +139,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, error: OSError) -> ConfigError:
-    remedy = remedy_at(path, error.errno, "move it away")
+    remedy = "" if isinstance(error, FileNotFoundError) else remedy_at(path, error.errno, "move it away")
     return ConfigError(f"{shown(path)}: {error.strerror}", remedy=remedy)
 
 

@@ -55,7 +55,7 @@ class Files:
 
     async def resolve(self, path: Path) -> ResolvedPath:
         """Where a path leads: links are followed, and bind mounts named. Nothing is opened for reading."""
-        answer = await self._requests.ask("resolve", "cannot look at", path)
+        answer = await self._requests.ask("resolve", "cannot read", path)
         return resolved(answer)
 
     async def read_resolved(self, path: Path, offset: int = 0, length: int | None = None) -> tuple[ResolvedPath, bytes]:
