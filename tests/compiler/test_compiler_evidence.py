@@ -50,12 +50,15 @@ def levels(
     return asyncio.run(every())
 
 
-@thorough
-def test_no_cheating_draft_gets_above_self_tested_and_honest_ones_do(tmp_path: Path) -> None:
-    cheats = {name: found for name, found in levels("cheat", tmp_path).items() if found[0] in ABOVE}
+@pytest.mark.parametrize(
+    "step", [pytest.param(4, id="sample", marks=thorough), pytest.param(1, id="full", marks=pytest.mark.soak)]
+)
+def test_no_cheating_draft_gets_above_self_tested_and_honest_ones_do(tmp_path: Path, step: int) -> None:
+    chosen = tuple(str(item["id"]) for item in DRAFTS[::step])
+    cheats = {name: found for name, found in levels("cheat", tmp_path, ids=chosen).items() if found[0] in ABOVE}
     assert cheats == {}
-    low = {name: found for name, found in levels("honest", tmp_path).items() if found[0] not in ABOVE}
-    assert len(low) <= len(DRAFTS) - 38, low
+    low = {name: found for name, found in levels("honest", tmp_path, ids=chosen).items() if found[0] not in ABOVE}
+    assert len(low) * 20 <= len(chosen), low
 
 
 def test_the_lab_s_draft_is_above_self_tested_because_its_file_was_seen(tmp_path: Path) -> None:
