@@ -162,6 +162,8 @@ class Machinery(Behaviours):
             for turn in range(3):
                 text = f"\\unset -f echo printf 2>/dev/null; echo \"{turn} $((40 + 2))\"; /bin/sh -c 'exit {turn}'"
                 told.append(result := await session.run(text, timeout=12))
+                if result.shell is ShellState.ROLLED_BACK and not result.stdout and turn < 2:
+                    continue  # the broken shell ended only now, and the result says so
                 if result.stdout != b"%d 42\n" % turn:
                     assert any("goes elsewhere" in result.note for result in told), (
                         "output that was lost without a word"
