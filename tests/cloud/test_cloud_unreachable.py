@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
+_REFUSAL = b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n"
 VENDORS = pytest.mark.parametrize("vendor", ["modal", "daytona"])
 
 
@@ -84,7 +85,7 @@ def serve_tls(listening: socket.socket, file: Path) -> None:
             pass
 
 
-def refuse_connect(listening: socket.socket) -> None:
+def answer_connect(listening: socket.socket, answer: bytes) -> None:
     while True:
         try:
             connection, _ = listening.accept()
@@ -92,18 +93,7 @@ def refuse_connect(listening: socket.socket) -> None:
             return
         with contextlib.suppress(OSError), connection:
             connection.recv(4096)
-            connection.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-
-
-def answer_without_end(listening: socket.socket) -> None:
-    while True:
-        try:
-            connection, _ = listening.accept()
-        except OSError:
-            return
-        with contextlib.suppress(OSError), connection:
-            connection.recv(4096)
-            connection.sendall(b"x" * (1 << 20))
+            connection.sendall(answer)
             connection.recv(1)
 
 
@@ -129,12 +119,12 @@ def fault(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_p
                 cause = f"the proxy {at} of HTTPS_PROXY: the connection is refused"
                 yield Fault("https://service.invalid", cause, "correct HTTPS_PROXY")
             case "odd proxy":
-                threading.Thread(target=answer_without_end, args=(listening,), daemon=True).start()
+                threading.Thread(target=answer_connect, args=(listening, b"x" * (1 << 20)), daemon=True).start()
                 monkeypatch.setenv("HTTPS_PROXY", f"http://person:word@{at}")
                 cause = f"the proxy {at} of HTTPS_PROXY: it answers with something that is not HTTP"
                 yield Fault("https://service.invalid", cause, "correct HTTPS_PROXY", connects=True)
             case _:
-                threading.Thread(target=refuse_connect, args=(listening,), daemon=True).start()
+                threading.Thread(target=answer_connect, args=(listening, _REFUSAL), daemon=True).start()
                 monkeypatch.setenv("HTTPS_PROXY", f"http://person:word@{at}")
                 cause = f"the proxy {at} of HTTPS_PROXY refuses: HTTP/1.1 407"
                 yield Fault("https://service.invalid", cause, "correct HTTPS_PROXY")

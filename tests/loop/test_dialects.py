@@ -182,6 +182,16 @@ class Relay(DeepSeek):
         return self.wrong(body)
 
 
+async def ask_to_look(talk: Talk, rig: ScriptedEndpoint, strict: Strict, told: list[Update]) -> Any:
+    """One request in a new conversation with the endpoint; its updates go to ``told``."""
+    models = loaded(main=table(rig, strict))
+    try:
+        async with talk(models.main, [LOOK], models=models) as conversation:
+            return await conversation.ask("look", told.append)
+    finally:
+        await models.close()
+
+
 @pytest.mark.parametrize("kind", [Gateway, Relay])
 def test_an_endpoint_that_speaks_otherwise_than_it_seems_is_heeded_and_nothing_runs_twice(
     talk: Talk, kind: type[Strict]
@@ -190,16 +200,7 @@ def test_an_endpoint_that_speaks_otherwise_than_it_seems_is_heeded_and_nothing_r
     strict = kind()
     plain = ask(("look", {}), text="no thought")
     with ScriptedEndpoint([plain, looks(1), looks(1), looks(1), say("Done.")], forever=True, strict=strict) as rig:
-
-        async def whole() -> Any:
-            models = loaded(main=table(rig, strict))
-            try:
-                async with talk(models.main, [LOOK], models=models) as conversation:
-                    return await conversation.ask("look", told.append)
-            finally:
-                await models.close()
-
-        answer = asyncio.run(whole())
+        answer = asyncio.run(ask_to_look(talk, rig, strict, told))
     assert answer.outcome == "answered"
     assert len(rig.complaints) == 1
     assert [update.wait_s for update in told if isinstance(update, Retried)] == [0.0]
@@ -209,16 +210,7 @@ def test_thoughts_are_told_as_they_come_and_are_no_part_of_the_answer(talk: Talk
     told: list[Update] = []
     strict = DeepSeek()
     with ScriptedEndpoint([looks(1), say("I saw it.")], strict=strict) as rig:
-
-        async def whole() -> Any:
-            models = loaded(main=table(rig, strict))
-            try:
-                async with talk(models.main, [LOOK], models=models) as conversation:
-                    return await conversation.ask("look", told.append)
-            finally:
-                await models.close()
-
-        answer = asyncio.run(whole())
+        answer = asyncio.run(ask_to_look(talk, rig, strict, told))
     assert (answer.text, answer.usage.reasoning, answer.usage.completion) == ("I saw it.", 8, 18)
     assert "".join(each.text for each in told if isinstance(each, Thought)).count("grüße, I look first") == 2
     assert log.search("grüße") == []

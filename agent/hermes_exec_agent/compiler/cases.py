@@ -55,7 +55,7 @@ async def separate(
 ) -> list[Case]:
     """Cases by a model that sees the request and how the function is called, in a context of its own.
 
-    Those with the arguments of a ``known`` case are left out: whoever wrote the function may have seen that one.
+    Those with the arguments of a ``known`` case are left out, as the author of the function may have seen that one.
     Without an answer that can be used there are none: the evidence is weaker then, and says so.
     """
     asked = [

@@ -100,7 +100,7 @@ class Version:
 
     @property
     def self_tested(self) -> bool:
-        """Whether nothing speaks for it but its own tests, and cases that whoever wrote it had read."""
+        """Whether its evidence is its own tests alone, and cases that its author had read."""
         return self.level not in {each for each in Level if each.unseen}
 
     @property

@@ -215,7 +215,7 @@ def parsed(text: str) -> dict[str, Any]:
     if isinstance(value, str):
         value = _decode(value)
     if not isinstance(value, dict):
-        raise ValueError("it is no object")  # noqa: TRY004  to whoever reads it, it is one mistake of many
+        raise ValueError("it is no object")  # noqa: TRY004  callers handle one error
     return value  # pyright: ignore[reportUnknownVariableType]  JSON
 
 

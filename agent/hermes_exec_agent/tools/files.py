@@ -89,7 +89,7 @@ class Writing(Asked):
 
     path: str = Field(min_length=1)
     content: str
-    create: SkipJsonSchema[bool] = False  # a file that is there stays; no model is told of it
+    create: SkipJsonSchema[bool] = False  # keeps a file that exists; in no schema
 
 
 class WriteFile(BaseTool[Writing]):

@@ -29,7 +29,7 @@ class Item(BaseModel):
 
     content: str
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
-    id: SkipJsonSchema[str] = ""  # Hermes Agent's own tool has these; no model is told of them
+    id: SkipJsonSchema[str] = ""  # as Hermes Agent's tool has them; in no schema
 
 
 class Items(Asked):

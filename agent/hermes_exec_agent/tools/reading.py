@@ -151,7 +151,7 @@ def _look_below(folder: str) -> tuple[str, str]:
 
 
 def wish(context: Context) -> dict[str, object]:
-    """What programs that walk the place's folders are told of what they may show."""
+    """The limits for programs that walk the folders of the place: home, own state, kept outputs and workspace."""
     workspace = context.workspace
     return {"home": workspace.home, "ours": _ours(), "kept": workspace.kept, "root": workspace.root}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FAILED = b"failed "
 _FILTERED = 2
-_RULES = {
+NAMESPACE_RULES = {
     "user": "privileges.capabilities",
     "pid": "processes.hidden",
     "net": "network.isolated",
@@ -103,7 +103,7 @@ def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> No
     if confinement.apparmor and "apparmor" in confinement.required and confinement.apparmor not in labels:
         found.append(f"lsm: its label is {seen.label!r}, then {seen.next_label!r}")
     found += [
-        f"{_RULES[name]}: it shares our namespace {name}"
+        f"{NAMESPACE_RULES[name]}: it shares our namespace {name}"
         for name in sorted(confinement.namespaces)
         if seen.namespaces[name] == Path("/proc/self/ns", name).stat().st_ino
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec_backends.confined.ready import NAMESPACE_RULES
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.values import EVERY
 
@@ -36,22 +37,12 @@ def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
     if wanted.apparmor and wanted.apparmor not in {facts.label.partition(" (")[0], facts.next_label.partition(" (")[0]}:
         found.append(f"lsm: its label is {facts.label!r}, then {facts.next_label!r}")
     found += [
-        f"{_NAMESPACES[name]}: it shares our namespace {name}"
+        f"{NAMESPACE_RULES[name]}: it shares our namespace {name}"
         for name in layout(policy).namespaces
         if (name != "user" or not wanted.filter_document)  # an engine's users are the machine's
         and facts.namespaces.get(name) in {None, Path("/proc/self/ns", name).stat().st_ino}
     ]
     return found + _memory(policy, wanted, facts) + _mounts(policy, wanted, facts)
-
-
-_NAMESPACES = {
-    "user": "privileges.capabilities",
-    "pid": "processes.hidden",
-    "net": "network.isolated",
-    "ipc": "processes.ipc",
-    "uts": "processes.hidden",
-    "cgroup": "processes.hidden",
-}
 
 
 def _memory(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
