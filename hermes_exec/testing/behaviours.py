@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import pytest
 
@@ -17,7 +17,26 @@ if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
 
 _NEEDS = "hermes_exec_needs"
+EXERCISES = "hermes_exec_exercises"
+"""The attribute of a test that holds what it exercises; a test without it counts as ``target``."""
+Exercised = Literal["guest", "channel", "target"]
 Test = TypeVar("Test", bound=Callable[..., Awaitable[None]])
+
+
+def exercises(part: Exercised) -> Callable[[Test], Test]:
+    """Name the part that a test exercises, where that is not the part of its class.
+
+    Args:
+        part: ``guest`` for a test that only exercises the guest, which is the same process on every target; ``channel``
+            for one that depends on how the backend carries bytes and signals; ``target`` for one that depends on what
+            runs there: files, users, images, limits.
+    """
+
+    def mark(test: Test) -> Test:
+        setattr(test, EXERCISES, part)
+        return test
+
+    return mark
 
 
 def needs(*promises: str) -> Callable[[Test], Test]:
@@ -44,10 +63,12 @@ class Behaviours:
 
     _place: Place
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, exercises: Exercised | None = None) -> None:
         super().__init_subclass__()
         for name, member in list(vars(cls).items()):
             if name.startswith("test_") and inspect.iscoroutinefunction(member):
+                if exercises is not None and not hasattr(member, EXERCISES):
+                    setattr(member, EXERCISES, exercises)
                 setattr(cls, name, _blocking(member))
 
     @pytest.fixture

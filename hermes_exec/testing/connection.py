@@ -27,7 +27,7 @@ echo ran >>"$0"; kill -STOP "$guest"; sleep 10; kill -CONT "$guest\""""
 """Stops the guest, whose child's child this is, for 10 seconds, in which it answers nothing."""
 
 
-class Connection(Behaviours):
+class Connection(Behaviours, exercises="channel"):
     """A broken connection is replaced without anybody noticing."""
 
     @pytest.mark.parametrize("way", WAYS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import TransferError
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.place import link
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def described(root: Path) -> dict[str, object]:
     return found
 
 
-class Files(Behaviours):
+class Files(Behaviours, exercises="target"):
     """Bytes go to and from the place unchanged."""
 
     @pytest.mark.parametrize("name", NAMES)
@@ -54,6 +54,7 @@ class Files(Behaviours):
         assert await terminal.read(f"{folder}/{name}") == b"content \0\xff\n"
         assert (await terminal.run(["cat", f"{folder}/{name}"])).stdout == b"content \0\xff\n"
 
+    @exercises("channel")
     async def test_a_large_file_arrives_whole(self, terminal: Terminal, folder: str) -> None:
         data = os.urandom(8_000_000)
         await terminal.write(f"{folder}/large", data)
@@ -121,6 +122,7 @@ class Files(Behaviours):
         assert not await terminal.files.exists(f"{folder}/there/nothing")
 
     @needs("file_transfer", "reconnect")
+    @exercises("channel")
     async def test_an_upload_survives_a_cut(self, terminal: Terminal, folder: str, tmp_path: Path) -> None:
         data = os.urandom(20_000_000)
         (tmp_path / "large").write_bytes(data)

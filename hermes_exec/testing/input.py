@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing.behaviours import Behaviours
+from hermes_exec.testing.behaviours import Behaviours, exercises
 from hermes_exec.testing.output import ALL_BYTES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def as_command(way: str, text: str) -> str | list[str]:
     return text if way == "text" else ["sh", "-c", text]
 
 
-class Input(Behaviours):
+class Input(Behaviours, exercises="channel"):
     """Standard input reaches the command that it is for."""
 
     @pytest.mark.parametrize("way", WAYS)
@@ -43,6 +43,7 @@ class Input(Behaviours):
         assert (result.stdout, result.timed_out) == (b"1\n", False)
 
     @pytest.mark.parametrize("way", WAYS)
+    @exercises("guest")
     async def test_empty_input_is_the_end_at_once(self, terminal: Terminal, way: str) -> None:
         result = await terminal.run(as_command(way, "wc -c"), stdin=b"", timeout=10)
         assert result.stdout.strip() == b"0"
@@ -69,20 +70,24 @@ class Input(Behaviours):
         result = await terminal.run(as_command(way, "head -c 5"), stdin=b"12345" + bytes(LARGE), timeout=20)
         assert (result.stdout, result.exit_code) == (b"12345", 0)
 
+    @exercises("guest")
     async def test_what_one_command_left_unread_is_not_the_next_ones(self, terminal: Terminal) -> None:
         await terminal.run("read line", stdin=b"first\nsecond\n")
         assert (await terminal.run("cat", timeout=10)).stdout == b""
         assert (await terminal.run("cat", stdin=b"its own")).stdout == b"its own"
 
+    @exercises("guest")
     async def test_each_line_can_be_read_by_another_command_of_the_text(self, terminal: Terminal) -> None:
         result = await terminal.run("read a; read b; echo $b $a; cat", stdin=b"one\ntwo\nrest\n")
         assert result.stdout == b"two one\nrest\n"
 
+    @exercises("guest")
     async def test_a_reading_command_cannot_eat_the_commands_that_follow(self, terminal: Terminal) -> None:
         first = terminal.run("cat; cat; head -c 100; read x; exec 5<&0; cat <&5; exec 5<&-", timeout=10)
         results = await asyncio.gather(first, terminal.run("echo second"), terminal.run("echo third"))
         assert [result.stdout for result in results] == [b"", b"second\n", b"third\n"]
 
+    @exercises("guest")
     async def test_input_is_no_terminal(self, terminal: Terminal) -> None:
         assert (await terminal.run("test -t 0 || echo none")).stdout == b"none\n"
         assert (await terminal.run(["sh", "-c", "test -t 0 || echo none"], stdin=b"x")).stdout == b"none\n"

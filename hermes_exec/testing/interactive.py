@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.place import link, living, marker
 
 if TYPE_CHECKING:
@@ -23,10 +23,11 @@ async def seen(pty: Pty, wanted: bytes) -> bytes:
     return shown
 
 
-class Interactive(Behaviours):
+class Interactive(Behaviours, exercises="guest"):
     """A program believes that somebody sits before it."""
 
     @needs("pty")
+    @exercises("target")
     async def test_a_program_has_a_terminal_of_the_given_size(self, terminal: Terminal) -> None:
         async with terminal.pty(["sh", "-c", "test -t 0 && stty size"], rows=33, cols=77) as pty:
             await seen(pty, b"33 77")
@@ -62,6 +63,7 @@ class Interactive(Behaviours):
             assert (await pty.wait()).exit_code == 7
 
     @needs("pty")
+    @exercises("channel")
     async def test_every_byte_value_passes_a_raw_terminal(self, terminal: Terminal) -> None:
         data = bytes(range(256))
         async with terminal.pty(["sh", "-c", "stty raw -echo; echo in; head -c 256"]) as pty:
@@ -102,6 +104,7 @@ class Interactive(Behaviours):
                 await seen(pty, b"x")
 
     @needs("pty", "kill_tree")
+    @exercises("target")
     async def test_closing_it_ends_all_that_runs_in_it(self, terminal: Terminal) -> None:
         mark = marker()
         async with terminal.pty(["sh", "-c", f"setsid sleep {mark} & echo in; sleep {mark}"]) as pty:
@@ -109,6 +112,7 @@ class Interactive(Behaviours):
         assert await living(terminal, mark) == 0
 
     @needs("pty", "reconnect")
+    @exercises("channel")
     async def test_it_outlives_the_connection(self, terminal: Terminal) -> None:
         async with terminal.pty(["cat"]) as pty:
             await pty.write("before\n")

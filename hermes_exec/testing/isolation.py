@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import Place, link, marker
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SECRET = "HERMES_EXEC_TEST_SECRET"  # noqa: S105  the name of a variable
 
 
-class Isolation(Behaviours):
+class Isolation(Behaviours, exercises="target"):
     """Nothing leaks in, and nothing of ours is left behind."""
 
     @pytest.mark.parametrize("way", WAYS)
@@ -75,6 +75,7 @@ class Isolation(Behaviours):
             ours &= ~(1 << signal.SIGQUIT - 1)  # whatever a shell of busybox starts ignores it
         assert [int(line.split()[1], 16) & ours for line in result.stdout.splitlines()] == [0, 0]
 
+    @exercises("guest")
     async def test_a_broken_pipe_ends_its_writer(self, session: Session) -> None:
         result = await session.run("(yes; echo $? >&2) | head -n 1")
         assert result.stdout == b"y\n"

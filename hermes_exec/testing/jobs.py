@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.place import link, living, marker
 
 if TYPE_CHECKING:
@@ -29,10 +29,11 @@ async def job(terminal: Terminal, command: str | list[str], **options: Any) -> A
         await started.prune()
 
 
-class Jobs(Behaviours):
+class Jobs(Behaviours, exercises="guest"):
     """What a job does is kept until it is asked for."""
 
     @needs("jobs")
+    @exercises("target")
     async def test_a_job_ends_with_its_output_and_its_exit_code(self, terminal: Terminal) -> None:
         async with job(terminal, "echo out; echo err >&2; exit 3") as started:
             result = await started.wait(20)
@@ -49,6 +50,7 @@ class Jobs(Behaviours):
             await terminal.start(["no-such-program-anywhere"])
 
     @needs("jobs")
+    @exercises("channel")
     async def test_a_start_that_is_cancelled_at_any_moment_leaves_no_job(self, terminal: Terminal) -> None:
         mark = marker()
         for moment in range(0, 60, 4):
@@ -89,6 +91,7 @@ class Jobs(Behaviours):
             assert (await started.wait(20)).stdout == b"one two"
 
     @needs("jobs", "kill_tree")
+    @exercises("target")
     async def test_killing_a_job_ends_all_that_it_started(self, terminal: Terminal) -> None:
         mark = marker()
         async with job(terminal, f"setsid sh -c '(sleep {mark} &); sleep {mark}' & echo in; sleep {mark}") as started:
@@ -107,6 +110,7 @@ class Jobs(Behaviours):
             assert (await (await terminal.job(started.id)).status()).id == started.id
 
     @needs("jobs", "reconnect")
+    @exercises("channel")
     async def test_a_job_outlives_the_connection(self, terminal: Terminal) -> None:
         async with job(terminal, "sleep 0.3; echo done") as started:
             link(terminal).cut()

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.errors import NOTHING_RAN, Closed
 from hermes_exec.result import Result
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import Place, living, marker, until
 from hermes_exec.testing.sessions import said
@@ -43,7 +43,7 @@ SPREAD = {
 """The same where ``kill_tree`` is promised."""
 
 
-class Killing(Behaviours):
+class Killing(Behaviours, exercises="channel"):
     """Nothing survives that was to end, and nothing else is ended."""
 
     async def _is_ended(self, terminal: Terminal, way: str, text: str) -> None:
@@ -65,19 +65,23 @@ class Killing(Behaviours):
     @pytest.mark.parametrize("way", WAYS)
     @pytest.mark.parametrize("kind", SPREAD)
     @needs("kill_tree")
+    @exercises("target")
     async def test_a_time_limit_also_ends(self, terminal: Terminal, kind: str, way: str) -> None:
         await self._is_ended(terminal, way, SPREAD[kind])
 
+    @exercises("guest")
     async def test_a_shell_that_only_computes_is_ended(self, terminal: Terminal) -> None:
         result = await terminal.run("while :; do :; done", timeout=0.3, grace_s=0.2)
         assert result.timed_out
 
+    @exercises("guest")
     async def test_a_time_limit_not_reached_changes_nothing(self, terminal: Terminal) -> None:
         result = await terminal.run("echo quick; (exit 3)", timeout=20)
         assert (result.timed_out, result.stdout, result.exit_code) == (False, b"quick\n", 3)
         assert result.duration_s < 10
 
     @pytest.mark.parametrize("way", WAYS)
+    @exercises("guest")
     async def test_there_is_time_to_say_goodbye(self, terminal: Terminal, way: str) -> None:
         text = "sh -c 'trap \"echo bye; exit 0\" TERM; echo ready; while :; do sleep 0.05; done'"
         result = await terminal.run(as_command(way, text), timeout=2, grace_s=20)
@@ -85,6 +89,7 @@ class Killing(Behaviours):
         assert result.stdout == b"ready\nbye\n"
         assert result.duration_s < 20
 
+    @exercises("guest")
     async def test_without_grace_it_is_killed_at_once(self, terminal: Terminal) -> None:
         text = "trap 'echo never; exit' TERM; echo ready; while :; do sleep 0.05; done"
         result = await terminal.run(["sh", "-c", text], timeout=2, grace_s=0)
@@ -105,6 +110,7 @@ class Killing(Behaviours):
             results = await asyncio.gather(*(terminal.run(["sh", "-c", "sleep 0.1; echo $0"]) for _ in range(4)))
             assert [result.stdout for result in results] == [b"sh\n"] * 4
 
+    @exercises("guest")
     async def test_children_of_earlier_commands_outlive_a_time_limit(
         self, session: Session, terminal: Terminal
     ) -> None:
@@ -114,6 +120,7 @@ class Killing(Behaviours):
         assert result.timed_out
         assert await living(terminal, mark) == 2
 
+    @exercises("guest")
     async def test_children_of_one_session_outlive_another_session(
         self, place: Place, session: Session, terminal: Terminal
     ) -> None:
@@ -124,6 +131,7 @@ class Killing(Behaviours):
             await other.run("exit")
         assert await living(terminal, mark) == 2
 
+    @exercises("guest")
     async def test_a_command_that_waits_for_its_turn_can_be_cancelled_and_never_runs(
         self, session: Session, folder: str
     ) -> None:
@@ -140,6 +148,7 @@ class Killing(Behaviours):
         assert (await first).stdout == b"go\n"
         assert (await third).stdout == b"1\n"
 
+    @exercises("guest")
     async def test_a_cancelled_command_leaves_its_session_usable(self, session: Session) -> None:
         await session.run("kept=1")
         task = asyncio.ensure_future(session.run("sleep 60", grace_s=0.1))
@@ -171,6 +180,7 @@ class Killing(Behaviours):
         assert await living(await place.shared(), mark) == 0
 
     @needs("kill_tree")
+    @exercises("target")
     async def test_closing_the_terminal_also_ends_what_hides(self, place: Place) -> None:
         mark = marker()
         async with place.fresh() as terminal:

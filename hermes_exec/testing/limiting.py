@@ -8,14 +8,14 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec.limits import Limits
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.input import WAYS, as_command
 
 if TYPE_CHECKING:
     from hermes_exec.terminal import Terminal
 
 
-class Limiting(Behaviours):
+class Limiting(Behaviours, exercises="target"):
     """A limit holds for one command and all that it starts."""
 
     @pytest.mark.parametrize("way", WAYS)
@@ -51,6 +51,7 @@ class Limiting(Behaviours):
         assert (await terminal.run("ulimit -n")).stdout == usual.stdout
 
     @pytest.mark.parametrize("limits", [{"memory_mib": 0}, {"cpu_s": -1}, {"processes": 0}])
+    @exercises("guest")
     async def test_a_limit_that_makes_no_sense_is_refused(self, limits: dict[str, int]) -> None:
         with pytest.raises(UsageError):
             Limits(**limits)

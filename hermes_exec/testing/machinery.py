@@ -143,7 +143,7 @@ BREAKING: dict[str, tuple[str, int | None]] = {
 """What a command does, its text, and its exit code where it is certain."""
 
 
-class Machinery(Behaviours):
+class Machinery(Behaviours, exercises="guest"):
     """Breaking the shell harms the own session only, for a moment, and never goes unnoticed."""
 
     @pytest.mark.parametrize("what", BREAKING)

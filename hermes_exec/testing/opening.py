@@ -10,7 +10,7 @@ import pytest
 import hermes_exec
 from hermes_exec import registry
 from hermes_exec.config.secrets import SecretSource
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.place import living, marker
 from hermes_exec.wrapper import Wrapper
 
@@ -26,7 +26,7 @@ _MOMENTS_S = (0.0, 0.01, 0.04, 0.15, 0.4)
 NO_HOME = "/dev/null/home"
 
 
-class Opening(Behaviours):
+class Opening(Behaviours, exercises="channel"):
     """Who gives up waiting for a place, or for its end, has nothing to clean up."""
 
     @pytest.mark.parametrize("after_s", _MOMENTS_S)
@@ -58,6 +58,7 @@ class Opening(Behaviours):
             assert await living(terminal, mark) == 0
 
     @pytest.mark.parametrize("form", ["profile", "backend"])
+    @exercises("target")
     async def test_a_profile_and_its_backend_bring_folder_variables_and_set_up(
         self, place: Place, carrier: Any, monkeypatch: pytest.MonkeyPatch, form: str
     ) -> None:
@@ -80,6 +81,7 @@ class Opening(Behaviours):
         assert by_words.stdout == b"shown hidden\n/usr\n"
         assert by_text.stdout == b"shown hidden done\n/usr\n"
 
+    @exercises("target")
     async def test_without_a_home_folder_commands_start_in_the_root(self, place: Place, carrier: Any) -> None:
         await place.release()
         options: dict[str, Any] = {"env": {"HOME": NO_HOME}, "audit": False, "carrier": carrier}

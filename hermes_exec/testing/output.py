@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.place import marker, told_signal
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MANY = 3_000_000
 NUMBERS = b"".join(b"%d\n" % n for n in range(1, 400_001))
 
 
-class Output(Behaviours):
+class Output(Behaviours, exercises="channel"):
     """What a command writes arrives unchanged."""
 
     @pytest.mark.parametrize("way", ["text", "words"])
@@ -36,6 +36,7 @@ class Output(Behaviours):
         assert result.stdout == b"".join(b"out %d\nerr %d\n" % (n, n) for n in range(1, 6))
         assert result.stderr == b""
 
+    @exercises("guest")
     async def test_one_merged_command_leaves_the_next_ones_streams_apart(self, terminal: Terminal) -> None:
         await terminal.run("echo one >&2", merge_stderr=True)
         result = await terminal.run("echo out; echo err >&2")
@@ -54,10 +55,12 @@ class Output(Behaviours):
         assert result.stdout_text == "a\0b\ufffd\ufffd\0\ufffd"
 
     @pytest.mark.parametrize("said", [b"no newline", b"\n", b"\n\n\n", b"cr\r\nlf\n", b" \t "])
+    @exercises("guest")
     async def test_the_ends_of_lines_arrive_unchanged(self, terminal: Terminal, said: bytes) -> None:
         octal = "".join(f"\\{byte:03o}" for byte in said)
         assert (await terminal.run(f"printf '{octal}'")).stdout == said
 
+    @exercises("guest")
     async def test_escape_sequences_arrive_unchanged(self, terminal: Terminal) -> None:
         result = await terminal.run(r"printf '\033[31mred\033[0m\033]0;title\007\033[6n\r\b'")
         assert result.stdout == b"\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b[6n\r\b"
@@ -77,6 +80,7 @@ class Output(Behaviours):
         result = await terminal.run(["sh", "-c", f"head -c {MANY} /dev/zero | tr '\\0' x"])
         assert result.stdout == b"x" * MANY
 
+    @exercises("guest")
     async def test_a_short_output_is_not_truncated(self, terminal: Terminal) -> None:
         result = await terminal.run("printf 1234567890", max_output=10)
         assert (result.stdout, result.truncated) == (b"1234567890", {})
@@ -104,11 +108,13 @@ class Output(Behaviours):
         assert err.spool.read_bytes() == b"abcdefghijk"
         assert stat.S_IMODE(out.spool.stat().st_mode) == 0o600
 
+    @exercises("guest")
     async def test_no_output_at_all_can_be_kept(self, terminal: Terminal) -> None:
         result = await terminal.run("echo gone", max_output=0)
         assert result.truncated["stdout"].omitted == 5
         assert b"gone" not in result.stdout
 
+    @exercises("guest")
     async def test_the_output_before_a_time_limit_is_kept(self, terminal: Terminal) -> None:
         result = await terminal.run("echo before; echo error >&2; sleep 60", timeout=2, grace_s=0.1)
         assert result.timed_out
@@ -119,6 +125,7 @@ class Output(Behaviours):
         assert result.stdout == b"last words\n" + NUMBERS
         assert told_signal(result) == 9
 
+    @exercises("guest")
     async def test_a_printed_marker_is_only_output(self, terminal: Terminal) -> None:
         mark = marker()
         spoofs = [
@@ -134,6 +141,7 @@ class Output(Behaviours):
         assert (result.stdout.decode(), result.stderr.decode(), result.exit_code) == (said, said, 0)
         assert (await terminal.run("pwd")).stdout == before.stdout
 
+    @exercises("guest")
     async def test_a_program_that_closes_its_outputs_ends_like_any_other(self, terminal: Terminal) -> None:
         result = await terminal.run(["sh", "-c", "echo seen; exec >&- 2>&-; exit 3"])
         assert (result.stdout, result.exit_code) == (b"seen\n", 3)

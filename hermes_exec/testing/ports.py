@@ -60,7 +60,7 @@ async def said_back(port: int, data: bytes) -> bytes:
     return back
 
 
-class Ports(Behaviours):
+class Ports(Behaviours, exercises="channel"):
     """A forwarded connection carries bytes both ways, and its ends."""
 
     @needs("forward")

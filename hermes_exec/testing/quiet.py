@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _USE = "from hermes_exec.testing.quiet import use_place; use_place()"
 
 
-class Quiet(Behaviours):
+class Quiet(Behaviours, exercises="channel"):
     """What asyncio, threads and destructors write when they are left with something is seen by the caller's users."""
 
     async def test_a_process_that_uses_the_place_writes_nothing_to_standard_error(

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_exec.errors import CommandFailed, UsageError
 from hermes_exec.result import ShellState
-from hermes_exec.testing.behaviours import Behaviours
+from hermes_exec.testing.behaviours import Behaviours, exercises
 from hermes_exec.testing.place import told_signal
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ ODD_WORDS = [
 ]
 
 
-class Running(Behaviours):
+class Running(Behaviours, exercises="target"):
     """Commands run as they were given, and their end is told as it was."""
 
     async def test_text_is_run_by_a_shell(self, terminal: Terminal) -> None:
@@ -57,16 +57,19 @@ class Running(Behaviours):
         assert result.stdout == b"\xff\xfe\x80"
 
     @pytest.mark.parametrize("code", [0, 1, 2, 42, 126, 127, 255])
+    @exercises("guest")
     async def test_the_exit_code_of_a_program_is_its_own(self, terminal: Terminal, code: int) -> None:
         result = await terminal.run(["sh", "-c", f"exit {code}"])
         assert (result.exit_code, result.signal, result.ok) == (code, None, code == 0)
 
     @pytest.mark.parametrize("code", [0, 1, 2, 42, 126, 127, 255])
+    @exercises("guest")
     async def test_the_exit_code_of_text_is_its_last_commands(self, terminal: Terminal, code: int) -> None:
         result = await terminal.run(f"true; (exit {code})")
         assert (result.exit_code, result.signal, result.ok) == (code, None, code == 0)
 
     @pytest.mark.parametrize("number", [1, 2, 6, 9, 13, 15])
+    @exercises("guest")
     async def test_a_signal_that_ended_a_program_is_told_as_a_signal(self, terminal: Terminal, number: int) -> None:
         result = await terminal.run(["sh", "-c", f"kill -{number} $$; sleep 5"])
         assert told_signal(result) == number
@@ -128,6 +131,7 @@ class Running(Behaviours):
         assert result.stdout == b"x y|"
 
     @pytest.mark.parametrize("way", ["text", "words"])
+    @exercises("guest")
     async def test_the_values_of_variables_arrive_unchanged(self, terminal: Terminal, way: str) -> None:
         env = {f"V{index}": word for index, word in enumerate(ODD_WORDS)} | {
             "B": "\udcff\udc80",
@@ -143,15 +147,18 @@ class Running(Behaviours):
         assert (await terminal.run("echo ${HX_ONE-none}")).stdout == b"none\n"
 
     @pytest.mark.parametrize("name", ["", "1A", "A-B", "A=B", "A B", "É"])
+    @exercises("guest")
     async def test_a_name_that_no_variable_can_have_is_refused(self, terminal: Terminal, name: str) -> None:
         with pytest.raises(UsageError):
             await terminal.run(["true"], env={name: "x"})
 
     @pytest.mark.parametrize("command", ["echo \0", ["echo", "a\0b"], ["\0"]])
+    @exercises("guest")
     async def test_a_nul_byte_in_a_command_is_refused(self, terminal: Terminal, command: str | list[str]) -> None:
         with pytest.raises(UsageError, match="NUL"):
             await terminal.run(command)
 
+    @exercises("guest")
     async def test_text_that_has_no_bytes_is_refused(self, terminal: Terminal) -> None:
         for command in ("echo \ud800", ["echo", "\ud800"]):
             with pytest.raises(UsageError):
@@ -159,11 +166,13 @@ class Running(Behaviours):
         with pytest.raises(UsageError):
             await terminal.run(["cat"], stdin="\ud800")
 
+    @exercises("guest")
     async def test_no_words_at_all_are_refused(self, terminal: Terminal) -> None:
         with pytest.raises(UsageError):
             await terminal.run([])
 
     @pytest.mark.parametrize("text", ["", " ", "\n\n", "# a remark", ":", "true #'\""])
+    @exercises("guest")
     async def test_text_without_a_command_succeeds_silently(self, terminal: Terminal, text: str) -> None:
         await terminal.run("(exit 3)")
         result = await terminal.run(text)
@@ -187,6 +196,7 @@ class Running(Behaviours):
             await terminal.run("echo both; exit_here() { return 5; }; exit_here", check=True, merge_stderr=True)
 
     @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf")])
+    @exercises("guest")
     async def test_a_time_limit_that_makes_no_sense_is_refused(self, terminal: Terminal, timeout: float) -> None:
         with pytest.raises(UsageError):
             await terminal.run(["true"], timeout=timeout)
@@ -208,6 +218,7 @@ class Running(Behaviours):
         for n, result in enumerate(results):
             assert (result.stdout, result.stderr, result.exit_code) == (b"%d" % n, b"%d" % n, n)
 
+    @exercises("guest")
     async def test_the_end_of_the_text_needs_no_newline(self, terminal: Terminal) -> None:
         assert (await terminal.run("cat <<E\nhere\nE")).stdout == b"here\n"
         assert (await terminal.run("echo a \\\n b")).stdout == b"a b\n"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Closed, UsageError
-from hermes_exec.testing.behaviours import Behaviours, needs
+from hermes_exec.testing.behaviours import Behaviours, exercises, needs
 from hermes_exec.testing.place import Place, living, marker, until
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ async def said(session: Session, command: str) -> str:
     return (await session.run(command, check=True)).stdout.decode()
 
 
-class Sessions(Behaviours):
+class Sessions(Behaviours, exercises="guest"):
     """Each session is one shell: in order within itself, independent of all others."""
 
     async def test_the_folder_persists(self, session: Session, folder: str) -> None:
@@ -154,6 +154,7 @@ class Sessions(Behaviours):
             result = await session.run(f"echo {n}", timeout=10)
             assert (result.stdout, result.exit_code) == (b"%d\n" % n, 0)
 
+    @exercises("target")
     async def test_children_live_on_until_their_session_closes(self, place: Place, terminal: Terminal) -> None:
         await place.promised("sessions")
         mark = marker()
@@ -176,6 +177,7 @@ class Sessions(Behaviours):
         with pytest.raises(Closed):
             await session.run("true")
 
+    @exercises("target")
     async def test_closing_ends_a_command_that_runs(self, place: Place, terminal: Terminal) -> None:
         await place.promised("sessions")
         mark = marker()
@@ -198,6 +200,7 @@ class Sessions(Behaviours):
             async with terminal.session() as other:
                 assert (await other.run("echo ${mine-none}")).stdout == b"none\n"
 
+    @exercises("target")
     async def test_fifty_sessions_live_at_once(self, place: Place) -> None:
         await place.promised("sessions")
         sessions = [await place.session() for _ in range(50)]

@@ -72,7 +72,7 @@ async def needs_bash(session: Session) -> None:
         pytest.skip("the shell of this session is not bash")
 
 
-class State(Behaviours):
+class State(Behaviours, exercises="guest"):
     """A session goes on after its shell has ended, with its state, and says so."""
 
     @pytest.mark.parametrize("name", ALL_SETTINGS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec.testing.behaviours import Behaviours
+from hermes_exec.testing.behaviours import Behaviours, exercises
 from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import living, marker, until
 
@@ -34,7 +34,7 @@ async def text_until(stream: Stream, wanted: bytes) -> bytes:
     return seen
 
 
-class Streams(Behaviours):
+class Streams(Behaviours, exercises="channel"):
     """Output comes while the command runs, and a slow reader makes it wait."""
 
     @pytest.mark.parametrize("way", WAYS)
@@ -64,6 +64,7 @@ class Streams(Behaviours):
             await stream.close_stdin()
             assert await text_until(stream, b"end") == b"one two end\n"
 
+    @exercises("guest")
     async def test_writing_without_having_asked_for_it_is_refused(self, terminal: Terminal) -> None:
         async with terminal.stream(["cat"]) as stream:
             with pytest.raises(UsageError):
@@ -158,6 +159,7 @@ class Streams(Behaviours):
         await until(is_gone)
 
     @pytest.mark.parametrize("way", WAYS)
+    @exercises("guest")
     async def test_nothing_runs_for_a_loop_that_no_block_would_end(
         self, terminal: Terminal, way: str, folder: str
     ) -> None:
