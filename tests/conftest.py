@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.rigs import columns, results
-from tests.rigs.breadth import WHOLE, sampled
+from tests.rigs import columns, results, shards
+from tests.rigs.breadth import BREADTH, IN_FULL, SEED, WHOLE, exercised, sampled
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -27,6 +30,9 @@ settings.register_profile("whole", deadline=None, suppress_health_check=[HealthC
 settings.register_profile("plain", settings.get_profile("whole"), max_examples=20)
 settings.load_profile("whole" if WHOLE else "plain")
 IN_CI = os.environ.get("CI") == "true"
+CHECKS_LIMIT_S = 900.0
+ROOT = Path(__file__).resolve().parents[1]
+_checks_file = ""
 
 
 class Require(Protocol):
@@ -57,15 +63,44 @@ def require_engines() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Write what the session shows, where ``./dev`` asks for it."""
+    """Write what the session shows, where ``./dev`` asks for it; sessions that tests start do not."""
+    global _checks_file  # noqa: PLW0603  of this session
+    _checks_file = os.environ.pop("HERMES_DEV_CHECKS", "")
     results.record(config)
+    shards.configure(config)
 
 
+def pytest_report_header() -> str:
+    """Name the seed of the samples."""
+    return "" if IN_FULL else f"{BREADTH}: a sample with the seed {SEED}"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out the modules of other shards than ``./dev test --shard`` names."""
+    shard = os.environ.get("HERMES_DEV_SHARD")
+    if not shard or not collection_path.match("test_*.py"):
+        return None
+    return shards.shard_of(str(collection_path.relative_to(ROOT))) != shard or None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a conformance behaviour by the part that it exercises."""
+    if part := exercised(item):
+        item.add_marker(part)
+
+
+@pytest.hookimpl(trylast=True)  # of what ``-m`` leaves
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the plain run's samples."""
+    """Take the samples, and leave out the repeats."""
     items[:], left = sampled(items)
     if left:
         config.hook.pytest_deselected(items=left)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Spread the tests by shards."""
+    return shards.ShardScheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")
@@ -94,8 +129,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep the counts; those of a worker are counted by its controller."""
-    if not hasattr(session.config, "workerinput"):
+    """Keep the counts of a run in full; those of a worker are counted by its controller."""
+    if IN_FULL and not hasattr(session.config, "workerinput"):
         columns.write()
 
 
@@ -107,10 +142,24 @@ def skip_reason(report: pytest.TestReport) -> str:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """Repeat, just above the closing line, which of ``./dev``'s checks failed before the suite began."""
+    """Name, just above the closing line, the seed of a failed sample, and which of ``./dev``'s checks failed."""
     yield
-    if failed := os.environ.get("HERMES_DEV_FAILED_CHECKS"):
-        terminalreporter.write_line(f"checks that FAILED before the tests (output above): {failed}", red=True)
+    if not IN_FULL and {"failed", "error"} & terminalreporter.stats.keys():
+        terminalreporter.write_line(f"the samples of this run are repeated with HERMES_DEV_SEED={SEED}")
+    if failed := await_checks():
+        terminalreporter.write_line(f"checks that FAILED (output above): {failed}", red=True)
+
+
+def await_checks() -> str:
+    """Wait until the checks that run beside the tests have ended; return the names of those that failed."""
+    if not _checks_file:
+        return ""
+    path, give_up = Path(_checks_file), time.monotonic() + CHECKS_LIMIT_S
+    while not path.exists():
+        if time.monotonic() > give_up:
+            return f"they did not end within {CHECKS_LIMIT_S:g} s"
+        time.sleep(0.1)
+    return ", ".join(json.loads(path.read_text(encoding="utf-8")))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,27 +1,59 @@
-"""How much the suite does: all of it when it was provisioned or a test was named, less in the plain run.
+"""How much the suite does. ``HERMES_DEV_SUITE`` names the breadth, and ``HERMES_DEV_SEED`` the samples that it takes.
 
-The plain run starts no engine, leaves out what is marked ``thorough``, and takes samples of the rest: always the same.
+``plain``
+    No engine is started, tests that are marked ``thorough`` are left out, and samples are taken of the rest.
+``ci``
+    Every test but repeats: behaviours that only exercise the guest run on the targets of ``_GUEST_COLUMNS``, and
+    long tests take samples.
+``all``
+    Everything but ``soak``. A run of named tests has this breadth.
 """
 
 from __future__ import annotations
 
 import os
-from collections import Counter
+import re
+import zlib
+from collections import defaultdict
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-WHOLE = os.environ.get("HERMES_DEV_SUITE") != "plain"
-"""Whether engines are started and the long tests run; ``./dev test`` alone has to end within minutes."""
+from hermes_exec.testing.behaviours import EXERCISES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+T = TypeVar("T")
+BREADTH = os.environ.get("HERMES_DEV_SUITE", "all")
+SEED = int(os.environ.get("HERMES_DEV_SEED", "0"))
+WHOLE = BREADTH != "plain"
+"""Whether engines are started and the long tests run; ``./dev test`` alone has to end within two minutes."""
+IN_FULL = BREADTH == "all"
+"""Whether a long test does all that it can, and not a sample of it."""
 
 _OF_PARAMETERS = 6
 """Of the parameters of a test, one in so many is tried."""
-_OF_PLACES = 10
-"""Of a place that is not this machine, one behaviour in so many is shown."""
-_OF_TESTS = dict.fromkeys(
-    ("bubblewrap", "chat", "cli", "cloud", "compiler", "confined", "daytona", "deploy", "gate", "loop", "modal",
-     "models", "orchestrator", "policies", "server", "skills", "tools"), 4
+_OF_COLUMNS = 10
+"""Of a column of the conformance suite that is not this machine, one behaviour in so many is shown."""
+_OF_TESTS = 4
+"""Of the tests of a module that is sampled, one in so many is run."""
+_SAMPLED_FOLDERS = frozenset(
+    {
+        "bubblewrap", "build", "chat", "cli", "cloud", "compiler", "confined", "daytona", "deploy", "gate", "http",
+        "loop", "modal", "models", "orchestrator", "policies", "pool", "runtime", "sandbox", "server", "shared",
+        "skills", "tools",
+    }
 )  # fmt: skip
-"""Of the tests below a folder, one in so many is run; of those that are not named, each."""
+_GUEST_COLUMNS = frozenset(
+    {"test_local.py", "test_local_polled.py", "test_local_shells.py", "test_guest_pythons.py", "test_ssh.py"}
+)
+"""The modules of the conformance suite that run the behaviours of the guest: this machine, with each kind of watching
+and shell and with the oldest Python, and one far target. On other targets the guest is the same process."""
+_WITHOUT_GUEST = re.compile(r"Plain|WithoutPython")
+"""Classes of the conformance suite whose targets run no guest, so that these behaviours exercise the backend."""
+_GUEST_ALONE = frozenset({"TestOldestPython"})
+"""Classes of which the other behaviours are repeats."""
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
 """Marks what the plain run leaves out."""
@@ -33,30 +65,72 @@ def leave_out(why: str) -> None:
         pytest.skip(f"{why}. Try: ./dev test --provision, or name this test", allow_module_level=True)
 
 
+def exercised(item: pytest.Item) -> str:
+    """The part that a conformance behaviour exercises; ``target`` where it does not name one, "" for other tests."""
+    if item.path.parent.name != "conformance" or getattr(item, "cls", None) is None:
+        return ""
+    return str(getattr(getattr(item, "function", None), EXERCISES, "target"))
+
+
 def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """What the plain run takes of ``items``, and what it does not: of each group the first, and then one in so many."""
-    taken: list[pytest.Item] = []
-    left: list[pytest.Item] = []
-    seen: Counter[str] = Counter()
-    for item in items:
-        if WHOLE or thorough.mark in item.iter_markers():
-            taken.append(item)
-            continue
-        group, one_in = _group(item)
-        (left if seen[group] % one_in else taken).append(item)
-        seen[group] += 1
-    return taken, left
+    """Return what a run of this breadth takes of ``items``, and what it leaves."""
+    if IN_FULL:
+        return items, []
+    taken = [item for item in items if not _is_repeat(item)]
+    if not WHOLE:
+        taken = _sample_groups(taken)
+    kept = {id(item) for item in taken}
+    return taken, [item for item in items if id(item) not in kept]
 
 
-def _group(item: pytest.Item) -> tuple[str, int]:
-    module, folder = item.nodeid.partition("::")[0], item.path.parent.name
-    if folder == "conformance" and item.path.name != "test_local.py":
-        return module, _OF_PLACES
-    if folder in _OF_TESTS:
-        return module, _OF_TESTS[folder]
-    return item.nodeid.partition("[")[0], _OF_PARAMETERS
+def choose(group: str, items: Iterable[T], number: int) -> list[T]:
+    """Return ``number`` of the items in their order, chosen by the seed; all of them in a run in full."""
+    every = list(items)
+    if IN_FULL or len(every) <= number:
+        return every
+    best = sorted(range(len(every)), key=lambda index: _draw(f"{group} {index}"))
+    return [every[index] for index in sorted(best[:number])]
 
 
 def examples(number: int) -> int:
     """How many examples a property is tried with."""
     return number if WHOLE else max(number // 5, 10)
+
+
+def _is_repeat(item: pytest.Item) -> bool:
+    part = exercised(item)
+    if not part:
+        return False
+    name = getattr(item, "cls").__name__  # noqa: B009  an item of another kind has none
+    if name in _GUEST_ALONE:
+        return part != "guest"
+    return part == "guest" and item.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(name)
+
+
+def _sample_groups(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return one in so many of each group; the seed decides which, and of each group at least one is taken."""
+    groups: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    taken: set[int] = set()
+    for item in items:
+        if thorough.mark in item.iter_markers():
+            taken.add(id(item))  # is skipped with its reason
+        else:
+            groups[_group(item)].append(item)
+    for (name, one_in), members in groups.items():
+        first = _draw(name) % min(one_in, len(members))
+        taken.update(map(id, members[first::one_in]))
+    return [item for item in items if id(item) in taken]
+
+
+def _group(item: pytest.Item) -> tuple[str, int]:
+    module, folder = item.nodeid.partition("::")[0], item.path.parent.name
+    if folder == "conformance" and item.path.name != "test_local.py":
+        return module, _OF_COLUMNS
+    if folder in _SAMPLED_FOLDERS:
+        return module, _OF_TESTS
+    return item.nodeid.partition("[")[0], _OF_PARAMETERS
+
+
+def _draw(name: str) -> int:
+    """Return a number that depends on the seed and the name alone, so that all workers agree on it."""
+    return zlib.crc32(f"{SEED} {name}".encode())

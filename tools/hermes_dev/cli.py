@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from hermes_dev import suite
 from hermes_dev.checks import run_checks
-from hermes_dev.place import ROOT, DevError, call, replace, say, venv, venv_python
+from hermes_dev.place import ROOT, DevError, UsageError, call, replace, say, venv, venv_python
 from hermes_dev.places import write_table
 from hermes_dev.provision import provision
 from hermes_dev.setup import ensure
-from hermes_dev.unsteady import run_suite
+from hermes_dev.suite import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +20,16 @@ USAGE = """\
 usage: ./dev COMMAND [ARGUMENTS]
 
   demo              see the main job done on real input, on every place that is usable here
-  test              every check (ruff, mypy, pyright, import-linter), then the whole suite
-  test ARGUMENTS    the suite alone, with these pytest arguments
-  test --provision  first install the Debian packages that the suite requires; says which. What fails runs once
-                    more, alone; what passes then is unsteady, and is listed in tests/unsteady.md
+  test              every check (ruff, mypy, pyright, import-linter) beside a sample of the suite that needs no engine.
+                    HERMES_DEV_SEED=N repeats the sample of a run that printed it
+  test ARGUMENTS    the suite alone, with these pytest arguments; what is named runs in full
+  test --provision  first install the Debian packages that the suite requires; says which. Then run the whole suite but
+                    repeats. What fails runs once more, alone; what passes then is unsteady, and is listed in
+                    tests/unsteady.md
+  test --all        the whole suite with its repeats; with --provision, too
+  test --shard NAME the tests of one shard: core, containers, clouds, gate or agent
+  test --python 3.13
+                    the same with another Python, in an environment of its own (.venv-3.13)
   lint              the checks alone
   fmt [PATHS]       put the code into its format and mend what can be mended by itself
   generate          write the blocking face (hermes_exec/sync.py), and what policies are rendered to
@@ -36,9 +43,6 @@ Everything is kept in the checkout (.venv, .cache) except what --provision insta
 PYTHON=/path/to/python chooses the Python, in an environment of its own (.venv-3.13 and the like).
 """
 
-
-WORKERS = ("-n", "4", "--dist", "loadfile")
-"""For the whole suite: its tests wait more than they compute, and those of one file share what they open."""
 
 IMAGE_EXTRAS = ("agent", "bubblewrap", "chat", "memory", "server", "skills", "ssh")
 """What of our extras is in the image of deploy/."""
@@ -61,7 +65,7 @@ def main(words: Sequence[str]) -> int:
         return commands[name](arguments)
     except DevError as error:
         say(str(error))
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         return 130
 
@@ -83,19 +87,13 @@ def demo(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     """Run the checks and the suite; pytest's closing line is the last one."""
-    provisioning = "--provision" in arguments
-    asked = [word for word in arguments if word != "--provision"]
-    if provisioning:
+    request = suite.parse(arguments)
+    if request.python:
+        suite.become(request)
+    if request.provision:
         provision()
-    ensure(provision=provisioning)
-    failed = [] if asked else run_checks()
-    if not (asked or provisioning):
-        os.environ["HERMES_DEV_SUITE"] = "plain"  # tests/rigs/breadth.py: what it leaves out
-    # conftest.py repeats them just above the closing line, so that nobody reads "passed" and stops there.
-    os.environ["HERMES_DEV_FAILED_CHECKS"] = ", ".join(failed)
-    words = ["-rfEs", *(asked or WORKERS)]
-    code = run_suite(pytest, words) if provisioning and not asked else call(pytest(*words))
-    return code or int(bool(failed))
+    ensure(provision=request.provision)
+    return suite.run(request)
 
 
 def soak(arguments: list[str]) -> int:
@@ -163,11 +161,6 @@ def lock(arguments: list[str]) -> int:
     return call(
         [*compile_, *extras, "--constraints=dev.lock", "pyproject.toml", "--output-file=deploy/requirements.txt"]
     )
-
-
-def pytest(*arguments: str) -> list[str]:
-    """The words that start the suite."""
-    return [venv_python(), "-I", "-m", "pytest", *arguments]
 
 
 def program(name: str) -> str:

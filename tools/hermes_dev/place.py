@@ -21,6 +21,10 @@ class DevError(Exception):
     """Something that ends ``./dev`` with one line and exit code 1."""
 
 
+class UsageError(DevError):
+    """The same, with exit code 2: the call itself cannot be right."""
+
+
 def say(text: str) -> None:
     """Tell the person one line, at once and out of the way of a child's output."""
     print(f"dev: {text}", file=sys.stderr, flush=True)
@@ -68,7 +72,7 @@ def call(argv: Sequence[str]) -> int:
             return code if code >= 0 else 128 - code
 
 
-def replace(argv: list[str]) -> NoReturn:
-    """Become ``argv``: its signals, terminal and exit code are then its own."""
+def replace(argv: list[str], **more: str) -> NoReturn:
+    """Become ``argv``, with ``more`` in its environment: its signals, terminal and exit code are then its own."""
     os.chdir(ROOT)
-    os.execvpe(argv[0], argv, environment())
+    os.execvpe(argv[0], argv, environment() | more)
