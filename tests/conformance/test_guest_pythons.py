@@ -8,14 +8,18 @@ import shutil
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_exec.result import ShellState
-from hermes_exec.testing import Place
+from hermes_exec.testing import Conformance, Place
 from hermes_exec.testing.place import link, living, marker
 from tests.rigs.breadth import thorough
 from tests.rigs.pythons import OtherPython
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
 
 VERSIONS = [f"3.{minor}" for minor in range(6, 15)]
 LISTED = os.environ.get("HERMES_EXEC_PYTHONS", "").split(os.pathsep)  # before the tests hide such variables
@@ -40,6 +44,20 @@ def find(version: str) -> str:
         if candidate and named and version_of(candidate) == version:
             return candidate
     return ""
+
+
+def find_oldest() -> str:
+    """The interpreter of the oldest version that is here, or nothing."""
+    return next(filter(None, map(find, VERSIONS)), "")
+
+
+@thorough
+class TestOldestPython(Conformance):
+    """Every behaviour of the guest, under the oldest Python that is here."""
+
+    @pytest.fixture
+    def backend(self) -> Backend:
+        return OtherPython(find_oldest())
 
 
 @pytest.fixture(scope="module", params=[pytest.param(version, marks=thorough) for version in VERSIONS])

@@ -48,6 +48,13 @@ def test_help_names_every_command(checkout: Path) -> None:
         assert f"  {command}" in done.stdout
 
 
+def test_a_python_that_the_machine_lacks_is_one_line_and_exit_code_2(checkout: Path) -> None:
+    done = dev(checkout, "test", "--python", "3.99")
+    assert done.returncode == 2
+    assert done.stderr.startswith("dev: this machine has no Python 3.99. Try: ")
+    assert done.stderr.count("\n") == 1
+
+
 @thorough
 def test_benchmarks_tell_what_they_measure() -> None:
     done = dev(ROOT, "bench", "--help", **OURS)
