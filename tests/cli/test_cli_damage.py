@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.conftest import require_part
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import WHOLE, choose
 from tests.rigs.ordinary import NOBODY, ROOT, run_as_nobody
 from tests.rigs.processes import every, read
 
@@ -137,6 +137,8 @@ OF_FILES: dict[str, Damage] = {
 _NOTES = {"run": 2, "jobs": 2, "chat": 9}
 """Lines that a command may say; of some one is a note, and a chat says what happens in it."""
 QUICK = {"closed", "random"}
+_CASES = 5
+"""So many damages of an item are tried in a run that takes samples."""
 
 
 def wrong(done: subprocess.CompletedProcess[bytes], words: tuple[str, ...]) -> str:
@@ -160,15 +162,13 @@ def test_damage_is_told_in_a_line_with_a_remedy(person: Person, item: str) -> No
     damages = dict(OF_ALL) if path.is_dir() else {**OF_ALL, **OF_FILES}
     if path.suffix == ".sqlite":
         damages["later"] = later
-    for name, damage in damages.items():
-        if not WHOLE and name not in QUICK:
-            continue
-        for words in ITEMS[item]:
-            person.restore()
-            damage(person, path)
-            done = person.run(*words)
-            if why := wrong(done, words):
-                found.append((name, " ".join(words[:2]), why, str(done.returncode), done.stderr.decode()[-300:]))
+    cases = [(name, words) for name in damages for words in ITEMS[item] if WHOLE or name in QUICK]
+    for name, words in choose(f"damage of {item}", cases, _CASES):
+        person.restore()
+        damages[name](person, path)
+        done = person.run(*words)
+        if why := wrong(done, words):
+            found.append((name, " ".join(words[:2]), why, str(done.returncode), done.stderr.decode()[-300:]))
     assert found == []
 
 

@@ -1,16 +1,16 @@
-"""A thousand shells at once, each of which waits long for its turn on the processor."""
+"""Many shells at once, each of which waits long for its turn on the processor."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from tests.rigs.breadth import thorough
+from tests.rigs.breadth import IN_FULL, thorough
 
 if TYPE_CHECKING:
     from hermes_exec.testing import Place
 
-SHELLS = 1000
+SHELLS = 1000 if IN_FULL else 250
 
 
 @thorough

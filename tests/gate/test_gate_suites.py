@@ -21,7 +21,7 @@ from hermes_exec_policies.gate.suites import Candidate, Seen, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
 from hermes_exec_policies.load import load
-from tests.rigs.breadth import leave_out
+from tests.rigs.breadth import choose, leave_out
 from tests.rigs.corpus import write_skill
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ TAMPERING = {
 }
 
 
-@pytest.mark.parametrize("name", TAMPERING)
+@pytest.mark.parametrize("name", choose("tampering", TAMPERING, 6))
 def test_tampering_with_its_tests_is_of_no_use(judge: Judge, name: str) -> None:
     assert codes(judge(*TAMPERING[name]))
 
@@ -188,7 +188,7 @@ QUIET = {
 }
 
 
-@pytest.mark.parametrize("name", QUIET)
+@pytest.mark.parametrize("name", choose("quiet", QUIET, 4))
 def test_what_a_sandbox_refused_counts_though_the_skill_keeps_silent_and_is_right(judge: Judge, name: str) -> None:
     code, act = QUIET[name]
     lines = f"  import os\n  os.chdir('/app/data')\n  try:\n    {act}\n  except BaseException: pass\n  return a + b\n"
@@ -197,18 +197,18 @@ def test_what_a_sandbox_refused_counts_though_the_skill_keeps_silent_and_is_righ
     assert all(each.kind == "security" for each in seen.findings if each.code == code)
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        "import uuid\n  uuid.uuid1()",
-        "import multiprocessing\n  with multiprocessing.Pool(2) as pool: pool.map(abs, [1, 2])",
-        "import asyncio\n  asyncio.run(asyncio.sleep(0))",
-        "import os\n  os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0))",
-        "import subprocess\n  subprocess.run(['sort', '/dev/null'], check=True)",
-        "import platform, getpass\n  platform.platform(), platform.libc_ver()",
-        "from multiprocessing.shared_memory import SharedMemory as S\n  s = S(None, True, 9); s.close(); s.unlink()",
-    ],
-)
+HONEST = [
+    "import uuid\n  uuid.uuid1()",
+    "import multiprocessing\n  with multiprocessing.Pool(2) as pool: pool.map(abs, [1, 2])",
+    "import asyncio\n  asyncio.run(asyncio.sleep(0))",
+    "import os\n  os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0))",
+    "import subprocess\n  subprocess.run(['sort', '/dev/null'], check=True)",
+    "import platform, getpass\n  platform.platform(), platform.libc_ver()",
+    "from multiprocessing.shared_memory import SharedMemory as S\n  s = S(None, True, 9); s.close(); s.unlink()",
+]
+
+
+@pytest.mark.parametrize("act", choose("honest work", HONEST, 3))
 def test_honest_work_with_the_system_is_none_of_that(judge: Judge, act: str) -> None:
     seen = judge(f"def run(a: int, b: int) -> int:\n  {act}\n  return a + b\n", SUM, CASE)
     assert not codes(seen), seen

@@ -144,6 +144,7 @@ def test_workers_take_the_longest_units_of_their_shard_first(
 ) -> None:
     seconds = {"tests/docker/test_a.py": 9.0, "tests/docker/test_b.py": 99.0, "tests/gate/test_a.py": 50.0}
     monkeypatch.setattr(shards, "durations", lambda: seconds)
+    monkeypatch.setattr("xdist.scheduler.loadscope.parse_tx_spec_config", lambda _: ["popen", "popen"])
     tests = [f"{unit}::test_{number}" for unit in seconds for number in range(4)]
     order = assign(pytestconfig, tests, workers=2)
     assert order[0] == [*tests[4:8], *tests[:4]]
@@ -153,7 +154,6 @@ def test_workers_take_the_longest_units_of_their_shard_first(
 def assign(config: pytest.Config, tests: list[str], workers: int) -> list[list[str]]:
     """The tests that each worker gets, in their order, when all take equally long."""
     scheduler = shards.ShardScheduling(config)
-    scheduler.numnodes = workers
     nodes: list[WorkerController] = [Worker() for _ in range(workers)]  # type: ignore[misc]
     for node in nodes:
         scheduler.add_node(node)

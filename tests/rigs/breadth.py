@@ -22,7 +22,7 @@ import pytest
 from hermes_exec.testing.behaviours import EXERCISES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
 BREADTH = os.environ.get("HERMES_DEV_SUITE", "all")
@@ -54,6 +54,8 @@ _WITHOUT_GUEST = re.compile(r"Plain|WithoutPython")
 """Classes of the conformance suite whose targets run no guest, so that these behaviours exercise the backend."""
 _GUEST_ALONE = frozenset({"TestOldestPython"})
 """Classes of which the other behaviours are repeats."""
+_SAMPLED_COLUMNS = {"TestBusybox": 4}
+"""Classes that repeat what another column of the same kind shows: one in so many behaviours is shown."""
 
 thorough = pytest.mark.skipif(not WHOLE, reason="takes long. Try: ./dev test --provision, or name this test")
 """Marks what the plain run leaves out."""
@@ -77,8 +79,7 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
     if IN_FULL:
         return items, []
     taken = [item for item in items if not _is_repeat(item)]
-    if not WHOLE:
-        taken = _sample_groups(taken)
+    taken = _sample_groups(taken, _group if not WHOLE else _sampled_column)
     kept = {id(item) for item in taken}
     return taken, [item for item in items if id(item) not in kept]
 
@@ -107,7 +108,7 @@ def _is_repeat(item: pytest.Item) -> bool:
     return part == "guest" and item.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(name)
 
 
-def _sample_groups(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+def _sample_groups(items: Sequence[pytest.Item], group: Callable[[pytest.Item], tuple[str, int]]) -> list[pytest.Item]:
     """Return one in so many of each group; the seed decides which, and of each group at least one is taken."""
     groups: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     taken: set[int] = set()
@@ -115,11 +116,16 @@ def _sample_groups(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         if thorough.mark in item.iter_markers():
             taken.add(id(item))  # is skipped with its reason
         else:
-            groups[_group(item)].append(item)
+            groups[group(item)].append(item)
     for (name, one_in), members in groups.items():
         first = _draw(name) % min(one_in, len(members))
         taken.update(map(id, members[first::one_in]))
     return [item for item in items if id(item) in taken]
+
+
+def _sampled_column(item: pytest.Item) -> tuple[str, int]:
+    name = getattr(getattr(item, "cls", None), "__name__", "")
+    return name, _SAMPLED_COLUMNS.get(name, 1)
 
 
 def _group(item: pytest.Item) -> tuple[str, int]:

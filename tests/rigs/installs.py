@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 120
@@ -127,6 +132,17 @@ def build_wheel(out: Path) -> Path:
     subprocess.run(argv, check=True, capture_output=True)
     (wheel,) = out.glob("*.whl")
     return wheel
+
+
+def share_wheel(factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel of this checkout, which one worker of the session builds for all."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared-wheel"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = [*folder.glob("*.whl")]
+        return built[0] if built else build_wheel(folder)
 
 
 def install(wheel: Path, extra: str, environment: Path) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,8 @@ _MODULES = {
     "clouds": ("modal", "daytona"),
 }
 """A module of ``core`` or ``conformance`` with such a part in its name belongs to this shard."""
+_APART = re.compile(r"packaging/test_extras|gate/test_gate_suites")
+"""Modules whose tests share nothing that is dear, so that each is a unit."""
 _ROOT = Path(__file__).resolve().parents[2]
 MEASURED = _ROOT / ".cache" / "durations.json"
 KNOWN = _ROOT / "tests" / "durations.json"
@@ -57,6 +60,8 @@ def shard_of(path: str) -> str:
 
 def unit_of(nodeid: str) -> str:
     """Return the unit of a test: its class, or its module."""
+    if _APART.search(nodeid):
+        return nodeid
     return nodeid.partition("[")[0].rpartition("::")[0]
 
 

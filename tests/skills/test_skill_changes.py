@@ -20,7 +20,7 @@ from hermes_exec_agent.skills.home import Home
 from hermes_exec_agent.skills.keys import head_file
 from hermes_exec_agent.skills.registry import Registry
 from hermes_exec_policies.gate.tree import copy_tree
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import IN_FULL, WHOLE
 from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def changed(kind: str, root: Path, tree: Tree, data: st.DataObject) -> bool:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=60 if WHOLE else 8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60 if IN_FULL else 20 if WHOLE else 8, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(files=_TREES, data=st.data())
 def test_no_change_of_any_tree_goes_unnoticed(kind: str, files: dict[str, tuple[bytes, bool]], data: Any) -> None:
     with tempfile.TemporaryDirectory() as made:

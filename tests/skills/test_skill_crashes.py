@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.rigs.breadth import WHOLE, thorough
+from tests.rigs.breadth import IN_FULL, thorough
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EVERY = 1 if WHOLE else 29
+_EVERY = 1 if IN_FULL else 9
 
 
 @pytest.mark.slow

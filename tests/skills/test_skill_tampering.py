@@ -13,7 +13,7 @@ import pytest
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills import content
 from hermes_exec_agent.skills.registry import Registry
-from tests.rigs.breadth import WHOLE
+from tests.rigs.breadth import IN_FULL, WHOLE
 from tests.rigs.skill_makers import home_in, registered
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.record import Version
 
 MAIN = "scripts/main.py"
-_STEP = 61 if WHOLE else 499
+_STEP = 61 if IN_FULL else 199 if WHOLE else 499
 
 
 @pytest.fixture

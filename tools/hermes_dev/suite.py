@@ -20,9 +20,9 @@ from hermes_dev.unsteady import run_suite
 CHECKS_VARIABLE = "HERMES_DEV_CHECKS"
 SEED_VARIABLE = "HERMES_DEV_SEED"
 _OLDEST = (3, 11)
-_WORKERS_A_PROCESSOR = 3
+_WORKERS_A_PROCESSOR = 4
 """Tests wait more than they compute."""
-_MOST_WORKERS = 12
+_MOST_WORKERS = 16
 
 
 @dataclass(frozen=True)
