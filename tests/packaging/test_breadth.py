@@ -11,6 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -129,6 +130,7 @@ class Worker:
     """What the scheduler sees of a worker."""
 
     def __init__(self) -> None:
+        self.gateway = SimpleNamespace(id="a worker")
         self.given: list[int] = []
         self.shutting_down = False
 
@@ -157,7 +159,7 @@ def assign(config: pytest.Config, tests: list[str], workers: int) -> list[list[s
     nodes: list[WorkerController] = [Worker() for _ in range(workers)]  # type: ignore[misc]
     for node in nodes:
         scheduler.add_node(node)
-        scheduler.add_node_collection(node, tests)
+        scheduler.add_node_collection(node, [*tests])
     scheduler.schedule()
     for turn in range(len(tests)):
         for node in nodes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hermes_dev import suite
 from hermes_dev.checks import run_checks
+from hermes_dev.durations import write_durations
 from hermes_dev.place import ROOT, DevError, UsageError, call, replace, say, venv, venv_python
 from hermes_dev.places import write_table
 from hermes_dev.provision import provision
@@ -121,8 +122,11 @@ def fmt(arguments: list[str]) -> int:
 def generate(arguments: list[str]) -> int:
     """Write what is generated; ``--print`` shows it. The work is done by the environment's own Python.
 
-    ``--places`` writes the README's table of places instead, from the last conformance run.
+    ``--places`` writes the README's table of places instead, from the last conformance run; ``--durations`` writes
+    tests/durations.json from the last run with workers.
     """
+    if "--durations" in arguments:
+        return write_durations()
     if "--places" in arguments:
         return write_table()
     if "--here" not in arguments:
