@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from hermes_exec.config.plugins import find_plugins, load_class
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 PROFILES = "hermes_exec.profiles"
 BACKENDS = "hermes_exec.backends"
-OUR_DISTRIBUTION = "hermes-exec"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ def _find(type_name: str, group: str, base: type[object]) -> object:
         return _built_in(name, group)
     plugin = _plugins(group).get(name)
     if plugin is not None:
-        return _plugin(plugin, base)
+        return load_class(plugin, base)
     if group == BACKENDS and name in _plugins(PROFILES):
         raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
     near = guess(name, [*known_types(), *ALIASES], "; the nearest known one is")
@@ -194,39 +193,4 @@ def _not_in_this_version(name: str) -> Unsupported:
 
 
 def _plugins(group: str) -> dict[str, EntryPoint]:
-    # Costs milliseconds for every installed distribution, so only what is not ours comes here.
-    from importlib.metadata import entry_points
-
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=group):
-        owner = _owner(point)
-        if owner == OUR_DISTRIBUTION:
-            continue
-        if is_ours(point.name):
-            raise ConfigError(
-                f"the distribution {owner!r} offers {point.name!r}, which is a built-in name, and is refused",
-                remedy=f"pip uninstall {owner}",
-            )
-        other = found.setdefault(point.name, point)
-        if _owner(other) != owner:
-            raise ConfigError(
-                f"the distributions {_owner(other)!r} and {owner!r} both offer {point.name!r}",
-                remedy="uninstall one of them",
-            )
-    return found
-
-
-def _owner(point: EntryPoint) -> str:
-    name = point.dist.name if point.dist is not None else "unknown"
-    return re.sub(r"[-_.]+", "-", name).lower()  # names of distributions are compared so (PEP 503)
-
-
-def _plugin(point: EntryPoint, base: type[object]) -> object:
-    where = f"{point.name}: {point.value} of the distribution {_owner(point)!r}"
-    try:
-        loaded = point.load()
-    except Exception as error:  # a plugin's code may raise anything
-        raise PlaceUnavailable(f"{where} cannot be loaded: {error}") from error
-    if not (isinstance(loaded, type) and issubclass(loaded, base)):
-        raise PlaceUnavailable(f"{where} is not a {base.__name__}")
-    return loaded
+    return find_plugins(group, is_reserved=is_ours)
