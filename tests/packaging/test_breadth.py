@@ -12,17 +12,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import pytest
+from xdist.workermanage import WorkerController
 
 from hermes_dev import suite
 from hermes_dev.place import UsageError
 from tests.rigs import breadth, shards
 from tests.rigs.breadth import thorough
-
-if TYPE_CHECKING:
-    from xdist.workermanage import WorkerController
 
 ROOT = Path(__file__).parents[2]
 MANY = """\
@@ -126,19 +123,20 @@ def test_a_unit_is_what_shares_fixtures() -> None:
     assert shards.unit_of("tests/a/test_b.py::TestC::test_d") == "tests/a/test_b.py::TestC"
 
 
-class Worker:
-    """What the scheduler sees of a worker."""
+class Worker(WorkerController):
+    """What the scheduler sees of a worker, which keeps what it is given."""
+
+    gateway = SimpleNamespace(id="a worker")
+    shutting_down = False
 
     def __init__(self) -> None:
-        self.gateway = SimpleNamespace(id="a worker")
         self.given: list[int] = []
-        self.shutting_down = False
 
     def send_runtest_some(self, indices: Sequence[int]) -> None:
         self.given += indices
 
     def shutdown(self) -> None:
-        self.shutting_down = True
+        pass
 
 
 def test_workers_take_the_longest_units_of_their_shard_first(
@@ -156,16 +154,16 @@ def test_workers_take_the_longest_units_of_their_shard_first(
 def assign(config: pytest.Config, tests: list[str], workers: int) -> list[list[str]]:
     """The tests that each worker gets, in their order, when all take equally long."""
     scheduler = shards.ShardScheduling(config)
-    nodes: list[WorkerController] = [Worker() for _ in range(workers)]  # type: ignore[misc]
+    nodes = [Worker() for _ in range(workers)]
     for node in nodes:
         scheduler.add_node(node)
         scheduler.add_node_collection(node, [*tests])
     scheduler.schedule()
     for turn in range(len(tests)):
         for node in nodes:
-            if turn < len(node.given):  # type: ignore[attr-defined]
-                scheduler.mark_test_complete(node, node.given[turn])  # type: ignore[attr-defined]
-    given = [[tests[index] for index in node.given] for node in nodes]  # type: ignore[attr-defined]
+            if turn < len(node.given):
+                scheduler.mark_test_complete(node, node.given[turn])
+    given = [[tests[index] for index in node.given] for node in nodes]
     assert sorted(test for each in given for test in each) == sorted(tests)
     return given
 

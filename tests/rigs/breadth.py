@@ -40,9 +40,8 @@ _OF_TESTS = 4
 """Of the tests of a module that is sampled, one in so many is run."""
 _SAMPLED_FOLDERS = frozenset(
     {
-        "bubblewrap", "build", "chat", "cli", "cloud", "compiler", "confined", "daytona", "deploy", "gate", "http",
-        "loop", "modal", "models", "orchestrator", "policies", "pool", "runtime", "sandbox", "server", "shared",
-        "skills", "tools",
+        "bubblewrap", "build", "chat", "cli", "daytona", "deploy", "gate", "http", "modal", "models", "policies",
+        "pool", "runtime", "sandbox", "shared", "skills", "tools",
     }
 )  # fmt: skip
 _GUEST_COLUMNS = frozenset(

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 SHARDS = ("core", "containers", "clouds", "gate", "agent")
 _FOLDERS = {
-    "containers": (
-        "compose", "confined", "deploy", "docker", "sandbox", "singularity", "slurm", "soak",
-    ),
-    "clouds": ("cloud", "daytona", "live", "modal", "shared"),
-    "gate": ("build", "compiler", "gate", "policies", "skills"),
-    "agent": ("chat", "http", "loop", "models", "orchestrator", "pool", "runtime", "server", "tools"),
-}  # fmt: skip
+    "containers": ("compose", "deploy", "docker", "sandbox", "singularity", "slurm", "soak"),
+    "clouds": ("daytona", "live", "modal", "shared"),
+    "gate": ("build", "gate", "policies", "skills"),
+    "agent": ("chat", "http", "models", "pool", "runtime", "tools"),
+}
 """The folders of each shard; all others are ``core``."""
 _MODULES = {
     "containers": ("docker", "podman", "singularity", "slurm", "apptainer", "chain_ssh"),
