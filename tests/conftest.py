@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 pytest.register_assert_rewrite("tests.rigs.agent_task")  # a behaviour, in a module that is no test's own
+gc.disable()  # until all tests are collected, none of which is garbage
 # Children inherit what was ignored above us, by a nohup or by a shell that put us into the background.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -95,6 +97,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:], left = sampled(items)
     if left:
         config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from here on, and not among the tests."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -103,7 +103,7 @@ def _is_repeat(item: pytest.Item) -> bool:
         return False
     name = getattr(item, "cls").__name__  # noqa: B009  an item of another kind has none
     if name in _GUEST_ALONE:
-        return part != "guest"
+        return part != "guest" or not WHOLE
     return part == "guest" and item.path.name not in _GUEST_COLUMNS and not _WITHOUT_GUEST.search(name)
 
 
