@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from hermes_dev.checks import run_checks
-from hermes_dev.place import CACHE, ROOT, UsageError, call, replace, say, venv_python
+from hermes_dev.place import CACHE, ROOT, UsageError, call, environment, replace, say, venv_python
 from hermes_dev.unsteady import run_suite
 
 CHECKS_VARIABLE = "HERMES_DEV_CHECKS"
@@ -146,10 +146,19 @@ def run(request: Request) -> int:
     words = ["-rfEs", *(request.pytest or ["-n", str(count_workers()), "--dist", "loadscope"])]
     checks = Beside() if whole else None
     try:
+        if whole and not (ROOT / "tests" / "__pycache__").exists():
+            compile_tests()
         code = run_suite(pytest, words) if request.provision and not request.pytest else call(pytest(*words))
     finally:
         failed = checks.join() if checks else []
     return code or int(bool(failed))
+
+
+def compile_tests() -> None:
+    """Compile the tests of a new checkout once, as pytest does it while it collects; else each worker would."""
+    argv = pytest("--collect-only", "-q", "-p", "no:cacheprovider")
+    alone = {name: value for name, value in environment().items() if name != CHECKS_VARIABLE}
+    subprocess.run(argv, check=False, cwd=ROOT, env=alone, capture_output=True)
 
 
 def count_workers() -> int:
