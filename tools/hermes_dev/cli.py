@@ -123,7 +123,7 @@ def fmt(arguments: list[str]) -> int:
 def generate(arguments: list[str]) -> int:
     """Write what is generated; ``--print`` shows it. The work is done by the environment's own Python.
 
-    ``--places`` writes the README's table of places instead, from the last conformance run.
+    ``--places`` writes the table of targets in docs/conformance.md instead, from the last conformance run.
     """
     if "--places" in arguments:
         return write_table()
