@@ -1,7 +1,7 @@
 """Words that may not come back in docs, help and docstrings, and names of functions.
 
-``BETTER`` is the one list of words: each with the better one. It is applied to README.md, docs/ and the other pages, and
-to the product code in ``REWORDED``. ``RENAMED`` lists the folders in which no function is named by a past participle.
+``BETTER`` is the one list of words, each with the better one. It is applied to README.md, docs/ and other pages, and to
+the product code in ``REWORDED``. ``RENAMED`` lists the folders in which no function is named by a past participle.
 """
 
 from __future__ import annotations
