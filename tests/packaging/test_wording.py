@@ -109,7 +109,9 @@ NO_PARTICIPLES = {"bleed", "breed", "embed", "exceed", "feed", "heed", "need", "
 EXCEPTIONS: dict[str, str] = {}
 """``module.py:function`` and why it keeps its name."""
 
-CODE = re.compile(r"^```.*?^```|^<!-- (?:help|keys) of.*?^<!-- end -->|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.MULTILINE)
+CODE = re.compile(
+    r"^```.*?^```|^<!-- (?:help|keys) of.*?^<!-- end -->|<!--.*?-->|`[^`]*`|\]\([^)]*\)", re.DOTALL | re.MULTILINE
+)
 """Of a page: code, addresses, and what is generated from the product."""
 
 
