@@ -19,12 +19,12 @@ import hermes_exec
 from benchmarks.figures import BLOCK, Figure, median
 from benchmarks.replies import END, Replies
 from hermes_exec.errors import Unsupported
-from hermes_exec_agent.events import EventLog
-from hermes_exec_agent.loop import Conversation, Options
-from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import Models
 from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import ToolSpec
+from hermes_exec_agent.runtime import Conversation, Options
+from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import Context
 

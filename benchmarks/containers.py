@@ -21,7 +21,7 @@ from hermes_exec_backends.docker.demux import Demux
 from tests.rigs.docker_engine import DEBIAN, Dockerd
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 _READ = 256 << 10
 

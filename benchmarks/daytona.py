@@ -21,8 +21,8 @@ from tests.rigs.daytona_server import KEY
 from tests.rigs.slow import Slow
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 _VARIABLE = "HX_BENCH_DAYTONA_KEY"
 _ROOT = Path(__file__).resolve().parents[1]

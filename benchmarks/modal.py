@@ -19,7 +19,7 @@ from hermes_exec_backends.modal.account import sdk
 from tests.rigs import modal
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 _LATENCY_S = 0.05
 _FILE = "/srv/large"

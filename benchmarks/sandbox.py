@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import hermes_exec
 from benchmarks.figures import Figure, median, spent_async
-from hermes_exec.plain.place import ask
+from hermes_exec.transport.shell.target import ask
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Bind, Confinement, Landlock, PathRule, Tmpfs
 from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, PathRule, Tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from benchmarks.figures import Figure, median, spent_async
 from benchmarks.sandbox import bare
-from hermes_exec_agent.skills import running
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_agent.skills.warm import WarmRunner
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner as running
+from hermes_exec_agent.skills.run.warm import WarmRunner
 from tests.rigs.skill_makers import home_in, registered
 
 _SKILL, _ARGUMENTS = "add-numbers", {"a": 1, "b": 2}

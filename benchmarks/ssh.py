@@ -23,8 +23,8 @@ from tests.rigs.sshd import Sshd
 if TYPE_CHECKING:
     import paramiko
 
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 _READ = 256 << 10
 

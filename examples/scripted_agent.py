@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.events import EventLog
-from hermes_exec_agent.loop import CallEnded, Ended, Text, open_conversation
 from hermes_exec_agent.models import Models, ScriptedModel, ask, say
+from hermes_exec_agent.runtime import CallEnded, Ended, Text, open_conversation
+from hermes_exec_agent.runtime.events import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,7 +6,6 @@ Names are loaded on first use, so that importing the package costs next to nothi
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend, Channel, Check, Exit, Receiver
-    from hermes_exec.carrier import Capabilities
     from hermes_exec.errors import (
         Closed,
         CommandFailed,
@@ -24,20 +23,21 @@ if TYPE_CHECKING:
         UsageError,
     )
     from hermes_exec.files import FileInfo, Files, SyncReport
-    from hermes_exec.forward import Forward
-    from hermes_exec.job import Job
-    from hermes_exec.limits import Limits
-    from hermes_exec.opening import open  # noqa: A004  the field's word for it
-    from hermes_exec.orchestrator import Fate, Lease, Orchestrator, Pool, Recovered
-    from hermes_exec.pty import Pty
+    from hermes_exec.pool import Fate, Lease, Orchestrator, Pool, Recovered
     from hermes_exec.result import Event, Result, ShellState, Truncation
-    from hermes_exec.session import Session
-    from hermes_exec.stream import Stream
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.forward import Forward
+    from hermes_exec.terminal.job import Job
+    from hermes_exec.terminal.limits import Limits
+    from hermes_exec.terminal.opening import open  # noqa: A004  the field's word for it
+    from hermes_exec.terminal.pty import Pty
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.stream import Stream
+    from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec.transport.protocol import Capabilities
 
 _HOME = {
     "Backend": "backend",
-    "Capabilities": "carrier",
+    "Capabilities": "transport.protocol",
     "Channel": "backend",
     "Check": "backend",
     "Closed": "errors",
@@ -45,37 +45,37 @@ _HOME = {
     "ConfigError": "errors",
     "Event": "result",
     "Exit": "backend",
-    "Fate": "orchestrator",
+    "Fate": "pool",
     "FileInfo": "files",
     "Files": "files",
-    "Forward": "forward",
+    "Forward": "terminal.forward",
     "HermesError": "errors",
-    "Job": "job",
-    "Lease": "orchestrator",
-    "Limits": "limits",
+    "Job": "terminal.job",
+    "Lease": "pool",
+    "Limits": "terminal.limits",
     "MissingExtra": "errors",
-    "Orchestrator": "orchestrator",
+    "Orchestrator": "pool",
     "OutcomeUnknown": "errors",
     "PlaceError": "errors",
     "PlaceGone": "errors",
     "PlaceUnavailable": "errors",
-    "Pool": "orchestrator",
+    "Pool": "pool",
     "ProtocolError": "errors",
-    "Pty": "pty",
+    "Pty": "terminal.pty",
     "Receiver": "backend",
-    "Recovered": "orchestrator",
+    "Recovered": "pool",
     "Refused": "errors",
     "Result": "result",
-    "Session": "session",
+    "Session": "terminal.session",
     "ShellState": "result",
-    "Stream": "stream",
+    "Stream": "terminal.stream",
     "SyncReport": "files",
-    "Terminal": "terminal",
+    "Terminal": "terminal.terminal",
     "TransferError": "errors",
     "Truncation": "result",
     "Unsupported": "errors",
     "UsageError": "errors",
-    "open": "opening",
+    "open": "terminal.opening",
 }
 
 __all__ = [

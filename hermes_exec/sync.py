@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import hermes_exec
-from hermes_exec.collect import DEFAULT_MAX_OUTPUT
-from hermes_exec.face import Face, Iteration, Within
-from hermes_exec.portal import portal
+from hermes_exec._sync.portal import portal
+from hermes_exec._sync.proxy import Face, Iteration, Within
+from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
 
 if TYPE_CHECKING:
     import os
@@ -60,30 +60,30 @@ if TYPE_CHECKING:
         Unsupported,
         UsageError,
     )
-    from hermes_exec.access import SyncOptions, TransferOptions
     from hermes_exec.config.profile import Profile
-    from hermes_exec.encoding import Words
-    from hermes_exec.execute import RunOptions, StreamOptions
     from hermes_exec.files.files import Files as AsyncFiles
     from hermes_exec.files.info import Progress, ResolvedPath, TransferReport
     from hermes_exec.files.requests import Path
     from hermes_exec.files.sync import Direction
     from hermes_exec.files.transfer import Links
-    from hermes_exec.forward import Endpoint
-    from hermes_exec.forward import Forward as AsyncForward
-    from hermes_exec.job import Job as AsyncJob
-    from hermes_exec.joblog import LogStream
-    from hermes_exec.jobstatus import JobStatus
-    from hermes_exec.limits import Enforcement
-    from hermes_exec.orchestrator.lease import Lease as AsyncLease
-    from hermes_exec.orchestrator.orchestrator import Orchestrator as AsyncOrchestrator
-    from hermes_exec.orchestrator.orchestrator import PoolStatus
-    from hermes_exec.orchestrator.recovery import Recovered as AsyncRecovered
-    from hermes_exec.pty import Pty as AsyncPty
-    from hermes_exec.ptystatus import PtyStatus
-    from hermes_exec.session import Session as AsyncSession
-    from hermes_exec.stream import Stream as AsyncStream
-    from hermes_exec.terminal import Terminal as AsyncTerminal
+    from hermes_exec.pool.lease import Lease as AsyncLease
+    from hermes_exec.pool.orchestrator import Orchestrator as AsyncOrchestrator
+    from hermes_exec.pool.orchestrator import PoolStatus
+    from hermes_exec.pool.recovery import Recovered as AsyncRecovered
+    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.forward import Endpoint
+    from hermes_exec.terminal.forward import Forward as AsyncForward
+    from hermes_exec.terminal.job import Job as AsyncJob
+    from hermes_exec.terminal.job_log import LogStream
+    from hermes_exec.terminal.job_status import JobStatus
+    from hermes_exec.terminal.limits import Enforcement
+    from hermes_exec.terminal.pty import Pty as AsyncPty
+    from hermes_exec.terminal.pty_status import PtyStatus
+    from hermes_exec.terminal.requests import RunOptions, StreamOptions
+    from hermes_exec.terminal.session import Session as AsyncSession
+    from hermes_exec.terminal.stream import Stream as AsyncStream
+    from hermes_exec.terminal.terminal import SyncOptions, TransferOptions
+    from hermes_exec.terminal.terminal import Terminal as AsyncTerminal
 __all__ = [
     "Backend",
     "Capabilities",

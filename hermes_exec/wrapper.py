@@ -28,7 +28,7 @@ class Wrapper(Backend):
 
     def __init__(self, outer: Backend | None = None) -> None:
         if outer is None:
-            from hermes_exec import registry
+            from hermes_exec.config import registry
 
             outer = registry.backend_class("local")()
         self.outer = outer
@@ -77,7 +77,7 @@ class Wrapper(Backend):
     @classmethod
     def from_profile(cls, profile: Profile) -> Backend:
         """Inside of this machine."""
-        from hermes_exec import registry
+        from hermes_exec.config import registry
 
         return cls.inside(profile, registry.backend_class("local")())
 

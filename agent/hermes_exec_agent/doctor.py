@@ -240,7 +240,7 @@ def _skip_question() -> list[Check]:
 
 async def _ask_model(endpoint: Endpoint) -> list[Check]:
     """Ask once for a call of a tool. It is never asked again, also where that could help."""
-    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Reply, Retried, ToolSpec
 
     tool = ToolSpec(
@@ -289,7 +289,7 @@ def _check_sandbox() -> list[Check]:
     from hermes_exec_policies.explain import refuse_unless_enforceable
     from hermes_exec_policies.host import this_host
     from hermes_exec_policies.load import load
-    from hermes_exec_policies.starting import BUBBLEWRAP
+    from hermes_exec_policies.start_program import BUBBLEWRAP
 
     refuse_unless_enforceable(load(_POLICY), BUBBLEWRAP, this_host())
     detail = f"{BUBBLEWRAP} can hold {_POLICY}; hermes-exec policy prove {_POLICY} tries it"
@@ -297,7 +297,7 @@ def _check_sandbox() -> list[Check]:
 
 
 def _check_registry() -> list[Check]:
-    from hermes_exec_agent.skills.home import MOUNTS, VARIABLE, check_local, check_private, this_home
+    from hermes_exec_agent.skills.registry.home import MOUNTS, VARIABLE, check_local, check_private, this_home
 
     home = this_home()
     mounts = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
@@ -310,7 +310,7 @@ def _check_registry() -> list[Check]:
     if missing_modules("skills"):
         detail = f"{shown(home.folder)} cannot be verified without the packages of the extra skills"
         return [Check("registry", "warning", detail, "what the row of that extra says")]
-    from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_agent.skills.registry.registry import Registry
 
     count = len(Registry(home).skills())
     detail = f"{count} {'skill' if count == 1 else 'skills'}, verified, in {shown(home.folder)}"
@@ -318,8 +318,8 @@ def _check_registry() -> list[Check]:
 
 
 def _check_log() -> list[Check]:
-    from hermes_exec_agent.events import EventLog
-    from hermes_exec_agent.events.storage import VARIABLE
+    from hermes_exec_agent.runtime.events import EventLog
+    from hermes_exec_agent.runtime.events.storage import VARIABLE
 
     with EventLog.of_user() as log:
         if not log.path.exists():

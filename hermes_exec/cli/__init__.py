@@ -46,31 +46,31 @@ def main() -> int:
 
 
 def _run(words: Sequence[str]) -> int:
-    from hermes_exec.cli.quick import spoken_chat, spoken_run
+    from hermes_exec.cli.fast_args import spoken_chat, spoken_run
 
     run, chat, skill = spoken_run(words), spoken_chat(words), None
     if words[:2] == ["skill", "run"]:
-        from hermes_exec.cli.skill_running import spoken
+        from hermes_exec_agent.cli.skill_run import spoken
 
         skill = spoken(words)
     if run is None and chat is None and skill is None:
         from hermes_exec.cli.app import start
 
         return start(words)
-    from hermes_exec.cli.places import tell_warnings
-    from hermes_exec.cli.say import report
+    from hermes_exec.cli.console import report
+    from hermes_exec.cli.open_target import tell_warnings
 
     try:
         tell_warnings()
         if run is not None:
-            from hermes_exec.cli.running import perform
+            from hermes_exec.cli.run_command import perform
 
             return perform(run)
         if skill is not None:
-            from hermes_exec.cli.skill_running import perform as perform_skill
+            from hermes_exec_agent.cli.skill_run import perform as perform_skill
 
             return perform_skill(skill)
-        from hermes_exec.cli.chatting import talk
+        from hermes_exec_agent.cli.start_chat import talk
 
         return talk(chat) if chat is not None else 0
     except Exception as error:  # noqa: BLE001  the last one who can tell it in a line

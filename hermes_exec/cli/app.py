@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hermes_exec.cli.flags import flags
-from hermes_exec.cli.places import tell_warnings
-from hermes_exec.cli.say import BROKEN_PIPE, INTERRUPTED, USAGE, report, say
-from hermes_exec.cli.strict import StrictTyper
+from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, report, say
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.cli.open_target import tell_warnings
+from hermes_exec.cli.strict_typer import StrictTyper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,28 +21,28 @@ NAME = "hermes-exec"
 _COMPLETING = "_HERMES_EXEC_COMPLETE"
 
 COMMANDS = {
-    "run": ("run", "Run a command in a place."),
-    "shell": ("shells", "Work in a place, in its shell."),
-    "cp": ("copying", "Copy files and folders to a place, from it, or between two."),
-    "sync": ("copying", "Make a folder like another one, moving only what changed."),
-    "jobs": ("jobs", "List the jobs of a place."),
-    "logs": ("jobs", "Show what a job wrote."),
-    "attach": ("jobs", "Tie this terminal to a job."),
-    "kill": ("jobs", "End a job and all that it started."),
-    "forward": ("forwarding", "Pass a port on to a place, or from it to here."),
-    "backends": ("usable", "List the kinds of place, and which can be used here."),
-    "doctor": ("usable", "Look for what is amiss, and tell what mends it."),
-    "profile": ("profiles", "The places that you gave a name."),
-    "policy": ("policies", "What confines untrusted programs, and what holds it here."),
-    "chat": ("chat", "Talk to the agent, which works in a place."),
-    "conversations": ("conversations", "What was said to the agent, and what it did."),
-    "serve": ("serving", "Offer the agent to programs, over HTTP."),
-    "skill": ("skills", "What was taught: proven skills, and what becomes of them."),
-    "log": ("history", "Show the commands of the past."),
-    "bench": ("bench", "Measure how fast a place is."),
-    "demo": ("demo", "Do a real job in every place that can be used here."),
+    "run": ("hermes_exec.cli.run", "Run a command in a place."),
+    "shell": ("hermes_exec.cli.shell", "Work in a place, in its shell."),
+    "cp": ("hermes_exec.cli.cp", "Copy files and folders to a place, from it, or between two."),
+    "sync": ("hermes_exec.cli.cp", "Make a folder like another one, moving only what changed."),
+    "jobs": ("hermes_exec.cli.jobs", "List the jobs of a place."),
+    "logs": ("hermes_exec.cli.jobs", "Show what a job wrote."),
+    "attach": ("hermes_exec.cli.jobs", "Tie this terminal to a job."),
+    "kill": ("hermes_exec.cli.jobs", "End a job and all that it started."),
+    "forward": ("hermes_exec.cli.forward", "Pass a port on to a place, or from it to here."),
+    "backends": ("hermes_exec.cli.doctor", "List the kinds of place, and which can be used here."),
+    "doctor": ("hermes_exec.cli.doctor", "Look for what is amiss, and tell what mends it."),
+    "profile": ("hermes_exec.cli.profile", "The places that you gave a name."),
+    "policy": ("hermes_exec_policies.cli", "What confines untrusted programs, and what holds it here."),
+    "chat": ("hermes_exec_agent.cli.chat", "Talk to the agent, which works in a place."),
+    "conversations": ("hermes_exec_agent.cli.conversations", "What was said to the agent, and what it did."),
+    "serve": ("hermes_exec_agent.cli.serve", "Offer the agent to programs, over HTTP."),
+    "skill": ("hermes_exec_agent.cli.skill", "What was taught: proven skills, and what becomes of them."),
+    "log": ("hermes_exec.cli.log", "Show the commands of the past."),
+    "bench": ("hermes_exec.cli.bench", "Measure how fast a place is."),
+    "demo": ("hermes_exec.cli.demo", "Do a real job in every place that can be used here."),
 }
-"""Each command, the module here that has it, and its line in the list of commands."""
+"""Each command, its module, and its line in the list of commands."""
 
 
 def start(words: Sequence[str]) -> int:
@@ -76,7 +76,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     app.callback()(_before)
     wanted = set(COMMANDS) if _COMPLETING in os.environ else set(words)
     for name, (module, summary) in COMMANDS.items():
-        add = import_module(f"hermes_exec.cli.{module}").add if name in wanted else _add_name
+        add = import_module(module).add if name in wanted else _add_name
         add(app, name, summary)
     return app
 

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes_exec.cli import loop
+from hermes_exec.cli import interruptible
+from hermes_exec.cli.console import note
+from hermes_exec.cli.open_target import opened, planned
 from hermes_exec.cli.options import Json, Place
-from hermes_exec.cli.places import opened, planned
-from hermes_exec.cli.say import note
-from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import PlaceError
-from hermes_exec.terminal import Terminal
+from hermes_exec.terminal.terminal import Terminal
 
 STREAMED = 64 << 20
 _OPENS = 3
@@ -70,7 +70,7 @@ def bench(
 
     Nothing is recorded in the audit. For figures beside the physical floor and other tools, see ./dev bench.
     """
-    return loop.run(_bench(target, runs, json=json))
+    return interruptible.run(_bench(target, runs, json=json))
 
 
 async def _bench(target: str | None, runs: int, *, json: bool) -> int:

@@ -5,12 +5,12 @@ import time
 from dataclasses import asdict, dataclass
 
 from hermes_exec.backend import Alive
-from hermes_exec.cli.places import settings
-from hermes_exec.cli.say import CHECK_FAILED, note
-from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.console import CHECK_FAILED, note
+from hermes_exec.cli.open_target import settings
+from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.config.profile import Profile
+from hermes_exec.config.registry import backend_class, known_types
 from hermes_exec.errors import HermesError
-from hermes_exec.registry import backend_class, known_types
 
 _PATIENCE_S = 60.0
 """Importing an SDK takes seconds, and an account may have many."""

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from hermes_exec.cli import loop
+from hermes_exec.cli import interruptible
+from hermes_exec.cli.arguments import seconds
+from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
-from hermes_exec.cli.say import note
-from hermes_exec.cli.show import show_json, show_table
-from hermes_exec.cli.words import seconds
+from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import HermesError
-from hermes_exec.job import Job
-from hermes_exec.jobstatus import JobStatus
-from hermes_exec.ptystatus import PtyStatus
 from hermes_exec.result import Event, Result
+from hermes_exec.terminal.job import Job
+from hermes_exec.terminal.job_status import JobStatus
+from hermes_exec.terminal.pty_status import PtyStatus
 
 if TYPE_CHECKING:
-    from hermes_exec.cli.guests import Guest
-    from hermes_exec.joblog import LogStream
+    from hermes_exec.cli.find_jobs import Guest
+    from hermes_exec.terminal.job_log import LogStream
 
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its name.")]
 
@@ -50,7 +50,7 @@ def jobs(
     json: Json = False,
 ) -> int:
     """List the jobs of all places, or of one: what was started with run --detach or shell --keep."""
-    return loop.run(_jobs(on, prune=prune, json=json))
+    return interruptible.run(_jobs(on, prune=prune, json=json))
 
 
 def logs(
@@ -63,7 +63,7 @@ def logs(
     json: Json = False,
 ) -> int:
     """Show what a job wrote, its errors as our errors. Leaving does not disturb it."""
-    return loop.run(_logs(job, on, follow=follow, stream=stream.value, tail=tail, json=json))
+    return interruptible.run(_logs(job, on, follow=follow, stream=stream.value, tail=tail, json=json))
 
 
 def attach(job: JobName, on: On = None) -> int:
@@ -72,7 +72,7 @@ def attach(job: JobName, on: On = None) -> int:
     Its input is there if it was started with: run --detach --stdin. Ctrl-C leaves it to itself.
     One that was started with shell --keep gets this terminal; after Enter, ~d leaves it to itself.
     """
-    return loop.run(_attach(job, on))
+    return interruptible.run(_attach(job, on))
 
 
 def kill(
@@ -83,11 +83,11 @@ def kill(
     json: Json = False,
 ) -> int:
     """End jobs, with all that they started. One that has ended is left as it is."""
-    return loop.run(_kill(job, on, seconds(grace), json=json))
+    return interruptible.run(_kill(job, on, seconds(grace), json=json))
 
 
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
-    from hermes_exec.cli.guests import guests_with_jobs, record_ends
+    from hermes_exec.cli.find_jobs import guests_with_jobs, record_ends
 
     async with guests_with_jobs(on) as guests:
         record_ends(guests)
@@ -109,8 +109,8 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
 
 
 async def _prune(guests: "Sequence[Guest]", *, json: bool) -> None:
-    from hermes_exec.job import prune_jobs
-    from hermes_exec.pty import close_pty
+    from hermes_exec.terminal.job import prune_jobs
+    from hermes_exec.terminal.pty import close_pty
 
     pruned = [id for guest in guests for id in await prune_jobs(guest.link)]
     for link, name in [(guest.link, pty.name) for guest in guests for pty in guest.ptys if pty.ended]:
@@ -123,7 +123,7 @@ async def _prune(guests: "Sequence[Guest]", *, json: bool) -> None:
 
 
 def _facts(target: str, status: JobStatus) -> dict[str, Any]:
-    from hermes_exec.cli.running import facts_of
+    from hermes_exec.cli.run_command import facts_of
 
     return {
         "kind": "job",
@@ -177,7 +177,7 @@ def took(seconds: float) -> str:
 
 
 async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool) -> int:
-    from hermes_exec.cli.guests import job_called
+    from hermes_exec.cli.find_jobs import job_called
 
     async with job_called(word, on) as job:
         events = job.logs(-tail if tail else 0, cast("LogStream", stream), follow=follow)
@@ -193,8 +193,8 @@ async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: i
 
 
 async def _show(events: AsyncGenerator[Event]) -> None:
-    from hermes_exec.cli.flags import flags
-    from hermes_exec.cli.pipes import Output
+    from hermes_exec.cli.global_flags import flags
+    from hermes_exec.cli.stdio import Output
 
     outputs = {"stdout": Output(1, flags.redactor), "stderr": Output(2, flags.redactor)}
     try:
@@ -209,14 +209,14 @@ async def _show(events: AsyncGenerator[Event]) -> None:
 
 
 async def _attach(word: str, on: str | None) -> int:
-    from hermes_exec.cli.guests import called
-    from hermes_exec.cli.running import tell_end
+    from hermes_exec.cli.find_jobs import called
+    from hermes_exec.cli.run_command import tell_end
 
     async with called(word, on) as (link, job):
         if not isinstance(job, Job):
-            from hermes_exec.cli.shells import look_at
-            from hermes_exec.pty import attach_pty
-            from hermes_exec.tty import size_of
+            from hermes_exec.cli.shell import look_at
+            from hermes_exec.terminal.pty import attach_pty
+            from hermes_exec.terminal.tty import size_of
 
             rows, cols = size_of(1)
             return await look_at(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
@@ -235,7 +235,7 @@ async def _attach(word: str, on: str | None) -> int:
 
 
 async def _type(job: Job) -> None:
-    from hermes_exec.cli.pipes import read
+    from hermes_exec.cli.stdio import read
 
     try:
         while data := await read(0):
@@ -247,9 +247,9 @@ async def _type(job: Job) -> None:
 
 
 async def _kill(words: list[str], on: str | None, grace_s: float, *, json: bool) -> int:
-    from hermes_exec.cli.guests import called
-    from hermes_exec.cli.running import facts_of
-    from hermes_exec.pty import close_pty
+    from hermes_exec.cli.find_jobs import called
+    from hermes_exec.cli.run_command import facts_of
+    from hermes_exec.terminal.pty import close_pty
 
     ended: list[dict[str, Any]] = []
     for word in words:

@@ -10,8 +10,8 @@ import typer
 
 def _targets(incomplete: str) -> list[str]:
     from hermes_exec.config.load import load_settings
+    from hermes_exec.config.registry import known_types
     from hermes_exec.errors import HermesError
-    from hermes_exec.registry import known_types
 
     try:
         known = [*load_settings().profiles, *known_types()]
@@ -38,8 +38,8 @@ Improve = Annotated[
 
 def _skills(incomplete: str) -> list[str]:
     from hermes_exec.errors import HermesError
-    from hermes_exec_agent.skills.home import this_home
-    from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_agent.skills.registry.home import this_home
+    from hermes_exec_agent.skills.registry.registry import Registry
 
     try:
         known = Registry().skills() if this_home().log.exists() else ()

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from hermes_exec.cli.fast_args import Spoken
 from hermes_exec.cli.options import Cwd, Env, Json, On
-from hermes_exec.cli.quick import Spoken
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -58,7 +58,7 @@ def run(  # noqa: PLR0913  one parameter an option
     Exit codes: the command's own; 124 at its time limit; 125 when the place failed us; 127 when there is
     no such program; 128 + N after signal N, and so 130 after Ctrl-C, which ends all that it started.
     """
-    from hermes_exec.cli.running import perform
+    from hermes_exec.cli.run_command import perform
 
     return perform(
         Spoken(

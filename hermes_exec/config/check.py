@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import BaseModel
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.config.check import checked, profile_from_table, unknown_key
 from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.config.settings import AuditSettings, Entry, Limits, LogSettings, Origin

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from hermes_exec.config.check import within
 from hermes_exec.config.files import Contents, parse_file, profiles_from_mapping
+from hermes_exec.config.overrides import PREFIX, misspelt, spoken_layers
 from hermes_exec.config.paths import find_project_file, may_exist, read_regular, shown, user_file
 from hermes_exec.config.settings import (
     BUILT_IN,
@@ -27,7 +28,6 @@ from hermes_exec.config.settings import (
     Profiles,
     Settings,
 )
-from hermes_exec.config.spoken import PREFIX, misspelt, spoken_layers
 from hermes_exec.config.starter import write_default
 from hermes_exec.config.targets import Target, parse_target
 from hermes_exec.config.trust import Trust, distrust, is_trusted, trust, trust_of

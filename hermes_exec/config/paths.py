@@ -7,8 +7,8 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec.errno_hints import remedy_at
 from hermes_exec.errors import ConfigError
-from hermes_exec.shortage import remedy_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import BaseModel, Field, field_validator
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.config.values import Environment, Seconds, Size, Sources, Text, Words
 

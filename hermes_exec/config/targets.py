@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.config.check import checked, within
 from hermes_exec.errors import ConfigError
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import ProtocolError
-from hermes_exec.guest.filescan import BLOCK, RECORD
-from hermes_exec.guest.filetree import COPY, TOUCH
+from hermes_exec.guest.files.tree_scan import BLOCK, RECORD
+from hermes_exec.guest.files.tree_stream import COPY, TOUCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,19 +7,19 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, ProtocolError
-from hermes_exec.files import failures
-from hermes_exec.files.beside import fetch
-from hermes_exec.files.hand import Hand, a_hand
+from hermes_exec.files import errors
+from hermes_exec.files.bulk_transfer import fetch
+from hermes_exec.files.file_thread import Hand, a_hand
 from hermes_exec.files.info import TransferReport
 from hermes_exec.files.requests import Path, Requests, Stream, encode, field
 from hermes_exec.files.transfer import Arrived, Meter, Options, into_folder
-from hermes_exec.guest import filelent, filetransfer
-from hermes_exec.guest.fileput import Replacement
-from hermes_exec.guest.filesafe import PERMISSIONS, Refused, make_folders_above, sha256, write_all
-from hermes_exec.guest.fileunpack import Receiver
+from hermes_exec.guest.files import kernel_copy, transfers
+from hermes_exec.guest.files.atomic_writer import Replacement
+from hermes_exec.guest.files.safe_paths import PERMISSIONS, Refused, make_folders_above, sha256, write_all
+from hermes_exec.guest.files.tree_receiver import Receiver
 
 if TYPE_CHECKING:
-    from hermes_exec.files.beside import Mover
+    from hermes_exec.files.bulk_transfer import Mover
 
 _WHAT = "cannot download"
 _AS_BEFORE = "the destination is as it was"
@@ -49,7 +49,7 @@ class Target:
 
     def borrow(self, lent: tuple[int, ...], size: int) -> bool:
         """Have the kernel copy the whole file, if that is possible."""
-        if not filelent.copied(lent, self._new.fd, size):
+        if not kernel_copy.copied(lent, self._new.fd, size):
             return False
         self._digest, self.size = None, size
         return True
@@ -123,12 +123,12 @@ class Download:
 
     async def run(self) -> TransferReport:
         """Take it, whichever it is."""
-        size = filetransfer.GOT.size
+        size = transfers.GOT.size
         head = await self._stream.exactly(size)
         if len(head) < size:
             await self._answer(_AS_BEFORE)
             raise ProtocolError("the guest sent nothing and says that all is well")
-        kind, mode, mtime, total_bytes, total_files = filetransfer.GOT.unpack(head)
+        kind, mode, mtime, total_bytes, total_files = transfers.GOT.unpack(head)
         meter = Meter(self._options.progress, total_bytes, total_files)
         is_tree = kind == b"d"
         try:
@@ -138,7 +138,7 @@ class Download:
         except Refused as error:
             reason = f"{error} (refused on this side)"
             state = _PARTLY if is_tree else _AS_BEFORE
-            raise failures.failure(_WHAT, self._shown, errno.EBADMSG, reason, state=state) from None
+            raise errors.failure(_WHAT, self._shown, errno.EBADMSG, reason, state=state) from None
         except OSError as error:
             if isinstance(error, HermesError):
                 raise
@@ -146,11 +146,11 @@ class Download:
             if error.filename and is_tree:
                 place = os.path.join(place, os.fsdecode(error.filename))  # noqa: PTH118  which may be whole already
             state = _PARTLY if is_tree else _AS_BEFORE
-            raise failures.local_failure("cannot write", place, error, state=state) from None
+            raise errors.local_failure("cannot write", place, error, state=state) from None
 
     async def _answer(self, state: str) -> dict[str, Any]:
         answer = await self._stream.call.result()
-        failures.check(answer, _WHAT, self._shown, state=state)
+        errors.check(answer, _WHAT, self._shown, state=state)
         return answer
 
     async def _file(self, kind: bytes, meter: Meter, mode: int, mtime: int, size: int) -> TransferReport:
@@ -172,8 +172,8 @@ class Download:
 
     async def _borrow(self, target: Target, size: int) -> None:
         """Take a file that is lent, or say that it is to be sent after all."""
-        told = await self._stream.exactly(filetransfer.LENT.size)
-        lent = filetransfer.LENT.unpack(told.ljust(filetransfer.LENT.size, b"\0"))
+        told = await self._stream.exactly(transfers.LENT.size)
+        lent = transfers.LENT.unpack(told.ljust(transfers.LENT.size, b"\0"))
         taken = await self._hand.do(target.borrow, lent, size)
         await self._stream.call.write(b"\0" if taken else b"\1")
         self._stream.call.write_eof()
@@ -194,7 +194,7 @@ class Download:
     def _open(self) -> Receiver:
         if self._options.parents:
             make_folders_above(self._local)
-        root, fresh = filetransfer.open_root(self._local)
+        root, fresh = transfers.open_root(self._local)
         return Receiver(root, fresh, self._options.verify, self._options.links == "keep")
 
 

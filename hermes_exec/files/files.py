@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import TransferError, UsageError
-from hermes_exec.files import failures
-from hermes_exec.files.beside import fetched, send_all, way
-from hermes_exec.files.listing import listed, looked_at, resolved
+from hermes_exec.errors import ProtocolError, TransferError, UsageError
+from hermes_exec.files import errors
+from hermes_exec.files.bulk_transfer import fetched, send_all, way
+from hermes_exec.files.info import FileInfo, Kind, ResolvedPath
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import LOCAL_CHUNK, Links, Options, patterns
-from hermes_exec.guest import filebeside
+from hermes_exec.guest.files import staging
+from hermes_exec.guest.files.operations import LISTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hermes_exec.files.beside import Mover
-    from hermes_exec.files.info import FileInfo, Progress, ResolvedPath, SyncReport, TransferReport
+    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.files.info import Progress, SyncReport, TransferReport
     from hermes_exec.files.sync import Direction
-    from hermes_exec.link.link import Link
+    from hermes_exec.transport.link import Link
+
+
+def looked_at(path: str, row: list[Any]) -> FileInfo:
+    """One file: mode, size, mtime, owner, group and a link's target."""
+    if len(row) != 6 or not all(isinstance(number, int) for number in row[:5]):
+        raise ProtocolError("the guest's answer makes no sense")
+    mode, size, mtime_ns, uid, gid, target = row
+    leads = os.fsdecode(target) if isinstance(target, bytes) else None
+    return FileInfo(path, Kind.of(mode), size, mode & 0o7777, mtime_ns, uid, gid, leads)
+
+
+def resolved(answer: Mapping[str, Any]) -> ResolvedPath:
+    """Where a path leads."""
+    real, source, links, id = (answer.get(name) for name in ("real", "source", "links", "id"))
+    if not (isinstance(real, bytes) and isinstance(source, bytes) and isinstance(links, int) and isinstance(id, bytes)):
+        raise ProtocolError("the guest's answer makes no sense")
+    return ResolvedPath(os.fsdecode(real), os.fsdecode(source), links, id.decode("ascii", "replace"))
+
+
+def listed(folder: bytes, data: bytes) -> list[FileInfo]:
+    """The names of a folder, their paths as ``folder`` was given."""
+    prefix = b"" if folder == b"." else folder.rstrip(b"/") + b"/"
+    found: list[FileInfo] = []
+    at = 0
+    while at < len(data):
+        if at + LISTED.size > len(data):
+            raise ProtocolError("the listing is cut short")
+        length, *row = LISTED.unpack_from(data, at)
+        at += LISTED.size
+        name, link, target = data[at : at + length].partition(b"/")
+        at += length
+        found.append(looked_at(os.fsdecode(prefix + name), [*row, target if link else None]))
+    return found
 
 
 class Files:
@@ -43,14 +78,14 @@ class Files:
             return whole
         async with self._requests.stream("read", path, offset=offset, length=length, beside=False) as stream:
             data = await stream.all()
-            failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
+            errors.check(await stream.call.result(), "cannot read", os.fsdecode(path))
         return data
 
     async def _read_beside(self, mover: Mover, path: Path) -> bytes | None:
         """The whole file by a mover; None where that damaged it."""
         async with self._requests.stream("read", path, offset=0, length=None, beside=True) as stream:
             data = await fetched(stream, mover)
-            failures.check(await stream.call.result(), "cannot read", os.fsdecode(path))
+            errors.check(await stream.call.result(), "cannot read", os.fsdecode(path))
         return data
 
     async def resolve(self, path: Path) -> ResolvedPath:
@@ -67,7 +102,7 @@ class Files:
         ) as stream:
             data = await stream.all()
             answer = await stream.call.result()
-            failures.check(answer, "cannot read", os.fsdecode(path))
+            errors.check(answer, "cannot read", os.fsdecode(path))
         return resolved(answer), data
 
     async def write(
@@ -87,7 +122,7 @@ class Files:
         added. ``parents`` makes missing folders, ``durable`` returns only when the disk has it.
         """
         options = {"mode": mode, "append": append, "parents": parents, "durable": durable, "size": len(data)}
-        mover = self._requests.mover if len(data) >= filebeside.WORTH and not append else None
+        mover = self._requests.mover if len(data) >= staging.WORTH and not append else None
         if mover is not None and await self._write_beside(mover, path, data, options):
             return
         async with self._requests.stream("write", path, beside=False, **options) as stream:
@@ -95,7 +130,7 @@ class Files:
             for start in range(0, len(data), LOCAL_CHUNK):
                 await stream.call.write(bytes(view[start : start + LOCAL_CHUNK]))
             stream.call.write_eof()
-            failures.check(await stream.call.result(), "cannot write", os.fsdecode(path))
+            errors.check(await stream.call.result(), "cannot write", os.fsdecode(path))
 
     async def _write_beside(self, mover: Mover, path: Path, data: bytes, options: dict[str, Any]) -> bool:
         """The same by a mover; false when the place does not see what that makes, and nothing was written."""
@@ -103,7 +138,7 @@ class Files:
             await send_all(stream, mover, data)
             answer = await stream.call.result()
             if not answer.get("elsewhere"):
-                failures.check(answer, "cannot write", os.fsdecode(path))
+                errors.check(answer, "cannot write", os.fsdecode(path))
         return not answer.get("elsewhere")
 
     async def stat(self, path: Path, *, follow: bool = True) -> FileInfo:
@@ -123,7 +158,7 @@ class Files:
         """What is in a folder, sorted by name; links are not followed."""
         async with self._requests.stream("list", path) as stream:
             data = await stream.all()
-            failures.check(await stream.call.result(), "cannot list", os.fsdecode(path))
+            errors.check(await stream.call.result(), "cannot list", os.fsdecode(path))
         return listed(os.fsencode(path), data)
 
     async def glob(self, pattern: Path, *, limit: int = 100_000) -> Sequence[str]:
@@ -135,7 +170,7 @@ class Files:
         async with self._requests.stream("glob", ".", pattern=encode(pattern), limit=limit) as stream:
             data = await stream.all()
             answer = await stream.call.result()
-            failures.check(answer, "cannot look for", os.fsdecode(pattern))
+            errors.check(answer, "cannot look for", os.fsdecode(pattern))
         if field(answer, "more", bool):
             remedy = "a narrower pattern, or a higher limit="
             raise TransferError(f"more than {limit} paths match {os.fsdecode(pattern)}", remedy=remedy)

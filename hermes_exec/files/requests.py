@@ -8,16 +8,16 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ProtocolError, UsageError
-from hermes_exec.files import failures
-from hermes_exec.guest.wire import STDOUT
+from hermes_exec.files import errors
+from hermes_exec.guest.core.wire import STDOUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from hermes_exec.carrier import Running, Sink
-    from hermes_exec.files.beside import Mover
-    from hermes_exec.link.call import Call
-    from hermes_exec.link.link import Link
+    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.transport.call import Call
+    from hermes_exec.transport.link import Link
+    from hermes_exec.transport.protocol import Running, Sink
 
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
@@ -169,7 +169,7 @@ class Requests:
         """Do a small operation; ``what`` is for the error, such as ``cannot read``."""
         call = self.start(operation, {"path": encode(path), **arguments})
         answer = await call.result()
-        failures.check(answer, what, os.fsdecode(path))
+        errors.check(answer, what, os.fsdecode(path))
         return answer
 
 

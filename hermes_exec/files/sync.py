@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.errors import ProtocolError, UsageError
-from hermes_exec.files import failures
+from hermes_exec.files import errors
 from hermes_exec.files.compare import MAX_SCAN, Plan, Scan, compare
 from hermes_exec.files.download import download
-from hermes_exec.files.hand import Hand, a_hand
+from hermes_exec.files.file_thread import Hand, a_hand
 from hermes_exec.files.info import Change, Skipped, SyncReport, TransferReport
 from hermes_exec.files.requests import Path, Requests, encode, field
 from hermes_exec.files.transfer import Meter, Options
 from hermes_exec.files.upload import TreeRequest, send_tree
-from hermes_exec.guest import filescan, filetree
-from hermes_exec.guest.filesafe import FOLDER
+from hermes_exec.guest.files import tree_scan, tree_stream
+from hermes_exec.guest.files.safe_paths import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,11 +73,11 @@ class Sync:
         except FileNotFoundError as error:
             if missing_ok:
                 return Scan()
-            raise failures.local_failure(_WHAT, os.fsdecode(self._local), error) from None
+            raise errors.local_failure(_WHAT, os.fsdecode(self._local), error) from None
         except OSError as error:
-            raise failures.local_failure(_WHAT, os.fsdecode(self._local), error) from None
+            raise errors.local_failure(_WHAT, os.fsdecode(self._local), error) from None
         try:
-            return Scan.of(b"".join(filescan.scan(folder, self._wish.options.rules())))
+            return Scan.of(b"".join(tree_scan.scan(folder, self._wish.options.rules())))
         finally:
             os.close(folder)
 
@@ -87,7 +87,7 @@ class Sync:
             data = await stream.all(MAX_SCAN)
             answer = await stream.call.result()
         try:
-            failures.check(answer, _WHAT, os.fsdecode(self._remote))
+            errors.check(answer, _WHAT, os.fsdecode(self._remote))
         except FileNotFoundError:
             if missing_ok:
                 return Scan()
@@ -98,7 +98,7 @@ class Sync:
         """What cannot be seen must not be taken for deleted."""
         for path, code in source.unreadable.items():
             place = f"{self._shown}/{os.fsdecode(path)}"
-            raise failures.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out by a pattern to ignore")
+            raise errors.failure(_WHAT, place, code, os.strerror(code), remedy="leave it out by a pattern to ignore")
 
     def _demand_no_conflict(self, plan: Plan) -> None:
         for path in plan.conflicts:
@@ -111,18 +111,18 @@ class Sync:
             hashing = self._hand.begin(self._hashes_here, paths)
             async with self._requests.stream("hashes", self._remote, paths=b"\0".join(paths)) as stream:
                 theirs = await stream.all(MAX_SCAN)
-                failures.check(await stream.call.result(), _WHAT, self._shown)
+                errors.check(await stream.call.result(), _WHAT, self._shown)
             ours = await hashing
             if len(theirs) != len(ours):
                 raise ProtocolError("the guest sent another number of hashes than it was asked for")
             for index, path in enumerate(paths):
-                at = slice(index * filetree.DIGEST, (index + 1) * filetree.DIGEST)
-                plan.checked(path, same=ours[at] == theirs[at] != filetree.NO_DIGEST)
+                at = slice(index * tree_stream.DIGEST, (index + 1) * tree_stream.DIGEST)
+                plan.checked(path, same=ours[at] == theirs[at] != tree_stream.NO_DIGEST)
 
     def _hashes_here(self, paths: list[bytes]) -> bytes:
         folder = os.open(self._local, FOLDER)
         try:
-            return b"".join(digest or filetree.NO_DIGEST for digest in filescan.hashes(folder, paths))
+            return b"".join(digest or tree_stream.NO_DIGEST for digest in tree_scan.hashes(folder, paths))
         finally:
             os.close(folder)
 
@@ -141,21 +141,21 @@ class Sync:
     def _prune_here(self, paths: list[bytes]) -> int:
         folder = os.open(self._local, FOLDER)
         try:
-            return filescan.prune(folder, paths)
+            return tree_scan.prune(folder, paths)
         except OSError as error:
             place = f"{os.fsdecode(self._local)}/{os.fsdecode(error.filename or b'')}"
-            raise failures.local_failure("cannot delete", place, error, state="a part was deleted") from None
+            raise errors.local_failure("cannot delete", place, error, state="a part was deleted") from None
         finally:
             os.close(folder)
 
-    def _sender(self) -> filetree.Sender:
-        return filetree.Sender(os.open(self._local, FOLDER), self._wish.options.verify)
+    def _sender(self) -> tree_stream.Sender:
+        return tree_stream.Sender(os.open(self._local, FOLDER), self._wish.options.verify)
 
     async def _copy(self, plan: Plan) -> TransferReport:
         steps = plan.steps()
         options = self._wish.options
         if self._wish.direction == "up":
-            sender = await self._hand.hold(filetree.Sender.close, self._sender)
+            sender = await self._hand.hold(tree_stream.Sender.close, self._sender)
             meter = Meter(options.progress, plan.size, len(plan.copy) - plan.folders)
             blocks = sender.planned(steps)
             request = TreeRequest(self._requests, self._remote, options, meter)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from hermes_exec.errors import ProtocolError, UsageError
-from hermes_exec.files.failures import failure
+from hermes_exec.files.errors import failure
 from hermes_exec.files.info import Progress, Skipped, TransferReport
-from hermes_exec.guest.filepatterns import Ignore
-from hermes_exec.guest.filetree import SPECIAL
+from hermes_exec.guest.files.ignore_patterns import Ignore
+from hermes_exec.guest.files.tree_stream import SPECIAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hermes_exec.guest.fileunpack import Receiver
+    from hermes_exec.guest.files.tree_receiver import Receiver
 
 Links = Literal["refuse", "skip", "keep"]
 LOCAL_CHUNK = 1 << 20

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
-from hermes_exec.files import failures
-from hermes_exec.files.beside import send, way
-from hermes_exec.files.hand import Hand, a_hand
+from hermes_exec.files import errors
+from hermes_exec.files.bulk_transfer import send, way
+from hermes_exec.files.file_thread import Hand, a_hand
 from hermes_exec.files.requests import Path, Requests, Stream, encode
 from hermes_exec.files.transfer import LOCAL_CHUNK, Arrived, Meter, Options, enough, into_folder
-from hermes_exec.guest import filebeside, filelent, fileput, filescan, filetree
-from hermes_exec.guest.filesafe import CHUNK, sha256
+from hermes_exec.guest.files import atomic_writer, kernel_copy, staging, tree_scan, tree_stream
+from hermes_exec.guest.files.safe_paths import CHUNK, sha256
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from hermes_exec.files.beside import Mover
+    from hermes_exec.files.bulk_transfer import Mover
     from hermes_exec.files.info import TransferReport
 
 _PIECE = 4 * CHUNK
 _WHAT = "cannot upload to"
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-RESUMABLE = filelent.WORTH
+RESUMABLE = kernel_copy.WORTH
 """Bytes from which on a single file's upload looks for what an earlier one left behind, and lends the file."""
 _AS_BEFORE = "the destination is as it was"
 _PARTLY = "what arrived before it is there, whole; the rest is as it was"
@@ -95,12 +95,12 @@ async def upload(requests: Requests, local: Path, remote: Path, options: Options
         try:
             source = await hand.hold(Source.close, Source, path)
         except OSError as error:
-            raise failures.local_failure("cannot read", os.fsdecode(path), error) from None
+            raise errors.local_failure("cannot read", os.fsdecode(path), error) from None
         if source.is_folder:
             totals = (0, 0)
             if options.progress is not None:
-                totals = await hand.do(filescan.measure, source.fd, options.rules())
-            sender = filetree.Sender(source.fd, options.verify)
+                totals = await hand.do(tree_scan.measure, source.fd, options.rules())
+            sender = tree_stream.Sender(source.fd, options.verify)
             source.fd = -1
             hand.finally_do(sender.close)
             blocks = sender.walk(options.rules())
@@ -122,10 +122,10 @@ async def _send_file(
         "parents": options.parents,
         "verify": options.verify,
         "resume": size >= RESUMABLE,
-        "near": filelent.loan(source.fd) if requests.near and options.progress is None else None,
+        "near": kernel_copy.loan(source.fd) if requests.near and options.progress is None else None,
     }
     meter = Meter(options.progress, size, 1)
-    mover = requests.mover if size >= filebeside.WORTH else None
+    mover = requests.mover if size >= staging.WORTH else None
     if not await _put(requests, destination, arguments, Sending(hand, source, meter, options, mover)):
         await hand.do(source.rewind)  # behind what is still being read
         await _put(requests, destination, arguments, Sending(hand, source, meter, options, None))
@@ -153,10 +153,10 @@ async def _put(requests: Requests, destination: bytes, arguments: dict[str, Any]
             if not taken:
                 await _send_content(stream, sending)
         except OSError as error:
-            raise failures.local_failure("cannot read", "the file", error, state=_AS_BEFORE) from None
+            raise errors.local_failure("cannot read", "the file", error, state=_AS_BEFORE) from None
         answer = await stream.call.result()
         if not answer.get("elsewhere"):
-            failures.check(answer, _WHAT, os.fsdecode(destination), state=_AS_BEFORE)
+            errors.check(answer, _WHAT, os.fsdecode(destination), state=_AS_BEFORE)
     return not answer.get("elsewhere")
 
 
@@ -165,13 +165,13 @@ async def _agree(stream: Stream, hand: Hand, source: Source) -> bool:
 
     True: nothing is to be sent, since the place has taken the file itself.
     """
-    offer = await stream.head(fileput.OFFER.size)
-    if len(offer) == fileput.OFFER.size:
-        size, told = fileput.OFFER.unpack(offer)
-        if told == filelent.TAKEN:
+    offer = await stream.head(atomic_writer.OFFER.size)
+    if len(offer) == atomic_writer.OFFER.size:
+        size, told = atomic_writer.OFFER.unpack(offer)
+        if told == kernel_copy.TAKEN:
             return True
         start = await hand.do(source.skip_if_same, min(size, source.info.st_size), told)
-        await stream.call.write(fileput.START.pack(start))
+        await stream.call.write(atomic_writer.START.pack(start))
     return False
 
 
@@ -214,7 +214,7 @@ class TreeRequest:
 
 
 async def send_tree(
-    request: TreeRequest, hand: Hand, sender: filetree.Sender, blocks: Iterator[bytes]
+    request: TreeRequest, hand: Hand, sender: tree_stream.Sender, blocks: Iterator[bytes]
 ) -> TransferReport:
     """Send what a sender makes."""
     shown = os.fsdecode(request.destination)
@@ -234,7 +234,7 @@ async def send_tree(
             request.meter.at(*done)
         stream.call.write_eof()
         answer = await stream.call.result()
-        failures.check(answer, _WHAT, shown, state=_PARTLY)
+        errors.check(answer, _WHAT, shown, state=_PARTLY)
     arrived = Arrived.there(answer)
     request.meter.at(arrived.size, arrived.files)
     return arrived.report(_WHAT, shown, options.links)

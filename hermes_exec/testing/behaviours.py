@@ -13,8 +13,8 @@ from hermes_exec.testing.place import Place
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 _NEEDS = "hermes_exec_needs"
 Test = TypeVar("Test", bound=Callable[..., Awaitable[None]])

@@ -18,8 +18,8 @@ from hermes_exec.testing.sessions import said
 from hermes_exec.testing.streams import text_until
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 
 STOP_GUEST = """read -r _ _ _ guest _ </proc/$PPID/stat

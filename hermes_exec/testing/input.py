@@ -13,7 +13,7 @@ from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.output import ALL_BYTES
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 WAYS = ["text", "words"]
 LARGE = 12_000_000

@@ -9,8 +9,8 @@ from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import link, living, marker
 
 if TYPE_CHECKING:
-    from hermes_exec.pty import Pty
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.pty import Pty
+    from hermes_exec.terminal.terminal import Terminal
 
 
 async def seen(pty: Pty, wanted: bytes) -> bytes:

@@ -13,8 +13,8 @@ from hermes_exec.testing.input import WAYS, as_command
 from hermes_exec.testing.place import Place, link, marker
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 SECRET = "HERMES_EXEC_TEST_SECRET"  # noqa: S105  the name of a variable
 

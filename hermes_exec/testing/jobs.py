@@ -14,8 +14,8 @@ from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import link, living, marker
 
 if TYPE_CHECKING:
-    from hermes_exec.job import Job
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.job import Job
+    from hermes_exec.terminal.terminal import Terminal
 
 
 @contextlib.asynccontextmanager

@@ -16,8 +16,8 @@ from hermes_exec.testing.place import Place, living, marker, until
 from hermes_exec.testing.sessions import said
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 PLAIN = {
     "the program itself": "sleep {m}",

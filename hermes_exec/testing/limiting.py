@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec.limits import Limits
+from hermes_exec.terminal.limits import Limits
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.input import WAYS, as_command
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 
 class Limiting(Behaviours):

@@ -11,7 +11,7 @@ from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.state import is_bash
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
+    from hermes_exec.terminal.session import Session
     from hermes_exec.testing.place import Place
 
 ANY = None

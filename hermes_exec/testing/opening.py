@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import hermes_exec
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import living, marker

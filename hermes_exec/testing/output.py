@@ -12,7 +12,7 @@ from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import marker, told_signal
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 ALL_BYTES = bytes(range(256))
 IN_OCTAL = "".join(f"\\{byte:03o}" for byte in ALL_BYTES)

@@ -11,16 +11,16 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import HermesError, Unsupported
-from hermes_exec.limits import Limits
+from hermes_exec.terminal.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from hermes_exec.backend import Backend
-    from hermes_exec.link.link import Link
     from hermes_exec.result import Result
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec.transport.link import Link
 
 T = TypeVar("T")
 _LIMIT_S = 60.0

@@ -15,7 +15,7 @@ from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import link
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ from hermes_exec.testing.ports import said_back, there_and_back
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing.place import Place
 
 _USE = "from hermes_exec.testing.quiet import use_place; use_place()"

@@ -13,7 +13,7 @@ from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.place import told_signal
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing.place import Place
 
 ODD_WORDS = [

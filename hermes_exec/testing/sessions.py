@@ -12,8 +12,8 @@ from hermes_exec.testing.behaviours import Behaviours, needs
 from hermes_exec.testing.place import Place, living, marker, until
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 
 async def said(session: Session, command: str) -> str:

@@ -11,8 +11,8 @@ from hermes_exec.testing.behaviours import Behaviours
 from hermes_exec.testing.sessions import said
 
 if TYPE_CHECKING:
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing.place import Place
 
 ODD_VALUES = [

@@ -16,8 +16,8 @@ from hermes_exec.testing.place import living, marker, until
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from hermes_exec.stream import Stream
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.stream import Stream
+    from hermes_exec.terminal.terminal import Terminal
 
 WINDOW = 16 << 20
 """More than all buffers on the way hold together."""

@@ -9,7 +9,7 @@ from hermes_exec.config.values import show_size
 from hermes_exec.errors import Unsupported
 from hermes_exec_policies.enforcers import Means, enforcers
 from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.names import RULES
+from hermes_exec_policies.rule_names import RULES
 from hermes_exec_policies.syscalls import known
 from hermes_exec_policies.values import EVERY
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import PlaceUnavailable, Refused, UsageError
-from hermes_exec_backends.confined import Bind
+from hermes_exec_backends.sandbox import Bind
 from hermes_exec_policies.load import overridden
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hermes_exec_backends.confined import Confinement
+    from hermes_exec_backends.sandbox import Confinement
     from hermes_exec_policies.model import Policy
 
 SEEN = "/app/folders"

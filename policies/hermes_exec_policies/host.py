@@ -163,7 +163,7 @@ def _proc() -> str:
 
 
 def _groups() -> Groups:
-    from hermes_exec.guest import cgroups
+    from hermes_exec.guest.limits import cgroups
 
     homes = cgroups.find((cgroups.MEMORY, cgroups.PROCESSES, cgroups.CPUS))
     by = {kind: home.enforcer for kind, home in homes.items()}

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from hermes_exec_policies.names import rule_name
+from hermes_exec_policies.rule_names import rule_name
 from hermes_exec_policies.syscalls import expanded, usual
 from hermes_exec_policies.values import (
     Calls,

@@ -7,7 +7,7 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_policies.starting import DOCKER
+from hermes_exec_policies.start_program import DOCKER
 
 if TYPE_CHECKING:
     from hermes_exec_policies.host import Host

@@ -11,10 +11,10 @@ import pytest
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
-from hermes_exec_backends.bubblewrap.health import examine, trial
-from hermes_exec_backends.confined.restrictions import APPARMOR, CLONE, COUNT, explain
+from hermes_exec_backends.bubblewrap.doctor import examine, trial
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from hermes_exec_backends.sandbox.restrictions import APPARMOR, CLONE, COUNT, explain
 from tests.rigs.boxes import Box
 from tests.rigs.docker_engine import BUBBLEWRAP, DEBIAN, engine
 

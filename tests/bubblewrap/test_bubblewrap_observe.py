@@ -11,8 +11,8 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Limits
-from hermes_exec_backends.confined.observe import NUMBERS, Watch, answer, decoded, observing
+from hermes_exec_backends.sandbox import Limits
+from hermes_exec_backends.sandbox.observe import NUMBERS, Watch, answer, decoded, observing
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render.filter import filter_of
 from tests.rigs.breadth import thorough

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
-from hermes_exec_backends.confined.report import parse
+from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
+from hermes_exec_backends.sandbox.report import parse
 
 RULES = Landlock(
     handled_fs=7,
@@ -141,7 +141,7 @@ def test_what_no_launcher_says_is_refused(applied: bytes, ready: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["launcher", "library", "mechanisms", "nested"])
 def test_the_launcher_is_written_for_old_interpreters(name: str) -> None:
-    spec = importlib.util.find_spec(f"hermes_exec_backends.confined.{name}")
+    spec = importlib.util.find_spec(f"hermes_exec_backends.sandbox.{name}")
     assert spec is not None
     assert spec.origin is not None
     tree = ast.parse(Path(spec.origin).read_text(), feature_version=(3, 6))

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import PlaceUnavailable, Unsupported, UsageError
-from hermes_exec.guest import tree
+from hermes_exec.guest.core import process_tree
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Bind, Landlock, Limits, PathRule, Tmpfs
-from hermes_exec_backends.confined.control import FLAGS
+from hermes_exec_backends.sandbox import Bind, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_backends.sandbox.control import FLAGS
 from tests.rigs.sandboxes import PYTHON, as_user, refusing, run_text, specification
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_backends.confined.facts import Facts
-    from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_backends.sandbox.procfs import Facts
+    from hermes_exec_backends.sandbox.run import Ended
     from tests.conftest import Require
 
 READ, EXECUTE = 1 << 2 | 1 << 3, 1 << 0
@@ -162,7 +162,7 @@ def test_process_1_is_confined_before_the_program_may_begin(require: Require, so
     async def first() -> tuple[str, int]:
         confinement = specification(uid=somebody, seccomp=refusing())
         async with await start(confinement, [PYTHON, "-I", "-c", ""]) as run:
-            folder = Path("/proc", str(tree.stat(run.facts.pid)[1]))
+            folder = Path("/proc", str(process_tree.stat(run.facts.pid)[1]))
             return (folder / "status").read_text(), (folder / "mem").stat().st_uid
 
     status, owner = asyncio.run(first())

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import TransferError, UsageError
-from hermes_exec.guest import cgroups
+from hermes_exec.guest.limits import cgroups
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Limits, Tmpfs
-from hermes_exec_backends.confined.collect import collect
+from hermes_exec_backends.sandbox import Limits, Tmpfs
+from hermes_exec_backends.sandbox.collect import collect
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.processes import with_mark
 from tests.rigs.sandboxes import PYTHON, run_text, specification
@@ -23,7 +23,7 @@ from tests.rigs.sandboxes import PYTHON, run_text, specification
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from hermes_exec_backends.confined.run import Run
+    from hermes_exec_backends.sandbox.run import Run
     from tests.conftest import Require
 
 
@@ -132,7 +132,7 @@ def test_processors_that_nothing_bounds_are_no_limit_that_is_said_to_hold(
     def none(_: bytes) -> dict[str, cgroups.Home]:
         return {}
 
-    monkeypatch.setattr("hermes_exec_backends.confined.bounds._homes", none)
+    monkeypatch.setattr("hermes_exec_backends.sandbox.bounds._homes", none)
     seen = run("print(1)", cpus=1.0, memory=1 << 30)
     assert (seen["exit"], seen["limit"]) == ((0, None), "")
     assert seen["enforcers"] == {"memory": "watchdog"}

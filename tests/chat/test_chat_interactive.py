@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.chat.commands import ABOUT
+from hermes_exec_agent.frontends.chat.slash_commands import ABOUT
 from tests.chat.conftest import do, events, private, say
 from tests.rigs.endpoint import KEY, ScriptedEndpoint
 

@@ -12,8 +12,8 @@ import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.chat.keyboard import Keyboard
-from hermes_exec_agent.chat.talk import INTERRUPTED
+from hermes_exec_agent.frontends.chat.keyboard import Keyboard
+from hermes_exec_agent.frontends.chat.session import INTERRUPTED
 from hermes_exec_agent.models import say as say_so
 from tests.chat.conftest import do, say
 from tests.rigs.breadth import thorough
@@ -30,8 +30,8 @@ Script = Callable[..., str]
 PROMPT = "you> "
 _STUCK = """
 import asyncio
-from hermes_exec_agent.chat.screen import Screen
-from hermes_exec_agent.chat.talk import interrupts
+from hermes_exec_agent.frontends.chat.screen import Screen
+from hermes_exec_agent.frontends.chat.session import interrupts
 
 async def main():
     screen = Screen()

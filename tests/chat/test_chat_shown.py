@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from hermes_exec_agent.chat.commands import is_command
-from hermes_exec_agent.chat.display import Plain, told
-from hermes_exec_agent.chat.export import markdown
-from hermes_exec_agent.chat.screen import Screen, split
-from hermes_exec_agent.chat.text import line, safe
-from hermes_exec_agent.events.event import Event
-from hermes_exec_agent.loop.updates import Compacted, Retried, Text, Thought
+from hermes_exec_agent.frontends.chat.display import Plain, told
+from hermes_exec_agent.frontends.chat.export import markdown
+from hermes_exec_agent.frontends.chat.safe_text import line, safe
+from hermes_exec_agent.frontends.chat.screen import Screen, split
+from hermes_exec_agent.frontends.chat.slash_commands import is_command
+from hermes_exec_agent.runtime.events.event import Event
+from hermes_exec_agent.runtime.updates import Compacted, Retried, Text, Thought
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.events.event import Kind
+    from hermes_exec_agent.runtime.events.event import Kind
 
 LINES = st.lists(st.sampled_from(["", "words", "```", "```py", "~~~", "- item", "  ", "# head"])).map("\n".join)
 

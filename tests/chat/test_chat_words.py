@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.cli.quick import spoken_chat
-from hermes_exec_agent.chat.asked import Asked
+from hermes_exec.cli.fast_args import spoken_chat
+from hermes_exec_agent.frontends.chat.options import Asked
 from tests.chat.conftest import say
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path
     code = (
         "import sys\n"
         "from hermes_exec.cli import chatting, places, quick\n"
-        "from hermes_exec_agent.chat import interactive, screen, start\n"
+        "from hermes_exec_agent.frontends.chat import interactive, screen, start\n"
         "from hermes_exec_agent.models import load_models\n"
         "places.planned(None)\n"
         "load_models()\n"

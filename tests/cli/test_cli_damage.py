@@ -48,7 +48,7 @@ ITEMS: dict[str, list[tuple[str, ...]]] = {
 _REGISTER = """
 import sys
 from pathlib import Path
-from hermes_exec_agent.skills.home import this_home
+from hermes_exec_agent.skills.registry.home import this_home
 from tests.rigs.skill_makers import registered
 registered(this_home(), Path(sys.argv[1]))
 """

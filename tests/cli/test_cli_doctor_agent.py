@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.doctor import examine_agent
-from hermes_exec_agent.events import EventLog
 from hermes_exec_agent.models import ask, say
-from hermes_exec_agent.skills.home import this_home
+from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.skills.registry.home import this_home
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.cli.app import start
-from hermes_exec.cli.usable import walked
+from hermes_exec.cli.doctor import walked
 from hermes_exec.errors import PlaceUnavailable
 
 if TYPE_CHECKING:

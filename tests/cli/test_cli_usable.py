@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.cli.reaping import reap
-from hermes_exec.cli.usable import check_limits
-from hermes_exec.limits import Enforcement, Enforcer
-from hermes_exec.registry import BUILT_INS
+from hermes_exec.cli.doctor import check_limits, reap
+from hermes_exec.config.registry import BUILT_INS
+from hermes_exec.terminal.limits import Enforcement, Enforcer
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
 from tests.rigs.processes import argv, children, read, started_as

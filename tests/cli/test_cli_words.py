@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.cli import main
-from hermes_exec.cli.quick import Spoken, spoken_run
-from hermes_exec.cli.say import report
-from hermes_exec.cli.spots import Spot, inside, spot
-from hermes_exec.cli.words import limits, seconds, variables
+from hermes_exec.cli.arguments import limits, seconds, variables
+from hermes_exec.cli.console import report
+from hermes_exec.cli.fast_args import Spoken, spoken_run
+from hermes_exec.cli.remote_path import Spot, inside, spot
 from hermes_exec.errors import UsageError
-from hermes_exec.limits import Limits
+from hermes_exec.terminal.limits import Limits
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Cli

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 
 
 @pytest.fixture(autouse=True)

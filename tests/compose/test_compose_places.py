@@ -11,8 +11,8 @@ import pytest
 import hermes_exec
 from hermes_exec.backend import Exit
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
-from hermes_exec.plain.place import ask
 from hermes_exec.testing.place import link
+from hermes_exec.transport.shell.target import ask
 from tests.rigs.boxes import Box, Cell
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import hermes_exec
+from hermes_exec.config.plan import Plan
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
-from hermes_exec.plan import Plan
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 import hermes_exec
 import hermes_exec.sync
+from hermes_exec.config.plan import Plan
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.errors import ConfigError, UsageError
-from hermes_exec.plan import Plan
 from hermes_exec.wrapper import Prepared
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.local import LocalBackend
@@ -72,7 +72,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @each_profile
 @pytest.mark.parametrize("form", ["profile", "backend"])
 def test_every_kind_is_planned_as_its_profile_says(profile: Profile, form: str) -> None:
-    from hermes_exec import registry
+    from hermes_exec.config import registry
 
     plan = Plan(profile if form == "profile" else registry.backend_class(profile.type).from_profile(profile))
     assert {name: getattr(plan, name) for name in FIELDS} == {

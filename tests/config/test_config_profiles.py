@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.load import profiles_from_mapping
 from hermes_exec.config.secrets import SecretSource

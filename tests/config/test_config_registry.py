@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec import registry
+from hermes_exec.config import registry
+from hermes_exec.config.registry import BuiltIn
 from hermes_exec.errors import ConfigError, MissingExtra, PlaceUnavailable, Unsupported
 from hermes_exec.extras import install_command
-from hermes_exec.registry import BuiltIn
 from hermes_exec_backends.profiles import LocalProfile
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ def test_an_sdk_that_does_not_fit_is_not_said_to_be_missing(site: Site, monkeypa
 
 def test_the_core_imports_no_backend_until_one_is_asked_for() -> None:
     script = (
-        "import sys, hermes_exec.registry, hermes_exec.config.load, hermes_exec.observe.audit\n"
+        "import sys, hermes_exec.config.registry, hermes_exec.config.load, hermes_exec.observe.audit\n"
         "assert not [name for name in sys.modules if name.startswith('hermes_exec_')]\n"
-        "hermes_exec.registry.profile_model('local')\n"
+        "hermes_exec.config.registry.profile_model('local')\n"
         "assert 'hermes_exec_backends.profiles.local' in sys.modules\n"
         "assert 'hermes_exec_backends.profiles.docker' not in sys.modules\n"
     )

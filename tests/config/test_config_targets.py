@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.config.targets import parse_target, target_of
 from hermes_exec.errors import ConfigError, Unsupported
 from hermes_exec_backends.profiles import (

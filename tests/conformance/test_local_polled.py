@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.backend import Backend, Channel, Receiver
-    from hermes_exec.session import Session
+    from hermes_exec.terminal.session import Session
 
 FEW = ("unshare", "-U", "-r", "sh", "-c", 'echo "$0" >/proc/sys/user/max_inotify_instances && exec "$@"')
 

@@ -12,8 +12,8 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
 from hermes_exec.extras import install_command
-from hermes_exec_backends.cloud import retry
-from hermes_exec_backends.daytona import DaytonaBackend, creating
+from hermes_exec_backends._shared import backoff
+from hermes_exec_backends.daytona import DaytonaBackend, create
 from tests.rigs import daytona_rig
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def test_a_creation_whose_connection_breaks_makes_one_sandbox(
 def test_a_creation_that_always_fails_is_told_and_leaves_nothing(
     run: Any, daytona: Daytona, opened: Opened, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "FIRST_S", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.01)
     fault = daytona.fail("create_sandbox", status=status, message="out of order", times=99)
     error = run(refused(opened))
     assert "out of order" in error.what
     assert error.remedy == "hermes-exec doctor daytona"
-    assert fault.met == retry.TRIES
+    assert fault.met == backoff.TRIES
 
 
 def test_a_lost_reply_and_a_service_that_answers_no_more_say_that_a_sandbox_may_be_there(
@@ -169,8 +169,8 @@ def test_a_sandbox_that_fails_to_start_is_told_why_and_deleted(run: Any, daytona
 def test_a_sandbox_that_does_not_start_in_time_is_deleted(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "_CREATE_S", 0.5)
-    monkeypatch.setattr(creating, "STATE_S", 0.5)
+    monkeypatch.setattr(create, "_CREATE_S", 0.5)
+    monkeypatch.setattr(create, "STATE_S", 0.5)
     monkeypatch.setattr(daytona, "create_s", 600.0)
     run(refused(opened))
 

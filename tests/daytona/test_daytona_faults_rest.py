@@ -9,8 +9,8 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.cloud import retry, tags
-from hermes_exec_backends.daytona import DaytonaBackend, beside, boot, failures
+from hermes_exec_backends._shared import backoff, tags
+from hermes_exec_backends.daytona import DaytonaBackend, boot, bulk_transfer, errors
 from tests.rigs.breadth import leave_out
 from tests.rigs.daytona_rig import only, ran
 
@@ -50,7 +50,7 @@ def test_a_look_at_a_new_sandbox_that_fails_once_leaves_it_the_only_one(
 def test_a_deletion_that_is_throttled_waits_as_long_as_the_service_says(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "FIRST_S", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.01)
     asked_s = 0.4
     times: list[float] = []
 
@@ -70,7 +70,7 @@ def test_a_deletion_that_is_throttled_waits_as_long_as_the_service_says(
 def test_a_deletion_that_never_succeeds_is_told_and_the_sandbox_ends_with_its_lease(
     run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "FIRST_S", 0.01)
+    monkeypatch.setattr(backoff, "FIRST_S", 0.01)
 
     async def work() -> None:
         terminal = await hermes_exec.open(backend(), audit=False, lease_s=60.0)
@@ -79,7 +79,7 @@ def test_a_deletion_that_never_succeeds_is_told_and_the_sandbox_ends_with_its_le
             PlaceUnavailable, match="was not deleted.*may cost until its lease ends it.*backends --cost"
         ):
             await terminal.close()
-        assert fault.met == retry.TRIES
+        assert fault.met == backoff.TRIES
 
     run(work())
     assert len(daytona.sandboxes) == 1
@@ -123,7 +123,7 @@ def test_a_relay_that_is_killed_is_replaced_and_nothing_runs_twice(run: Any, day
 def test_a_large_move_that_stalls_is_given_up_and_done_again(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
-    monkeypatch.setattr(beside, "_MOVE_S", 5)
+    monkeypatch.setattr(bulk_transfer, "_MOVE_S", 5)
     data = bytes(range(256)) * 20_000
 
     async def work() -> None:
@@ -185,7 +185,7 @@ def test_an_sdk_that_opens_terminals_otherwise_is_waited_for(
 def test_what_only_the_sdk_tells_of_a_wait_has_an_error_of_its_own(name: str, words: str) -> None:
     import daytona as sdk
 
-    error = failures.translated("the sandbox", getattr(sdk, name)("it was"))
+    error = errors.translated("the sandbox", getattr(sdk, name)("it was"))
     assert isinstance(error, PlaceUnavailable)
     assert words in error.what
     assert error.remedy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import hermes_exec
-from hermes_exec_backends.cloud import tags
-from hermes_exec_backends.daytona import reaping
+from hermes_exec_backends._shared import tags
+from hermes_exec_backends.daytona import cleanup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ async def come_back(make: Callable[..., DaytonaBackend], place: str, **options: 
 def test_a_sandbox_whose_guest_has_a_job_is_left_when_another_guest_has_ended(
     run: Any, daytona: Daytona, backend: Callable[..., DaytonaBackend], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reaping, "_ENDING_S", 0.0)
+    monkeypatch.setattr(cleanup, "_ENDING_S", 0.0)
 
     async def work() -> None:
         place = await leave_to_a_job(backend)

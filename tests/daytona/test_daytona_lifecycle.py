@@ -10,7 +10,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.cloud import tags
+from hermes_exec_backends._shared import tags
 from hermes_exec_backends.daytona import backend as module
 from hermes_exec_backends.daytona.options import intervals
 from hermes_exec_backends.profiles import DaytonaProfile

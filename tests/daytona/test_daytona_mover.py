@@ -10,15 +10,15 @@ import pytest
 from aiohttp import web
 
 from hermes_exec.errors import TransferError
-from hermes_exec.files import beside as files
-from hermes_exec_backends.daytona import mover
+from hermes_exec.files import bulk_transfer as files
+from hermes_exec_backends.daytona import file_calls
 from tests.rigs.daytona_faults import hang_up
 from tests.rigs.daytona_rig import only
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from tests.daytona.conftest import Opened
     from tests.rigs.daytona_server import Daytona
 
@@ -122,7 +122,7 @@ def test_a_vendor_that_brings_more_than_there_is_is_done_without(run: Any, dayto
 def test_an_sdk_that_has_the_plain_request_elsewhere_is_asked_by_its_own_call(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mover, "PLAIN", ("_api_client", "not_there"))
+    monkeypatch.setattr(file_calls, "PLAIN", ("_api_client", "not_there"))
     data = os.urandom(SIZE)
 
     async def work() -> None:

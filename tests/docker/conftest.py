@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
 
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 
 class Opened(Protocol):

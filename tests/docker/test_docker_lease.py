@@ -15,8 +15,8 @@ import pytest
 import hermes_exec
 from hermes_exec.testing.place import link, marker
 from hermes_exec_backends.docker import DockerBackend, lease
+from hermes_exec_backends.docker.cleanup import reap
 from hermes_exec_backends.docker.engine import Engine as Way
-from hermes_exec_backends.docker.reaping import reap
 from tests.rigs.bounded import until, wait_until
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
 from tests.rigs.processes import every, name, namespace, runs

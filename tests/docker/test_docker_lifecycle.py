@@ -11,8 +11,8 @@ import hermes_exec
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.testing.place import until
 from hermes_exec_backends.docker import DockerBackend
+from hermes_exec_backends.docker.cleanup import reap
 from hermes_exec_backends.docker.engine import Engine as Way
-from hermes_exec_backends.docker.reaping import reap
 from tests.rigs.bounded import within
 from tests.rigs.docker_engine import BUSYBOX, DEBIAN
 from tests.rigs.orphans import check_next_guest_ends_orphans
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.backend import Leftover
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from tests.docker.conftest import Opened
     from tests.rigs.docker_engine import Engine
 

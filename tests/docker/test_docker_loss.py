@@ -15,7 +15,7 @@ from tests.rigs.docker_engine import BUSYBOX, DEBIAN, own_engine
 if TYPE_CHECKING:
     from hermes_exec.backend import Exit
     from hermes_exec.result import Result
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from tests.docker.conftest import Opened
     from tests.rigs.docker_engine import Engine
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.events import EventLog, TurnHeld, TurnLost
+from hermes_exec_agent.runtime.events import EventLog, TurnHeld, TurnLost
 from tests.rigs.bounded import wait_until
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOLDER = """
 import socket, sys
 from pathlib import Path
-from hermes_exec_agent.events import EventLog
+from hermes_exec_agent.runtime.events import EventLog
 
 if sys.argv[3]:
     socket.sethostname(sys.argv[3])

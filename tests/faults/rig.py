@@ -18,7 +18,7 @@ from tests.rigs.processes import alive, parent
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 
 Limits = tuple[int | None, int | None]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from hermes_exec.guest.wire import STDOUT
-from hermes_exec.job import Job, start_job
-from hermes_exec.link.link import Link
+from hermes_exec.guest.core.wire import STDOUT
+from hermes_exec.terminal.job import Job, start_job
 from hermes_exec.testing.place import link as link_of
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import until, within
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from hermes_exec.carrier import Running
     from hermes_exec.testing import Place
+    from hermes_exec.transport.protocol import Running
     from tests.faults.rig import CuttingBackend
 
 run = within(60)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.guest import wire
-from hermes_exec.link.parts import Parts
+from hermes_exec.guest.core import wire
 from hermes_exec.testing.place import living, marker
+from hermes_exec.transport.guest_modules import Parts
 from tests.faults.rig import CuttingBackend
 from tests.rigs.breadth import thorough
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.result import Result
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing import Place
 
 OUT = b"first line\nsecond line\n"

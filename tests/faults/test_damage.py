@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import ProtocolError
-from hermes_exec.guest import wire
+from hermes_exec.guest.core import wire
 from hermes_exec.testing import Place
 from hermes_exec.testing.place import link
 from tests.faults.rig import CuttingBackend, CuttingChannel
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.backend import Receiver
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 MIB = 1 << 20
 Change = Callable[[bytes, int], bytes]

@@ -15,7 +15,7 @@ from hermes_exec.testing.place import link
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
 
-    from hermes_exec.session import Session
+    from hermes_exec.terminal.session import Session
     from hermes_exec.testing import Place
 
 pytestmark = pytest.mark.parametrize("shell", ["/bin/bash", "/bin/sh"])

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.files.requests import Requests, Stream
-from hermes_exec.guest.wire import WINDOW
+from hermes_exec.guest.core.wire import WINDOW
 from hermes_exec.testing.place import link, until
 from tests.faults.rig import guest_pid
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing import Place
     from tests.faults.rig import CuttingBackend
 

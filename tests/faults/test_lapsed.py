@@ -10,9 +10,9 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import Closed, OutcomeUnknown, PlaceUnavailable
-from hermes_exec.job import Job
-from hermes_exec.link.link import Link
+from hermes_exec.terminal.job import Job
 from hermes_exec.testing.place import link, marker
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import until, within
 from tests.rigs.processes import runs
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 _LEASE_S = 0.3
 run = within(90)

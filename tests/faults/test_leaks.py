@@ -17,7 +17,7 @@ from tests.rigs.breadth import thorough
 from tests.rigs.processes import alive, parent, tree
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing import Place
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.guest import leftovers
-from hermes_exec.guest.tree import stat
+from hermes_exec.guest.core import orphan_cleanup
+from hermes_exec.guest.core.process_tree import stat
 from hermes_exec.testing.place import link, marker, until
 from hermes_exec_backends.local import LocalBackend
 from tests.faults.rig import folders_of, gone, guest_pid, kill
@@ -71,7 +71,7 @@ async def _crashed(*, signed: bool = True) -> AsyncGenerator[tuple[set[int], Pat
         yield left, folder
     finally:
         paths = [str(path) for path in folders_of(terminal) if path.exists()]
-        leftovers.sweep({folder.name[3:]: paths} if paths else {})
+        orphan_cleanup.sweep({folder.name[3:]: paths} if paths else {})
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 kill(pid)
@@ -114,12 +114,12 @@ def test_a_recorded_pid_that_another_process_has_by_now_is_left_alone(pretended:
         gone = {pretended.name[3:]: [str(pretended)]}
         try:
             (pretended / "home").symlink_to("another-boot pid:[1]")
-            assert not _list_ended(leftovers.sweep(gone))
+            assert not _list_ended(orphan_cleanup.sweep(gone))
             assert ours.poll() is None
             session.mkdir(parents=True)
             (session / "left").write_text(record)
-            leftovers.sign(str(pretended))
-            assert _list_ended(leftovers.sweep(gone)) == [ours.pid]
+            orphan_cleanup.sign(str(pretended))
+            assert _list_ended(orphan_cleanup.sweep(gone)) == [ours.pid]
             assert ours.wait() == -signal.SIGKILL
             assert stranger.poll() is None
         finally:
@@ -140,9 +140,9 @@ def test_what_may_be_another_machines_is_left_alone(place: Place) -> None:
     async def scenario() -> None:
         async with _crashed(signed=False) as (left, folder):
             (folder / "home").symlink_to("another-boot pid:[1]")
-            assert folder.name[3:] not in leftovers.certain()
+            assert folder.name[3:] not in orphan_cleanup.certain()
             (folder / "home").unlink()
-            assert folder.name[3:] not in leftovers.certain()
+            assert folder.name[3:] not in orphan_cleanup.certain()
             async with await opened() as terminal:
                 await terminal.run("true")
             assert folder.exists()
@@ -163,8 +163,8 @@ def test_a_living_guest_that_answers_nobody_is_left_alone(place: Place) -> None:
                         knock = knocking.enter_context(socket.socket(socket.AF_UNIX))
                         knock.setblocking(False)
                         knock.connect_ex(f"{link(terminal).guest['folder']}/door")
-                    assert name not in leftovers.certain()
-                    assert not leftovers.is_gone(leftovers.folders()[name])
+                    assert name not in orphan_cleanup.certain()
+                    assert not orphan_cleanup.is_gone(orphan_cleanup.folders()[name])
             finally:
                 os.kill(guest, signal.SIGCONT)
             assert (await terminal.run("echo well")).stdout == b"well\n"
@@ -189,13 +189,13 @@ def test_another_users_folder_is_left_alone(pretended: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can make a folder that is another user's")
     os.chown(pretended, 65534, -1)
-    leftovers.sign(str(pretended))
-    assert pretended.name[3:] not in leftovers.folders()
-    assert pretended.name[3:] not in leftovers.certain()
+    orphan_cleanup.sign(str(pretended))
+    assert pretended.name[3:] not in orphan_cleanup.folders()
+    assert pretended.name[3:] not in orphan_cleanup.certain()
 
 
 def test_a_guest_that_only_starts_is_left_alone(pretended: Path) -> None:
     (pretended / "door").unlink()
-    leftovers.sign(str(pretended))
-    assert pretended.name[3:] in leftovers.folders()
-    assert pretended.name[3:] not in leftovers.certain()
+    orphan_cleanup.sign(str(pretended))
+    assert pretended.name[3:] in orphan_cleanup.folders()
+    assert pretended.name[3:] not in orphan_cleanup.certain()

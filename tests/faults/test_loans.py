@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.guest import wire
+from hermes_exec.guest.core import wire
 from hermes_exec.testing.place import link
 from tests.faults.rig import CuttingBackend
 from tests.faults.test_memory import at_rest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.result import Result
-    from hermes_exec.stream import Stream
+    from hermes_exec.terminal.stream import Stream
     from hermes_exec.testing import Place
 
 MIB = 1 << 20

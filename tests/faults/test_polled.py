@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from hermes_exec.guest.loop import Loop
-from hermes_exec.guest.polled import Polled
+from hermes_exec.guest.core.loop import Loop
+from hermes_exec.guest.shell.polling_watcher import Polled
 
 if TYPE_CHECKING:
     from pathlib import Path

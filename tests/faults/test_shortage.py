@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec.guest import runner
-from hermes_exec.limits import Enforcer, Limits
+from hermes_exec.guest.process import runner
+from hermes_exec.terminal.limits import Enforcer, Limits
 from hermes_exec_backends.local import LocalBackend
 from tests.conftest import require_part
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.guest.outlet import Outlet
-from hermes_exec.guest.spool import Spool
-from hermes_exec.guest.wire import CHUNK, WINDOW
+from hermes_exec.guest.core.wire import CHUNK, WINDOW
+from hermes_exec.guest.streams.output_stream import Outlet
+from hermes_exec.guest.streams.spool import Spool
 
 if TYPE_CHECKING:
     from hermes_exec.testing import Place

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from hermes_exec.files import Files
-from hermes_exec.link.call import Call
-from hermes_exec.link.link import Link
+from hermes_exec.transport.call import Call
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.breadth import thorough
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec.files.beside import Mover
+    from hermes_exec.files.bulk_transfer import Mover
 
 R = TypeVar("R")
 

@@ -376,7 +376,7 @@ def read_so_far(pid: int) -> int:
 
 
 def test_files_of_a_second_client_of_the_guest_work_too(rig: Rig) -> None:
-    from hermes_exec.link.link import Link
+    from hermes_exec.transport.link import Link
 
     async def scenario() -> bytes:
         link = Link(vars(rig)["_backend"], env={}, cwd=str(rig.there))

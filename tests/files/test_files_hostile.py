@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from hermes_exec.errors import ProtocolError, TransferError
 from hermes_exec.files.requests import Requests
-from hermes_exec.guest import filescan, filetree, wire
-from hermes_exec.guest.filepatterns import Ignore
-from hermes_exec.guest.filesafe import Refused, leads_out
-from hermes_exec.guest.filetree import FILE, FOLDER, LARGE, LEAVE, LINK, META, ROOT, SKIP
-from hermes_exec.guest.fileunpack import Receiver
+from hermes_exec.guest.core import wire
+from hermes_exec.guest.files import tree_scan, tree_stream
+from hermes_exec.guest.files.ignore_patterns import Ignore
+from hermes_exec.guest.files.safe_paths import Refused, leads_out
+from hermes_exec.guest.files.tree_receiver import Receiver
+from hermes_exec.guest.files.tree_stream import FILE, FOLDER, LARGE, LEAVE, LINK, META, ROOT, SKIP
 from tests.rigs.breadth import examples, thorough
 
 if TYPE_CHECKING:
@@ -37,22 +38,22 @@ def batch(*entries: Entry, mode: int = 0o644, mtime: int = 10**18) -> bytes:
     """A batch with an honest hash: kind, name and content of each entry."""
     with_content = {FILE, LINK}
     records = [
-        filetree.ENTRY.pack(kind, mode, mtime, len(content) if kind in with_content else 0)
+        tree_stream.ENTRY.pack(kind, mode, mtime, len(content) if kind in with_content else 0)
         for kind, _, content in entries
     ]
     names = b"\0".join(name for _, name, _ in entries)
     contents = [content for kind, _, content in entries if kind in with_content]
-    counts = filetree.COUNTS.pack(len(entries), len(names))
+    counts = tree_stream.COUNTS.pack(len(entries), len(names))
     payload = b"".join([counts, *records, names, *contents])
-    return block(filetree.BATCH, hashlib.sha256(payload).digest() + payload)
+    return block(tree_stream.BATCH, hashlib.sha256(payload).digest() + payload)
 
 
 def block(kind: int, payload: bytes) -> bytes:
-    return filetree.HEAD.pack(kind, len(payload)) + payload
+    return tree_stream.HEAD.pack(kind, len(payload)) + payload
 
 
 def end(files: int, size: int) -> bytes:
-    return block(filetree.END, filetree.TOTALS.pack(files, size))
+    return block(tree_stream.END, tree_stream.TOTALS.pack(files, size))
 
 
 class Ground:
@@ -174,17 +175,17 @@ def test_two_spellings_are_two_files_where_case_counts(land: Ground) -> None:
     "blocks",
     [
         [b"\xff" * 40],
-        [block(filetree.BATCH, b"")],
-        [block(filetree.BATCH, b"x" * 100)],
-        [filetree.HEAD.pack(filetree.BATCH, 1 << 31)],
-        [block(filetree.DATA, b"content of nothing")],
-        [block(filetree.FILE_END, b"\0" * 32)],
+        [block(tree_stream.BATCH, b"")],
+        [block(tree_stream.BATCH, b"x" * 100)],
+        [tree_stream.HEAD.pack(tree_stream.BATCH, 1 << 31)],
+        [block(tree_stream.DATA, b"content of nothing")],
+        [block(tree_stream.FILE_END, b"\0" * 32)],
         [batch((LEAVE, b"", b""))],
         [batch((FOLDER, b"d", b"")), end(0, 0)],
         [batch((LARGE, b"a", b"")), batch((FILE, b"b", b""))],
         [batch((LARGE, b"a", b""), (FILE, b"b", b""))],
         [batch((LARGE, b"a", b"")), end(0, 0)],
-        [batch((LARGE, b"a", b"")), block(filetree.DATA, b"1"), block(filetree.FILE_END, b"\0" * 32)],
+        [batch((LARGE, b"a", b"")), block(tree_stream.DATA, b"1"), block(tree_stream.FILE_END, b"\0" * 32)],
         [batch((ROOT, b"", b""), (ROOT, b"", b""))],
         [batch((99, b"a", b""))],
         [batch((LINK, b"a", b"x\0y"))],
@@ -192,7 +193,7 @@ def test_two_spellings_are_two_files_where_case_counts(land: Ground) -> None:
         [end(0, 0), batch((FILE, b"a", b"1"))],
         [end(0, 0), b"more"],
         [batch((FILE, b"a", b"1"))],
-        [block(filetree.END, b"short")],
+        [block(tree_stream.END, b"short")],
         [],
     ],
 )
@@ -226,9 +227,9 @@ entries = st.one_of(
 )
 blocks = st.one_of(
     st.lists(entries, min_size=1, max_size=6).map(lambda found: batch(*found)),
-    st.binary(max_size=30).map(lambda data: block(filetree.DATA, data)),
+    st.binary(max_size=30).map(lambda data: block(tree_stream.DATA, data)),
     st.binary(max_size=30).map(
-        lambda data: block(filetree.DATA, data) + block(filetree.FILE_END, hashlib.sha256(data).digest())
+        lambda data: block(tree_stream.DATA, data) + block(tree_stream.FILE_END, hashlib.sha256(data).digest())
     ),
     st.binary(max_size=30),
 )
@@ -261,7 +262,7 @@ def test_a_damaged_stream_is_refused_and_leaves_only_whole_files(at: int, bit: i
         contents = {b"one", b"two" * 50, b"L" * (140 << 10)}
         for number, content in enumerate(contents):
             (source / str(number)).write_bytes(content)
-        sender = filetree.Sender(os.open(source, os.O_RDONLY), True)
+        sender = tree_stream.Sender(os.open(source, os.O_RDONLY), True)
         data = bytearray(b"".join(sender.walk(Ignore([]))))
         sender.close()
         at %= len(data)
@@ -289,7 +290,7 @@ def make_hostile(rig: Rig, source: str) -> None:
 
 
 def walk_of(*blocks: bytes) -> str:
-    return f"filetree.Sender.walk = filetree.Sender.planned = lambda self, ignore: {list(blocks)!r}"
+    return f"filetree.Sender.walk = tree_stream.Sender.planned = lambda self, ignore: {list(blocks)!r}"
 
 
 @pytest.mark.parametrize(
@@ -323,7 +324,7 @@ def test_a_liar_cannot_make_a_sync_delete_outside(rig: Rig) -> None:
 
 
 def test_what_the_place_could_not_look_into_is_not_taken_for_deleted(rig: Rig) -> None:
-    closed = filescan.BLOCK.pack(1, 0, 1, 0) + b"d" + filescan.RECORD.pack(0, errno.EACCES, 0)
+    closed = tree_scan.BLOCK.pack(1, 0, 1, 0) + b"d" + tree_scan.RECORD.pack(0, errno.EACCES, 0)
     make_hostile(rig, f"filescan.scan = lambda root, ignore: [{closed!r}]")
     (rig.here / "d").mkdir()
     (rig.here / "d/a").touch()
@@ -340,7 +341,7 @@ def test_pruning_stays_in_its_folder(land: Ground, path: bytes) -> None:
     root = os.open(land.root, os.O_RDONLY)
     try:
         with pytest.raises((Refused, OSError)):
-            filescan.prune(root, [path])
+            tree_scan.prune(root, [path])
     finally:
         os.close(root)
     assert (land.outside / "precious").exists()
@@ -419,11 +420,11 @@ def test_what_a_liar_says_is_shown_in_short(rig: Rig) -> None:
 
 def test_a_place_takes_nothing_outside_of_the_folder_either(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    def lie(sender: filetree.Sender, ignore: Ignore) -> Iterator[bytes]:
+    def lie(sender: tree_stream.Sender, ignore: Ignore) -> Iterator[bytes]:
         yield batch((FILE, b"../evil", b"x"))
         yield end(1, 1)
 
-    monkeypatch.setattr(filetree.Sender, "walk", lie)
+    monkeypatch.setattr(tree_stream.Sender, "walk", lie)
     (rig.here / "a").touch()
     with pytest.raises(TransferError, match="not a plain name"):
         rig.run(rig.files.upload(rig.here, "t"))

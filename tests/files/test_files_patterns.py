@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.files.compare import Scan
-from hermes_exec.guest import filescan
-from hermes_exec.guest.filepatterns import Ignore
+from hermes_exec.guest.files import tree_scan
+from hermes_exec.guest.files.ignore_patterns import Ignore
 from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def kept_by_git(root: Path, lines: list[bytes]) -> set[bytes]:
 def kept_by_us(root: Path, lines: list[bytes]) -> set[bytes]:
     folder = os.open(root, os.O_RDONLY)
     try:
-        data = b"".join(filescan.scan(folder, Ignore([*lines, b"/.git"])))
+        data = b"".join(tree_scan.scan(folder, Ignore([*lines, b"/.git"])))
     finally:
         os.close(folder)
     found: set[bytes] = set()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.guest import filebeside
+from hermes_exec.guest.files import staging
 from tests.files.conftest import PYTHONS, planted, rig_by
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.files.conftest import Rig, Told
 
 PIECE = 1 << 20
-SIZE = filebeside.WORTH + 12345
+SIZE = staging.WORTH + 12345
 
 
 class Vendor:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.guest.fileput import Replacement
-from hermes_exec.guest.filewrite import Landing
+from hermes_exec.guest.files.atomic_writer import Replacement
+from hermes_exec.guest.files.tree_writer import Landing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec.files import Change
 from hermes_exec.files.sync import Direction, portions
-from hermes_exec.guest import filescan
-from hermes_exec.guest.filepatterns import Ignore
+from hermes_exec.guest.files import tree_scan
+from hermes_exec.guest.files.ignore_patterns import Ignore
 from tests.rigs.breadth import examples
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def test_a_scan_is_the_same_bytes_for_the_same_tree(rig: Rig) -> None:
     def scan(root: Path) -> bytes:
         folder = os.open(root, os.O_RDONLY)
         try:
-            return b"".join(filescan.scan(folder, Ignore([])))
+            return b"".join(tree_scan.scan(folder, Ignore([])))
         finally:
             os.close(folder)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.link.link import Link
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.breadth import thorough

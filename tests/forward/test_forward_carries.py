@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.forward import Endpoint, Forward
-from hermes_exec.link.link import Link
+from hermes_exec.terminal.forward import Endpoint, Forward
+from hermes_exec.transport.link import Link
 from tests.rigs.breadth import thorough
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.carrier import Running
+    from hermes_exec.transport.protocol import Running
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

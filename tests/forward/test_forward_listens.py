@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hermes_exec.errors import Closed, OutcomeUnknown, UsageError
-from hermes_exec.forward import Endpoint, Forward
-from hermes_exec.link.link import Link
+from hermes_exec.terminal.forward import Endpoint, Forward
+from hermes_exec.transport.link import Link
 from tests.rigs.claims import free_port
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def test_failure_is_logged_when_nobody_asks_for_it(live: Live, caplog: pytest.Lo
         async with Forward(link, 0, free_port()) as forward:
             assert await closes(forward.address)
 
-    with caplog.at_level(logging.WARNING, "hermes_exec.forward"):
+    with caplog.at_level(logging.WARNING, "hermes_exec.terminal.forward"):
         live(scenario)
     assert "could not be made: Connection refused" in caplog.text
 
@@ -301,8 +301,7 @@ def test_lost_place_ends_the_wait(live: Live) -> None:
 
 
 async def output_of(link: Link, argv: list[bytes]) -> bytes:
-    from hermes_exec.collect import Collector
-    from hermes_exec.spools import Spools
+    from hermes_exec.terminal.output import Collector, Spools
 
     collector = Collector(1 << 20, Spools())
     await link.request("exec", {"argv": argv}, collector)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_backends.confined.observe import NUMBERS, Act
-from hermes_exec_policies.gate import acts
+from hermes_exec_backends.sandbox.observe import NUMBERS, Act
+from hermes_exec_policies.gate import behavior_rules
 from hermes_exec_policies.gate.imported import imported
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def made(family: int, pid: int = 7) -> Act:
 
 
 def codes(*seen: Act, usual: Counter[Finding] | None = None, hosts: bool = False) -> set[str]:
-    return {each.code for each in acts.findings(seen, usual or Counter(), hosts=hosts)}
+    return {each.code for each in behavior_rules.findings(seen, usual or Counter(), hosts=hosts)}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_what_honest_skills_do(act: Act) -> None:
 
 
 def test_what_modules_do_by_themselves_is_allowed_as_often_to_each_process() -> None:
-    usual = acts.most([made(10), made(10, pid=8), made(2, pid=8), made(2, pid=8)])
+    usual = behavior_rules.most([made(10), made(10, pid=8), made(2, pid=8), made(2, pid=8)])
     assert not codes(made(10), made(10, pid=9), made(2), made(2), usual=usual)
     assert codes(made(10), made(10), usual=usual) == {"suites.denied-network"}
     assert codes(made(17), usual=usual) == {"suites.denied-network"}
@@ -163,7 +163,7 @@ def test_the_numbers_of_calls_are_those_of_libseccomp() -> None:
     pyseccomp = pytest.importorskip("pyseccomp", exc_type=ImportError)
     from hermes_exec_policies.render.bpf import NEWER
 
-    table = tomllib.loads(Path(acts.__file__).with_name("calls.toml").read_text("utf-8"))
+    table = tomllib.loads(Path(behavior_rules.__file__).with_name("calls.toml").read_text("utf-8"))
     both = (pyseccomp.Arch.X86_64, pyseccomp.Arch.AARCH64)
     for entry in table.values():
         for name, numbers in entry["calls"].items():

@@ -14,7 +14,7 @@ from hermes_exec_policies.gate.files import find_difference, named_files, parse_
 from hermes_exec_policies.gate.mutants import small_mutants
 from hermes_exec_policies.gate.variants import variants
 from hermes_exec_policies.gate.verdict import Level
-from tests.compiler.conftest import SCRIPT
+from tests.build.conftest import SCRIPT
 
 ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "integer"}}}}
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills import bundle
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_policies.gate.members import Bounds, MemberKind, read_members
+from hermes_exec_agent.skills.registry import bundle
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_members
 from tests.conftest import require_part
 from tests.rigs.archives import FILES, HOSTILE, damaged, read_bounded, real
 from tests.rigs.breadth import WHOLE

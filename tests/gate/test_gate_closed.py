@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
-from hermes_exec_agent.skills.admitting import admit
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.admission import admit
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies import host
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.gate import launch

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.gate.archive import unpack
-from hermes_exec_policies.gate.letters import hidden, lookalike
+from hermes_exec_policies.gate.archive_members import unpack
+from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.names import module_name, skill_name, what_is_wrong
-from hermes_exec_policies.gate.needs import Grants
+from hermes_exec_policies.gate.skill_names import module_name, skill_name, what_is_wrong
 from hermes_exec_policies.gate.tree import copy_tree, digest_of
+from hermes_exec_policies.gate.unicode_checks import hidden, lookalike
 from hermes_exec_policies.gate.verdict import Kind, Refused
 from tests.rigs.corpus import write_skill
 

@@ -15,7 +15,7 @@ import pytest
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
 from hermes_exec_policies.gate.packages.environments import Environments, Index, audit, digest_of
-from hermes_exec_policies.gate.packages.wanted import known_bad, wanted
+from hermes_exec_policies.gate.packages.requirements import known_bad, wanted
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Refused, Report
 from tests.rigs.breadth import leave_out

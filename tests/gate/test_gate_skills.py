@@ -16,7 +16,7 @@ from hermes_exec_policies.gate.audit.look import look
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
-from hermes_exec_policies.gate.packages.wanted import wanted
+from hermes_exec_policies.gate.packages.requirements import wanted
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Kind, Level, Refused
 from tests.rigs import corpus

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec.job import Job, list_jobs, prune_jobs
-from hermes_exec.jobstatus import JobState
-from hermes_exec.link.link import Link
+from hermes_exec.terminal.job import Job, list_jobs, prune_jobs
+from hermes_exec.terminal.job_status import JobState
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import until
 from tests.rigs.breadth import thorough

@@ -16,10 +16,10 @@ from typing import Literal
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec.job import Job, start_job
-from hermes_exec.jobstatus import JobState
-from hermes_exec.link.link import Link
 from hermes_exec.result import Event
+from hermes_exec.terminal.job import Job, start_job
+from hermes_exec.terminal.job_status import JobState
+from hermes_exec.transport.link import Link
 from tests.rigs.breadth import thorough
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import ConfigError
-from hermes_exec.records import GuestRecord, read_record, read_records, remove_record, write_record
+from hermes_exec.terminal.guest_records import GuestRecord, read_record, read_records, remove_record, write_record
 
 if TYPE_CHECKING:
     from pathlib import Path

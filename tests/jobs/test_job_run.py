@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import Closed, UsageError
-from hermes_exec.job import Job, JobOptions, list_jobs, start_job
-from hermes_exec.jobstatus import JobState
-from hermes_exec.link.link import Link
+from hermes_exec.terminal.job import Job, JobOptions, list_jobs, start_job
+from hermes_exec.terminal.job_status import JobState
+from hermes_exec.transport.link import Link
 from tests.jobs.conftest import names_in
 from tests.rigs.breadth import thorough
 from tests.rigs.processes import alive, name, parent

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec.job import Job, list_jobs, prune_jobs, start_job
-from hermes_exec.jobstatus import JobState
-from hermes_exec.link import bootstrap
-from hermes_exec.link.link import Link
-from hermes_exec.records import forget_guest, read_records
+from hermes_exec.terminal.guest_records import forget_guest, read_records
+from hermes_exec.terminal.job import Job, list_jobs, prune_jobs, start_job
+from hermes_exec.terminal.job_status import JobState
+from hermes_exec.transport import bootstrap
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.jobs.conftest import names_in
 from tests.rigs.processes import alive, parent
@@ -31,8 +31,8 @@ Soon = Callable[[Callable[[], object]], Awaitable[None]]
 
 ORCHESTRATOR = """
 import asyncio, os, sys
-from hermes_exec.job import start_job
-from hermes_exec.link.link import Link
+from hermes_exec.terminal.job import start_job
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 
 async def main():

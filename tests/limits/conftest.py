@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec
-from hermes_exec.job import prune_jobs, start_job
-from hermes_exec.terminal import Terminal
+from hermes_exec.terminal.job import prune_jobs, start_job
+from hermes_exec.terminal.terminal import Terminal
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec.limits import Limits
-    from hermes_exec.link.link import Link
     from hermes_exec.result import Result
+    from hermes_exec.terminal.limits import Limits
+    from hermes_exec.transport.link import Link
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import Unsupported
-from hermes_exec.limits import Enforcer, Limits, enforcement
-from hermes_exec.link.link import Link
 from hermes_exec.result import Result
-from hermes_exec.terminal import Terminal
+from hermes_exec.terminal.limits import Enforcer, Limits, enforcement
+from hermes_exec.terminal.terminal import Terminal
+from hermes_exec.transport.link import Link
 from tests.rigs.breadth import thorough
 from tests.rigs.processes import with_mark
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import HermesError, Unsupported
-from hermes_exec.limits import Enforcer, Limits, enforcement
-from hermes_exec.link.link import Link
 from hermes_exec.result import Result, ShellState
-from hermes_exec.terminal import Terminal
+from hermes_exec.terminal.limits import Enforcer, Limits, enforcement
+from hermes_exec.terminal.terminal import Terminal
+from hermes_exec.transport.link import Link
 from tests.rigs.breadth import leave_out
 
 leave_out("takes long")

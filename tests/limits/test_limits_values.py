@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec.limits import Limits
+from hermes_exec.terminal.limits import Limits
 
 
 def test_limits_become_bytes_seconds_and_counts() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_exec.testing import Conformance
 from hermes_exec_backends.daytona import DaytonaBackend
-from hermes_exec_backends.daytona.creating import delete
+from hermes_exec_backends.daytona.create import delete
 from hermes_exec_backends.daytona.service import Service
 from hermes_exec_backends.profiles import DaytonaProfile
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.testing import Conformance
-from hermes_exec_backends.modal import ModalBackend, creating
+from hermes_exec_backends.modal import ModalBackend, create
 from hermes_exec_backends.modal.account import Account
 from hermes_exec_backends.modal.sandbox import Sandbox
 from hermes_exec_backends.profiles import ModalProfile
@@ -25,7 +25,7 @@ async def sweep(tags: dict[str, str]) -> None:
     """End every sandbox of these tests on the account."""
     account = await Account.of(ModalProfile())
     try:
-        for handle in await creating.alive(account, tags):
+        for handle in await create.alive(account, tags):
             await Sandbox(account, handle).terminate()
     finally:
         await account.leave()

@@ -10,7 +10,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec import Closed, Forward, Orchestrator, Pool, Pty, Session, Terminal
-from hermes_exec.orchestrator import Lease
+from hermes_exec.pool import Lease
 
 
 async def test_a_session_stands_in_async_with_by_itself() -> None:

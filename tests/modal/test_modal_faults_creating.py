@@ -8,7 +8,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
-from hermes_exec_backends.modal import ModalBackend, creating
+from hermes_exec_backends.modal import ModalBackend, create
 from tests.modal.conftest import Opened, wait_until_none_is_alive
 from tests.rigs import modal
 
@@ -117,7 +117,7 @@ def test_a_reply_that_never_comes_is_made_up_for_by_the_name(run: Any, server: A
 def test_a_service_that_says_nothing_is_given_up(
     run: Any, server: Apart, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(creating, "BUILD_S", 1.0)
+    monkeypatch.setattr(create, "BUILD_S", 1.0)
     server.call("fail", CREATES, how="hang", when="after")
     error = run(refused(opened))
     assert "no answer" in error.what

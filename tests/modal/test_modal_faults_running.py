@@ -15,7 +15,7 @@ from tests.rigs import modal
 from tests.rigs.breadth import leave_out
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from tests.rigs.apart import Apart
 
 leave_out("takes long")

@@ -12,7 +12,7 @@ import hermes_exec
 from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceError, PlaceUnavailable, UsageError
 from hermes_exec.result import ShellState
 from hermes_exec.testing.place import link
-from hermes_exec_backends.modal import ModalBackend, moving, options, reaping
+from hermes_exec_backends.modal import ModalBackend, cleanup, migration, options
 from tests.modal.conftest import Opened, wait_until_none_is_alive
 from tests.rigs import modal
 from tests.rigs.breadth import leave_out
@@ -110,9 +110,9 @@ def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_anno
     run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(options, "LONGEST_S", 100)
-    monkeypatch.setattr(moving, "BEFORE_S", 99.0)
-    monkeypatch.setattr(moving, "ANNOUNCED_S", 0.5)
-    announce = moving.announce
+    monkeypatch.setattr(migration, "BEFORE_S", 99.0)
+    monkeypatch.setattr(migration, "ANNOUNCED_S", 0.5)
+    announce = migration.announce
 
     async def work() -> None:
         time_to_move = asyncio.Event()
@@ -121,7 +121,7 @@ def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_anno
             await time_to_move.wait()
             await announce(target, age_s)
 
-        monkeypatch.setattr(moving, "announce", announce_then)
+        monkeypatch.setattr(migration, "announce", announce_then)
         backend = ModalBackend(modal.profile(name="long", timeout=101))
         with caplog.at_level(logging.WARNING, "hermes_exec.place"):
             terminal = await hermes_exec.open(backend, audit=False, lease_s=60.0)
@@ -204,7 +204,7 @@ def test_reaping_ends_what_could_not_end_by_itself_and_nothing_else(run: Any, se
         # Its first process cannot end it, as if that were stopped, and the lease was over long ago.
         await stuck.run("kill -STOP $(pgrep -of hermes-exec); echo 1000 > /tmp/.hermes-exec-lease")
         vanish(backend)
-        swept = await reaping.reap()
+        swept = await cleanup.reap()
         assert [(each.target, each.left) for each in swept] == [(f"modal:@{place}", "")]
         assert (await needed.run("echo here")).stdout == b"here\n"
         await needed.close()

@@ -13,7 +13,7 @@ from tests.rigs.breadth import leave_out
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from tests.modal.conftest import Opened
     from tests.rigs.apart import Apart
 

@@ -12,9 +12,9 @@ import pytest
 from hermes_exec.config.secrets import Secret
 from hermes_exec.errors import Unsupported
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
-from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import ask, complete, say
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
+from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import Item, Reply, Retried, Text, ToolSpec
 from hermes_exec_agent.models.tokens import Price
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint, Status, Streamed, Written

@@ -15,10 +15,10 @@ from hermes_exec.config.load import Overrides, load_settings
 from hermes_exec.config.settings import Origin
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ContextTooLong, ModelError, NoModel
-from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import Models, ScriptedModel, complete, load_models
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.fallback import Fallback
+from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import Model, Reply, Retried
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Status
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import complete, load_models
 from hermes_exec_agent.models.dialects import Reasoning, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
-from hermes_exec_agent.models.extras import LIMIT, MESSAGE_FIELDS, Extras, ExtrasBudget
+from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import Reply, Text, Thought, ToolSpec, get_reasoning, set_reasoning
+from hermes_exec_agent.models.reply_extras import LIMIT, MESSAGE_FIELDS, Extras, ExtrasBudget
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint
 
 HELLO = (Message("user", "hello"),)

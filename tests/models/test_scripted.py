@@ -10,9 +10,9 @@ import pytest
 
 from hermes_exec.errors import ConfigError, OutcomeUnknown, PlaceGone, PlaceUnavailable
 from hermes_exec_agent.errors import ModelError, ScriptEnded
-from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import ScriptedModel, ask, complete, say
-from hermes_exec_agent.tools.asking import failed, failure_of
+from hermes_exec_agent.models.messages import Message, ToolCall
+from hermes_exec_agent.tools.base import failed, failure_of
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 HELLO = (Message("user", "hello"),)

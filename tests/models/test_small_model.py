@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import complete
 from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.models.messages import Message
 from hermes_exec_agent.models.protocol import Reply, Text
 
 if TYPE_CHECKING:

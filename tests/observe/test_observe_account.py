@@ -159,9 +159,9 @@ async def test_the_log_has_each_command_and_its_end_without_secrets(
 async def test_the_log_has_a_broken_connection_and_its_end(carrier: Carrier, caplog: pytest.LogCaptureFixture) -> None:
     if carrier == "plain":
         pytest.skip("a plain carrier has no connection of its own")
-    with caplog.at_level(logging.INFO, "hermes_exec.link"):
+    with caplog.at_level(logging.INFO, "hermes_exec.transport"):
         async with hermes_exec.open("local", carrier=carrier, audit=False, lease_s=77) as terminal:
             link(terminal).cut()
             await terminal.run("true")
-    told = [record.getMessage() for record in caplog.records if record.name == "hermes_exec.link"]
+    told = [record.getMessage() for record in caplog.records if record.name == "hermes_exec.transport"]
     assert told == ["the connection broke; its lease runs, 77 s", "connected again; 2 requests go on", "the guest ends"]

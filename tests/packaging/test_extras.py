@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
-from hermes_exec import registry
 from hermes_exec.cli.app import build
+from hermes_exec.config import registry
 from hermes_exec.errors import MissingExtra
 from hermes_exec.extras import EXTRAS, explain_import_error, install_command, require
 from tests.rigs import installs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec.link import bootstrap
-from hermes_exec.link.lean import lean
+from hermes_exec.transport import bootstrap
+from hermes_exec.transport.minify import lean
 
 GUEST = Path(bootstrap.__file__).parent.parent / "guest"
 CORE: tuple[str, ...] = bootstrap.CORE

@@ -9,7 +9,8 @@ from importlib.metadata import distribution
 import pytest
 
 import hermes_exec
-from hermes_exec import errors, registry
+from hermes_exec import errors
+from hermes_exec.config import registry
 
 
 def modules_after(statement: str) -> set[str]:

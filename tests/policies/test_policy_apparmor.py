@@ -18,10 +18,10 @@ import pytest
 import hermes_exec
 import hermes_exec_backends
 import hermes_exec_policies
-from hermes_exec_backends.confined import Confinement, Limits
+from hermes_exec_backends.sandbox import Confinement, Limits
 from hermes_exec_policies.canaries.expected import CONTROLS, canaries_of
 from hermes_exec_policies.canaries.judge import Verdict, judge
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import apparmor
@@ -40,7 +40,7 @@ DRIVER = """\
 import json, os, subprocess, sys
 sys.path.insert(0, "/share/lib")
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.planted import planted
+from hermes_exec_policies.canaries.decoys import planted
 for folder in ("/app/skills", "/app/data"):
     os.makedirs(folder, exist_ok=True)
 with open("/proc/sys/kernel/printk_ratelimit", "w") as file:
@@ -75,7 +75,7 @@ import asyncio, dataclasses, json, pickle, sys
 sys.path.insert(0, "/share/lib")
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.planted import planted
+from hermes_exec_policies.canaries.decoys import planted
 with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as file:
     file.write("+memory +pids +cpu")
 with open("/share/sandboxes", "rb") as file:

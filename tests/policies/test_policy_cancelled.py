@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec._async import together
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.load import load
-from hermes_exec_policies.together import together
 from tests.rigs.bounded import until
 from tests.rigs.processes import children
 

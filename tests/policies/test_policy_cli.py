@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hermes_exec_policies.load import load, shipped
-from hermes_exec_policies.rendering import all_of
+from hermes_exec_policies.render.forms import all_of
 from tests.conftest import require_part
 
 HERMES = [sys.executable, "-I", "-m", "hermes_exec", "policy"]

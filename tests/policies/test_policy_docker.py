@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hermes_exec_policies.canaries import program
+from hermes_exec_policies.canaries.decoys import planted
 from hermes_exec_policies.canaries.expected import CONTROLS, canaries_of
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
-from hermes_exec_policies.canaries.planted import planted
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load

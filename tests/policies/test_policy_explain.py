@@ -12,7 +12,7 @@ from hermes_exec_policies.explain import Verdict, applies, explain, refuse_unles
 from hermes_exec_policies.folders import Folder, with_folders
 from hermes_exec_policies.host import Groups, Host, landlock_abi, this_host
 from hermes_exec_policies.load import load, shipped
-from hermes_exec_policies.names import RULES
+from hermes_exec_policies.rule_names import RULES
 
 MODERN = Host(
     kernel="6.12.0",

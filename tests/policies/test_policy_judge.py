@@ -22,7 +22,7 @@ from hermes_exec_policies.canaries.outcomes import (
 )  # fmt: skip
 from hermes_exec_policies.explain import applies
 from hermes_exec_policies.load import load, shipped
-from hermes_exec_policies.names import RULES
+from hermes_exec_policies.rule_names import RULES
 
 if TYPE_CHECKING:
     from hermes_exec_policies.canaries.canary import Canary

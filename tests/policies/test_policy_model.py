@@ -9,7 +9,7 @@ import pytest
 
 from hermes_exec.errors import ConfigError
 from hermes_exec_policies.load import differences, known_policies, load, overridden, parse, shipped, user_folder
-from hermes_exec_policies.names import RULES
+from hermes_exec_policies.rule_names import RULES
 from hermes_exec_policies.syscalls import groups, known, usual
 
 CHILD = 'extends = "skill-run"\n'

@@ -14,10 +14,10 @@ import pytest
 from hermes_exec.errors import PlaceUnavailable, Unsupported
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.judge import Proof, Verdict
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
-from hermes_exec_policies.starting import LOCAL, Place, enforcers, place_of
+from hermes_exec_policies.start_program import LOCAL, Place, enforcers, place_of
 from tests.conftest import require_part
 from tests.rigs import apptainer, docker_engine
 from tests.rigs.layers import ALWAYS, LAYERS, QUICK

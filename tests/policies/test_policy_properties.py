@@ -18,11 +18,11 @@ from hermes_exec_policies.enforcers import enforcers
 from hermes_exec_policies.explain import applies, explain
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
-from hermes_exec_policies.names import RULES
 from hermes_exec_policies.render import apparmor, apptainer, clouds, docker, landlock, rlimits
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.rendering import FORMS, all_of, rendered
+from hermes_exec_policies.render.forms import FORMS, all_of, rendered
+from hermes_exec_policies.rule_names import RULES
 from hermes_exec_policies.syscalls import groups, known
 from hermes_exec_policies.values import CAPABILITIES, FAMILIES
 

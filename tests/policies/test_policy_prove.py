@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_backends.confined import bounds
+from hermes_exec_backends.sandbox import bounds
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.evidence import Evidence
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.host import Groups, Host, this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
@@ -26,8 +26,8 @@ from tests.rigs.layers import LAYERS, QUICK
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.guest import cgroups
-    from hermes_exec_backends.confined import Confinement
+    from hermes_exec.guest.limits import cgroups
+    from hermes_exec_backends.sandbox import Confinement
     from hermes_exec_policies.model import Policy
 
 SKILL = "skill-validate"

@@ -20,7 +20,7 @@ from hermes_exec_policies.load import load, overridden, shipped
 from hermes_exec_policies.render import apparmor, apptainer, bpf, clouds, docker, landlock, oci, rlimits
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.rendering import FORMS, all_of, programs, rendered
+from hermes_exec_policies.render.forms import FORMS, all_of, programs, rendered
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_backends.confined import Bind
-from hermes_exec_backends.confined.mounts import (
+from hermes_exec_backends.sandbox import Bind
+from hermes_exec_backends.sandbox.mounts import (
     APPTAINER_MOUNTS,
     BUBBLEWRAP_MOUNTS,
     DOCKER_MOUNTS,
     RuntimeMounts,
     differences,
 )
-from hermes_exec_backends.confined.ready import NotAsSpecified
-from hermes_exec_policies import starting
+from hermes_exec_backends.sandbox.ready import NotAsSpecified
+from hermes_exec_policies import start_program
 from hermes_exec_policies.canaries.prove import prove
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.gate.check import Case, check
 from hermes_exec_policies.gate.verdict import Level
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
-from hermes_exec_policies.starting import LOCAL, Place, start
+from hermes_exec_policies.start_program import LOCAL, Place, start
 from tests.conftest import require_part
 from tests.rigs import apptainer, docker_engine
 from tests.rigs.skill_makers import FILES
@@ -204,20 +204,20 @@ def test_another_program_image_configuration_or_profile_is_another_proof(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_first(monkeypatch, tmp_path)
-    seen = {asyncio.run(starting.enforcers(LOCAL))}
+    seen = {asyncio.run(start_program.enforcers(LOCAL))}
     program = tmp_path / "bwrap"
     for text in ("one", "two"):
         program.write_text(text)
         program.chmod(0o755)
-        seen.add(asyncio.run(starting.enforcers(LOCAL)))
+        seen.add(asyncio.run(start_program.enforcers(LOCAL)))
     times = program.stat()
     program.write_text("owt")
     os.utime(program, ns=(times.st_atime_ns, times.st_mtime_ns))  # of the same size, and seemingly as old
-    seen.add(asyncio.run(starting.enforcers(LOCAL)))
+    seen.add(asyncio.run(start_program.enforcers(LOCAL)))
     assert len(seen) == 4
     for number, (name, digest) in enumerate((("mine", "ab"), ("other", "cd"))):
         (tmp_path / f"p/{name}.{number}").mkdir(parents=True)
         (tmp_path / f"p/{name}.{number}/name").write_text(f"{name}\n")
         (tmp_path / f"p/{name}.{number}/sha256").write_text(f"{digest}\n")
-    assert starting.loaded_profile("mine", str(tmp_path / "p")) == ["sha256 ab"]
-    assert starting.loaded_profile("", str(tmp_path / "p")) == []
+    assert start_program.loaded_profile("mine", str(tmp_path / "p")) == ["sha256 ab"]
+    assert start_program.loaded_profile("", str(tmp_path / "p")) == []

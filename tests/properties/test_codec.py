@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hermes_exec.guest import wire
+from hermes_exec.guest.core import wire
 from tests.rigs.frames import seal_all
 
 INTEGERS = st.integers(-(2**63), 2**64 - 1)

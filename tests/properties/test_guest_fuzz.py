@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hermes_exec.guest import wire
+from hermes_exec.guest.core import wire
 from hermes_exec.testing.place import link
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.breadth import examples
 from tests.rigs.frames import seal_all
 
 if TYPE_CHECKING:
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing import Place
 
 CALM = settings(

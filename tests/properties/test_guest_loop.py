@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
 sys.path.insert(0, {root!r})
-from hermes_exec.guest.loop import Loop
+from hermes_exec.guest.core.loop import Loop
 loop = Loop()
 called = []
 loop.call_later(float({delay!r}), lambda: called.append("odd"))
@@ -33,7 +33,7 @@ def test_a_time_that_is_no_number_stops_no_other_timer(delay: float, called: str
 FAULT = """
 import sys
 sys.path.insert(0, {root!r})
-from hermes_exec.guest.loop import Loop
+from hermes_exec.guest.core.loop import Loop
 loop = Loop()
 
 def fail():

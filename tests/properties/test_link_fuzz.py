@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hermes_exec.backend import Channel, Exit, Receiver
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable, ProtocolError
-from hermes_exec.guest import wire
-from hermes_exec.link.link import Link
+from hermes_exec.guest.core import wire
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.properties.test_guest_fuzz import ANYTHING, NUMBERS, PAYLOADS
 from tests.rigs.bounded import PATIENCE_S

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec.result import Result
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec.testing import Place
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

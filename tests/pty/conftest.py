@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.link.link import Link
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.bounded import until as until_so
@@ -17,7 +17,7 @@ from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec.pty import Pty
+    from hermes_exec.terminal.pty import Pty
 
 Scenario = Callable[[Link], Awaitable[None]]
 Live = Callable[[Scenario], None]

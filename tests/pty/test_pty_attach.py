@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Closed
-from hermes_exec.link.link import Link
-from hermes_exec.pty import Pty, attach_pty, link_pty
+from hermes_exec.terminal.pty import Pty, attach_pty, link_pty
+from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
     from hermes_exec_backends.local import LocalBackend

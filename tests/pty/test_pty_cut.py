@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from hermes_exec.link.link import Link
-from hermes_exec.pty import Pty, link_pty
+from hermes_exec.terminal.pty import Pty, link_pty
+from hermes_exec.transport.link import Link
 
 if TYPE_CHECKING:
     import asyncio

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.tty import Escape, Screen, size_of
+from hermes_exec.terminal.tty import Escape, Screen, size_of
 from tests.rigs.bounded import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ try:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 except OSError:
     pass  # a pipe
-from hermes_exec.link.link import Link
-from hermes_exec.pty import link_pty
-from hermes_exec.tty import interact, size_of
+from hermes_exec.transport.link import Link
+from hermes_exec.terminal.pty import link_pty
+from hermes_exec.terminal.tty import interact, size_of
 from hermes_exec_backends.local import LocalBackend
 
 async def main():

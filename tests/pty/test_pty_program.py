@@ -13,8 +13,8 @@ from typing import Protocol
 import pytest
 
 from hermes_exec.errors import Closed, PlaceError, UsageError
-from hermes_exec.link.link import Link
-from hermes_exec.pty import Pty, link_pty
+from hermes_exec.terminal.pty import Pty, link_pty
+from hermes_exec.transport.link import Link
 from tests.rigs.processes import alive
 
 Live = Callable[[Callable[[Link], Awaitable[None]]], None]

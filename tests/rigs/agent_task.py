@@ -9,11 +9,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.testing import Behaviours
-from hermes_exec_agent.events import EventLog
-from hermes_exec_agent.loop import Conversation
-from hermes_exec_agent.loop.prompt import system_prompt
 from hermes_exec_agent.models import Models, ask
 from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.runtime import Conversation
+from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.tools.tool import Context
 from hermes_exec_agent.tools.toolset import core_tools
 from tests.rigs.breadth import thorough
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
     from hermes_exec_agent.models.protocol import Reply
     from tests.rigs.endpoint import Written
 

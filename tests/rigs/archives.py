@@ -306,7 +306,7 @@ def read_bounded(folder: Path, *, mutants: int = 0, seed: int = 0) -> dict[str, 
 
 def main() -> None:
     """In the child: give what each reader of the product said of each archive."""
-    from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_agent.skills.registry.registry import Registry
     from tests.rigs.skill_makers import home_in
 
     folder, mutants, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -329,9 +329,9 @@ def main() -> None:
 def _read_one(registry: Any, data: bytes, folder: Path) -> list[str]:
     from hermes_exec.errors import Refused as BundleRefused
     from hermes_exec.errors import TransferError
-    from hermes_exec_agent.skills import bundle
-    from hermes_exec_agent.skills.clouds import take_files
-    from hermes_exec_policies.gate.archive import unpack
+    from hermes_exec_agent.skills.registry import bundle
+    from hermes_exec_agent.skills.run.clouds import take_files
+    from hermes_exec_policies.gate.archive_members import unpack
     from hermes_exec_policies.gate.verdict import Refused
 
     folder.mkdir()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.values import Text
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.plain.place import ask
+from hermes_exec.transport.shell.target import ask
 from hermes_exec.wrapper import Wrapper
 
 if TYPE_CHECKING:

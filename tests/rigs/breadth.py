@@ -18,8 +18,8 @@ _OF_PARAMETERS = 6
 _OF_PLACES = 10
 """Of a place that is not this machine, one behaviour in so many is shown."""
 _OF_TESTS = dict.fromkeys(
-    ("bubblewrap", "chat", "cli", "cloud", "compiler", "confined", "daytona", "deploy", "gate", "loop", "modal",
-     "models", "orchestrator", "policies", "server", "skills", "tools"), 4
+    ("bubblewrap", "build", "chat", "cli", "daytona", "deploy", "gate", "http", "modal", "models", "policies", "pool",
+     "runtime", "sandbox", "shared", "skills", "tools"), 4
 )  # fmt: skip
 """Of the tests below a folder, one in so many is run; of those that are not named, each."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Bind, Limits
-from hermes_exec_policies.gate.archive import unpack
+from hermes_exec_backends.sandbox import Bind, Limits
+from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from tests.rigs.sandboxes import PYTHON, specification
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.compiler.workshop import Maker, Workshop
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.build.builder import Maker, Workshop
+from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs import corpus
 from tests.rigs.skill_makers import home_in
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_exec.guest import wire
+from hermes_exec.guest.core import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -22,7 +22,7 @@ from hermes_exec.errors import HermesError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
 
-    from hermes_exec_backends.confined.run import Ended, Run
+    from hermes_exec_backends.sandbox.run import Ended, Run
 
     Starter = Callable[[str, list[str], float], Awaitable[tuple[Run, list[str]]]]
     """Holds a program for some seconds, where a folder is seen as ``SKILL``; and says what is amiss there."""

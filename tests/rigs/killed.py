@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_exec.records import read_records
+from hermes_exec.terminal.guest_records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hermes_exec_backends.confined import Confinement, Tmpfs
+from hermes_exec_backends.sandbox import Confinement, Tmpfs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,16 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import hermes_exec
 import hermes_exec_backends
-from hermes_exec_backends.confined import Confinement
-from hermes_exec_backends.confined.control import given
+from hermes_exec_backends.sandbox import Confinement
+from hermes_exec_backends.sandbox.control import given
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.judge import Verdict
 from hermes_exec_policies.canaries.outside import amiss
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.render import apparmor
-from hermes_exec_policies.starting import LOCAL, Place, start
+from hermes_exec_policies.start_program import LOCAL, Place, start
 from tests.rigs import hostile, images, vm
 from tests.rigs.layers import ALWAYS, LAYERS, QUICK
 from tests.rigs.machine import there
@@ -41,7 +41,7 @@ from tests.rigs.machine import there
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_backends.confined.run import Run
+    from hermes_exec_backends.sandbox.run import Run
 
 POLICY = "skill-validate"
 ROOT = Path(__file__).resolve().parents[2]

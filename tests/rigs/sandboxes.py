@@ -18,9 +18,9 @@ from typing import Any
 
 from hermes_exec.errors import ConfigError
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_backends.confined import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
-from hermes_exec_backends.confined.control import given
-from hermes_exec_backends.confined.observe import Watch
+from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, Tmpfs
+from hermes_exec_backends.sandbox.control import given
+from hermes_exec_backends.sandbox.observe import Watch
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render.bpf import program
 from hermes_exec_policies.render.filter import filter_of

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.skills import content
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.skill_makers import home_in, registered
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
 
 TOUCHING = frozenset(
     {

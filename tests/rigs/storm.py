@@ -12,8 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec.job import prune_jobs
-from hermes_exec.jobstatus import JobState
+from hermes_exec.terminal.job import prune_jobs
+from hermes_exec.terminal.job_status import JobState
 from hermes_exec.testing.place import link, living, marker, until
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_exec.result import Result
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 _HANGS_S = 60
 LARGE = 9_000_000

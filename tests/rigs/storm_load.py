@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from hermes_exec.backend import Backend
     from hermes_exec.result import Result
-    from hermes_exec.session import Session
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.session import Session
+    from hermes_exec.terminal.terminal import Terminal
 
 TIMEOUT_S = 15.0
 """The time limit of every command."""

@@ -15,7 +15,7 @@ from hermes_exec_agent.models.protocol import Reply
 from tests.rigs.endpoint import Status, Streamed
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.messages import Message
     from tests.rigs.endpoint import Answer
 
 _FIELDS = {

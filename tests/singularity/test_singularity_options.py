@@ -15,7 +15,7 @@ from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.wrapper import Prepared
 from hermes_exec_backends.local import LocalBackend
 from hermes_exec_backends.profiles import SingularityProfile
-from hermes_exec_backends.singularity import SingularityBackend, health
+from hermes_exec_backends.singularity import SingularityBackend, doctor
 from hermes_exec_backends.singularity.options import start_options
 
 if TYPE_CHECKING:
@@ -173,13 +173,13 @@ def test_doctor_tells_what_keeps_a_user_from_namespaces_and_how_they_are_allowed
 ) -> None:
     (tmp_path / file).parent.mkdir()
     (tmp_path / file).write_text(f"{value}\n")
-    (check,) = health.namespaces(tmp_path, "apptainer")
+    (check,) = doctor.namespaces(tmp_path, "apptainer")
     assert (check.name, check.status) == ("namespaces", "warning")
     assert remedy in check.remedy
 
 
 def test_doctor_says_nothing_of_namespaces_where_everybody_may_make_them(tmp_path: Path) -> None:
-    assert health.namespaces(tmp_path, "apptainer") == []
+    assert doctor.namespaces(tmp_path, "apptainer") == []
 
 
 @pytest.mark.parametrize("uid", [0, 1234])
@@ -205,5 +205,5 @@ def test_doctor_says_ok_of_limits_only_if_this_user_was_given_each_controller(
         (own / "cgroup.controllers").write_text(f"{controllers}\n")
     if systemd:
         (tmp_path / "run/systemd/system").mkdir(parents=True)
-    check = health.check_limits(tmp_path, uid)
+    check = doctor.check_limits(tmp_path, uid)
     assert (check.name, check.status, check.detail) == ("limits", status, detail)

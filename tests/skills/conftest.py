@@ -11,7 +11,7 @@ from tests.rigs.skill_makers import home_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
 
 
 @pytest.fixture

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.skills import bundle, running
-from hermes_exec_agent.skills.admitting import Admitted, admit, judged, prove_anew
-from hermes_exec_agent.skills.private import private_folder
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry import bundle
+from hermes_exec_agent.skills.registry.admission import Admitted, admit, judged, prove_anew
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner
+from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.rigs.breadth import leave_out
@@ -19,7 +20,7 @@ from tests.rigs.skill_makers import PERSON, home_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from tests.conftest import Require
 
 leave_out("takes long")
@@ -73,7 +74,7 @@ def test_a_good_skill_is_registered_runs_travels_and_is_proven_anew(home: Home, 
     assert done.version is not None, done.report.facts()
     assert (done.version.number, done.version.level) == (1, "person")
     registry = Registry(home)
-    assert asyncio.run(running.run(registry, "add-numbers", {"a": 2, "b": 3})).result == 5
+    assert asyncio.run(runner.run(registry, "add-numbers", {"a": 2, "b": 3})).result == 5
 
     registry.quarantine("add-numbers", 1, "to see it released")
     again = asyncio.run(prove_anew(registry, registry.version("add-numbers"), cases=HELD_OUT))

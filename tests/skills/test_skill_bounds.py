@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills import running
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.needs import Grants, Needs
+from hermes_exec_policies.gate.grants import Grants, Needs
 from hermes_exec_policies.gate.verdict import Level
 from hermes_exec_policies.load import load
 from tests.rigs.breadth import thorough
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -106,14 +106,14 @@ def test_a_run_has_the_bounds_that_were_signed(
 ) -> None:
     require("bwrap", "makes the sandbox")
     registered(home, tmp_path, body, limit)
-    outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}))
+    outcome = asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}))
     assert (outcome.kind, outcome.result) == (kind, None), outcome
 
 
 def test_bounds_that_the_policy_allows_no_more_are_refused(home: Home, tmp_path: Path) -> None:
     registered(home, tmp_path, "pass", {MEMORY: 4096})
     with pytest.raises(Refused, match="cannot be given any more: limit-memory-mib of 4096"):
-        asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}))
+        asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}))
 
 
 @pytest.mark.slow

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import HermesError, Refused, UsageError
-from hermes_exec_agent.skills import bundle
-from hermes_exec_agent.skills.content import Changed
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry import bundle
+from hermes_exec_agent.skills.registry.content import Changed
+from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.skill_makers import home_in, registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
 
 Members = dict[str, tuple[bytes, int]]
 
@@ -158,8 +158,8 @@ def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_
 FULL = """
 import pathlib, resource, sys
 from hermes_exec_agent.skills import bundle
-from hermes_exec_agent.skills.home import Home
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.home import Home
+from hermes_exec_agent.skills.registry.registry import Registry
 folder, keys, target = map(pathlib.Path, sys.argv[1:])
 registry = Registry(Home(folder, keys))
 version = registry.version("add-numbers")

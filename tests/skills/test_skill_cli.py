@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.skills.home import Home, this_home
+from hermes_exec_agent.skills.registry.home import Home, this_home
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 

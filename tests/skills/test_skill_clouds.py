@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, Unsupported
-from hermes_exec_agent.skills import clouds, places, running
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import clouds, runner, targets
 from hermes_exec_backends.profiles.modal import ModalProfile
 from hermes_exec_policies.load import load
 from tests.rigs import modal
@@ -21,7 +21,7 @@ from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
 
 pytestmark = pytest.mark.timeout(300)
 OWN = """
@@ -73,7 +73,7 @@ def under(home: Home, folder: Path, policy: str, interpreter: str) -> None:
 def test_a_rule_that_nothing_holds_there_refuses_in_one_line(home: Home, tmp_path: Path, target: str) -> None:
     registered(home, tmp_path)
     with pytest.raises(Unsupported, match=r"the policy skill-run cannot be enforced here: files\.write") as caught:
-        asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=places.place_of(target)))
+        asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=targets.place_of(target)))
     assert "\n" not in str(caught.value)
 
 
@@ -95,7 +95,7 @@ def test_it_runs_in_a_new_sandbox_and_says_what_is_declared(own: str, home: Home
 
     under(home, tmp_path / "skill", own, known.interpreter("/usr/bin/python3"))
     files = tmp_path / "files"
-    work = running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=modal.profile())
+    work = runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=modal.profile())
     outcome = asyncio.run(work)
     assert outcome.ok, (outcome.error, outcome.logs)
     assert (outcome.result["sum"], outcome.result["home"]) == (3, "/app/data")
@@ -106,12 +106,12 @@ def test_it_runs_in_a_new_sandbox_and_says_what_is_declared(own: str, home: Home
 
 
 def test_an_interpreter_of_another_version_is_refused() -> None:
-    from hermes_exec_agent.skills import checks
+    from hermes_exec_agent.skills.run import preconditions
 
     version: Any = dataclasses.make_dataclass("V", ["name", "number", "interpreter"])(
         "x", 1, "/usr/bin/python3.11 sha256:0"
     )
-    checks.same_language(version, "python3.11")
+    preconditions.same_language(version, "python3.11")
     with pytest.raises(Refused, match=r"python3\.12"):
-        checks.same_language(version, "python3.12")
+        preconditions.same_language(version, "python3.12")
     assert sys.version_info >= (3, 11)

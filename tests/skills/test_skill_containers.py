@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.skills import running
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_policies.gate.needs import Grants
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner
+from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.load import load
-from hermes_exec_policies.starting import Place
+from hermes_exec_policies.start_program import Place
 from tests.conftest import require_part
 from tests.rigs import apptainer as apptainer_rig
 from tests.rigs import docker_engine
@@ -23,7 +23,7 @@ from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 TEXT = """
@@ -79,7 +79,7 @@ def test_a_skill_runs_in_a_container_as_on_this_machine(
     place: Place = request.getfixturevalue(kind)
     registered(home, tmp_path / "skill", files={"scripts/main.py": TEXT})
     files = tmp_path / "files"
-    work = running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=place)
+    work = runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files, place=place)
     outcome = asyncio.run(work)
     assert outcome.ok, (outcome.error, outcome.logs)
     assert (outcome.result["sum"], outcome.logs, outcome.files) == (3, "said\n", ("left.txt",))
@@ -106,7 +106,7 @@ def test_a_skill_in_a_container_has_the_folders_that_it_was_granted(
         tree = tree_in(tmp_path / "skill", {"scripts/main.py": SHARING})
         report = report_of(tree, grants=Grants(folders=(f"in={folder}/in", f"out={folder}/out:rw")).facts())
         Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=os.uname().release)
-        outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
+        outcome = asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
         assert outcome.ok, (outcome.error, outcome.logs)
         assert (outcome.result["read"], outcome.result["written"]) == ("one", 3)
         assert outcome.result["denied"] in {1, 13, 30}

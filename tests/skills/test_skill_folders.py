@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, Unsupported, UsageError
-from hermes_exec_agent.skills import checks, clouds, running
-from hermes_exec_agent.skills.home import this_home
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_agent.tools.approvals import Denied
-from hermes_exec_agent.tools.reading import ask_for_folders
+from hermes_exec_agent.skills.registry.home import this_home
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import clouds, preconditions, runner
+from hermes_exec_agent.tools.reader import ask_for_folders
+from hermes_exec_agent.tools.tool import Denied
 from hermes_exec_backends.bubblewrap.start import start
 from hermes_exec_policies.canaries.prove import attempts
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.folders import Folder, looked_at, see_given, with_folders, with_given
-from hermes_exec_policies.gate.needs import Grants, Needs, declared
+from hermes_exec_policies.gate.grants import Grants, Needs, declared
 from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from hermes_exec.config.profile import Profile
-    from hermes_exec_agent.skills.home import Home
-    from hermes_exec_policies.starting import Place
+    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_policies.start_program import Place
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -83,8 +83,8 @@ def granted(home: Home, folder: Path, *folders: str) -> None:
     Registry(home).register(tree, report, load("skill-run"), author=PERSON, kernel=os.uname().release)
 
 
-def ran(home: Home, place: Place | Profile | None = None) -> running.Outcome:
-    return asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
+def ran(home: Home, place: Place | Profile | None = None) -> runner.Outcome:
+    return asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, place=place))
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +192,7 @@ def test_the_registry_is_never_granted(home: Home) -> None:
     registry = Registry(home)
     for folder in (home.folder, home.folder.parent, home.content):
         with pytest.raises(Refused, match="holds the registry"):
-            checks.given(registry, Folder("x", str(folder)))
+            preconditions.given(registry, Folder("x", str(folder)))
 
 
 @thorough

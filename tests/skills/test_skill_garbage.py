@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills import checks, running
-from hermes_exec_agent.skills.content import Changed
-from hermes_exec_agent.skills.garbage import collect
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.content import Changed
+from hermes_exec_agent.skills.registry.garbage import collect
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import preconditions, runner
 from hermes_exec_policies.gate.packages.environments import Environments
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
@@ -22,8 +22,8 @@ from tests.rigs.skill_makers import PERSON, report_of, tree_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_agent.skills.home import Home
-    from hermes_exec_agent.skills.record import Version
+    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.record import Version
 
 
 def linked(path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_skill_without_its_packages_is_refused_and_not_kept_back(home: Home, t
     version = needing(home, tmp_path / "1", "used", packages(home, "one = 1\n"))
     Environments(home.environments).collect_garbage(())
     with pytest.raises(Refused, match="not kept any more"):
-        checks.packages(Registry(home), version, tmp_path)
+        preconditions.packages(Registry(home), version, tmp_path)
     assert Registry(home).skill("used").state == "ready"
 
 
@@ -119,10 +119,10 @@ def test_every_change_of_packages_is_noticed_and_keeps_the_version_back(
     kept = packages(home, "one = 1\n")
     version = needing(home, tmp_path / "1", "used", kept)
     (tmp_path / "good").mkdir()
-    assert checks.packages(Registry(home), version, tmp_path / "good") is not None
+    assert preconditions.packages(Registry(home), version, tmp_path / "good") is not None
     CHANGES[change](kept)
     (tmp_path / "bad").mkdir()
     with pytest.raises(Changed, match="packages were changed"):
-        checks.packages(Registry(home), version, tmp_path / "bad")
+        preconditions.packages(Registry(home), version, tmp_path / "bad")
     with pytest.raises(Refused, match="quarantine"):
-        asyncio.run(running.run(Registry(home), "used", {"a": 1, "b": 2}))
+        asyncio.run(runner.run(Registry(home), "used", {"a": 1, "b": 2}))

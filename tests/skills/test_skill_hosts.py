@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_agent.skills import running
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.egress import granted
 from hermes_exec_policies.load import load
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -99,7 +99,7 @@ def test_named_hosts_are_reached_and_no_others(require: Require, home: Home, tmp
     require("bwrap", "makes the sandbox")
     with serving() as named, serving() as other:
         with_hosts(home, tmp_path, f"127.0.0.1:{named}")
-        outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": named, "b": other}))
+        outcome = asyncio.run(runner.run(Registry(home), "add-numbers", {"a": named, "b": other}))
     found: Any = outcome.result
     assert found, (outcome.error, outcome.logs)
     assert (found["named"], found["past"]) == ("hello", "refused")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.skills.private import sweep
+from hermes_exec_agent.skills.run.private_dirs import sweep
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
 from tests.rigs.processes import alive, every, stat

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_agent.skills.modules import modules_folder
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.registry.script_copies import modules_folder
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import FILES, PERSON, home_in, report_of, tree_in
 

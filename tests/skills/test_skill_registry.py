@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.skills.record import Author
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry.record import Author
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.verdict import security
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, SCHEMA, registered, report_of, tree_in
@@ -18,7 +18,7 @@ from tests.rigs.skill_makers import PERSON, SCHEMA, registered, report_of, tree_
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from hermes_exec_policies.gate.tree import Tree
     from hermes_exec_policies.gate.verdict import Report
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, Unsupported, UsageError
-from hermes_exec.guest.tree import descendants
-from hermes_exec_agent.skills import running
-from hermes_exec_agent.skills.content import Changed
-from hermes_exec_agent.skills.counts import Runs
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec.guest.core.process_tree import descendants
+from hermes_exec_agent.skills.registry.content import Changed
+from hermes_exec_agent.skills.registry.counts import Runs
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it
@@ -32,8 +32,8 @@ def sandboxes(require: Require) -> None:
     require("bwrap", "makes the sandbox")
 
 
-def run(home: Home, **arguments: Any) -> running.Outcome:
-    return asyncio.run(running.run(Registry(home), "add-numbers", arguments))
+def run(home: Home, **arguments: Any) -> runner.Outcome:
+    return asyncio.run(runner.run(Registry(home), "add-numbers", arguments))
 
 
 def written(home: Home, folder: Path, text: str) -> None:
@@ -61,7 +61,7 @@ def run(a: int, b: int) -> dict:
 """
     written(home, tmp_path, text)
     files = tmp_path / "files"
-    outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files))
+    outcome = asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=files))
     path = "/app/skills/add_numbers/scripts/main.py"
     assert outcome.result == {"argv": [path], "file": path}, outcome.logs
     assert sorted(outcome.logs.splitlines()) == ["by a child", "printed"]
@@ -136,7 +136,7 @@ def test_arguments_that_it_does_not_take_start_nothing(
 def test_a_folder_for_its_files_that_cannot_be_made_is_noticed_before_it_runs(home: Home, tmp_path: Path) -> None:
     registered(home, tmp_path)
     with pytest.raises(UsageError, match="/none: there is no such folder"):
-        running.admitted(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=tmp_path / "none/x")
+        runner.admitted(Registry(home), "add-numbers", {"a": 1, "b": 2}, files=tmp_path / "none/x")
 
 
 def test_one_changed_byte_is_refused_and_kept_back(sandboxes: None, home: Home, tmp_path: Path) -> None:
@@ -157,12 +157,12 @@ def test_a_sandbox_that_was_made_for_changed_files_is_gone(sandboxes: None, home
     version = registered(home, tmp_path)
 
     async def left() -> set[int]:
-        await running.run(Registry(home), "add-numbers", {"a": 1, "b": 2})
+        await runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2})
         before = {*descendants([os.getpid()])}
         with (home.content / version.digest / MAIN).open("ab") as file:
             file.write(b"#")
         with pytest.raises(Changed):
-            await running.run(Registry(home), "add-numbers", {"a": 1, "b": 2})
+            await runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2})
         return {*descendants([os.getpid()])} - before
 
     assert asyncio.run(left()) == set()
@@ -224,16 +224,16 @@ def test_a_person_has_to_agree_to_what_only_tested_itself(sandboxes: None, home:
     Registry(home).register(tree, weak, load("skill-run"), author=PERSON, kernel=os.uname().release)
     with pytest.raises(Refused, match="self-tested"):
         run(home, a=1, b=2)
-    outcome = asyncio.run(running.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, self_tested=True))
+    outcome = asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 1, "b": 2}, self_tested=True))
     assert (outcome.result, outcome.level) == (3, "self-tested")
 
 
 def test_what_keeps_failing_is_kept_back(sandboxes: None, home: Home, tmp_path: Path) -> None:
     written(home, tmp_path, "def run(a: int, b: int) -> float:\n    return a / b\n")
     assert run(home, a=1, b=1).ok
-    outcomes = [run(home, a=1, b=0) for _ in range(running.FAILURES)]
-    assert [each.quarantined for each in outcomes] == [False] * (running.FAILURES - 1) + [True]
-    with pytest.raises(Refused, match=f"failed {running.FAILURES} times in a row"):
+    outcomes = [run(home, a=1, b=0) for _ in range(runner.FAILURES)]
+    assert [each.quarantined for each in outcomes] == [False] * (runner.FAILURES - 1) + [True]
+    with pytest.raises(Refused, match=f"failed {runner.FAILURES} times in a row"):
         run(home, a=1, b=1)
 
 
@@ -288,7 +288,7 @@ def _ours(path: str) -> bool:
 def test_runs_are_counted_by_version_and_by_the_model_that_asked(sandboxes: None, home: Home, tmp_path: Path) -> None:
     written(home, tmp_path, "def run(a: int, b: int) -> float:\n    return a / b\n")
     for divisor, model in ((1, "one-model"), (0, "one-model"), (2, "another"), (1, "")):
-        asyncio.run(running.run(Registry(home), "add-numbers", {"a": 4, "b": divisor}, model=model))
+        asyncio.run(runner.run(Registry(home), "add-numbers", {"a": 4, "b": divisor}, model=model))
     counts = Runs(home.counts).of("add-numbers", 1)
     assert counts.by_model == {"one-model": (2, 1), "another": (1, 0), "": (1, 0)}
     assert (counts.runs, counts.failures, counts.in_a_row) == (4, 1, 0)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills import running
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_agent.skills.warm import WarmRunner
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run import runner as running
+from hermes_exec_agent.skills.run.warm import WarmRunner
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, registered, report_of, tree_in
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it

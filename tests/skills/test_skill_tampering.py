@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills import content
-from hermes_exec_agent.skills.registry import Registry
+from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.registry import Registry
 from tests.rigs.breadth import WHOLE
 from tests.rigs.skill_makers import home_in, registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hermes_exec_agent.skills.home import Home
-    from hermes_exec_agent.skills.record import Version
+    from hermes_exec_agent.skills.registry.home import Home
+    from hermes_exec_agent.skills.registry.record import Version
 
 MAIN = "scripts/main.py"
 _STEP = 61 if WHOLE else 499

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused
-from hermes_exec_agent.skills.content import Changed
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_agent.skills.warm import WarmRunner
-from hermes_exec_backends.confined.control import readable
+from hermes_exec_agent.skills.registry.content import Changed
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.skills.run.warm import WarmRunner
+from hermes_exec_backends.sandbox.control import readable
 from tests.rigs.processes import children
 from tests.rigs.skill_makers import registered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from hermes_exec_agent.skills.home import Home
+    from hermes_exec_agent.skills.registry.home import Home
     from tests.conftest import Require
 
 pytestmark = pytest.mark.timeout(300)  # the first run of a policy proves it

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.cli.skill_running import Asked, spoken
-from hermes_exec_agent.skills.home import this_home
+from hermes_exec_agent.cli.skill_run import Asked, spoken
+from hermes_exec_agent.skills.registry.home import this_home
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 

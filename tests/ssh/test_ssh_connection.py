@@ -14,7 +14,7 @@ import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.testing.place import until
 from hermes_exec_backends.ssh import SshBackend
-from hermes_exec_backends.ssh.wire import Wire
+from hermes_exec_backends.ssh.nonblocking_socket import Wire
 from tests.rigs.claims import free_port
 from tests.rigs.sshd import Sshd
 from tests.ssh.conftest import said

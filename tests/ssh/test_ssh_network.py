@@ -21,8 +21,8 @@ from tests.rigs.sshd import Sshd
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hermes_exec.terminal import Terminal
-    from hermes_exec.within import Opening
+    from hermes_exec._async import Opening
+    from hermes_exec.terminal.terminal import Terminal
 
 _DATA = os.urandom(6_000_000)
 _HOLES = [pytest.param(4.0, id="4s"), pytest.param(60.0, id="60s", marks=[pytest.mark.soak, pytest.mark.timeout(300)])]

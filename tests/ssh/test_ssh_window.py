@@ -12,7 +12,7 @@ from paramiko import common
 import hermes_exec
 from hermes_exec.errors import OutcomeUnknown
 from hermes_exec_backends.ssh import SshBackend
-from hermes_exec_backends.ssh.requests import Transport
+from hermes_exec_backends.ssh.protocol_requests import Transport
 from tests.rigs.sshd import Sshd
 
 _DATA = os.urandom(10 << 20)

@@ -11,7 +11,7 @@ import pytest
 
 import hermes_exec
 import hermes_exec.sync as hx
-from hermes_exec.face import Face, Iteration, Within
+from hermes_exec._sync.proxy import Face, Iteration, Within
 
 ROOT = Path(__file__).parents[2]
 FACES = [

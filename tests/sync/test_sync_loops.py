@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hermes_exec.sync as hx
-from hermes_exec.link.link import Link
-from hermes_exec.portal import portal
+from hermes_exec._sync.portal import portal
+from hermes_exec.transport.link import Link
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec.face import Iteration
-from hermes_exec.portal import portal
+from hermes_exec._sync.portal import portal
+from hermes_exec._sync.proxy import Iteration
 from tests.rigs.processes import alive
 
 if TYPE_CHECKING:

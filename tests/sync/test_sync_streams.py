@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 import hermes_exec.sync as hx
-from hermes_exec.portal import portal
+from hermes_exec._sync.portal import portal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-    from hermes_exec.stream import Stream as AsyncStream
+    from hermes_exec.terminal.stream import Stream as AsyncStream
 
     Carrier = Literal["guest", "plain"]
 

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hermes_exec.portal import portal
+from hermes_exec._sync.portal import portal
 
 if TYPE_CHECKING:
     from pathlib import Path

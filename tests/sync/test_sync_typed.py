@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import hermes_exec.sync as hx
-from hermes_exec.face import Iteration
+from hermes_exec._sync.proxy import Iteration
 
 
 def test_the_types_are_those_of_the_blocking_face() -> None:

@@ -11,10 +11,9 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import Unsupported
-from hermes_exec_agent.messages import ToolCall
-from hermes_exec_agent.tools.approvals import Approvals
-from hermes_exec_agent.tools.calling import perform
-from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.models.messages import ToolCall
+from hermes_exec_agent.tools.dispatch import perform
+from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import core_tools
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.daytona import DaytonaBackend

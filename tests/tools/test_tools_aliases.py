@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import hermes_exec
-from hermes_exec_agent.events import EventLog
-from hermes_exec_agent.loop import Conversation, Options
-from hermes_exec_agent.messages import Message, ToolCall
 from hermes_exec_agent.models import Models, ScriptedModel, ask
 from hermes_exec_agent.models.endpoint import Endpoint
+from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Reply, Usage
-from hermes_exec_agent.tools.aliases import ABSENT, ALIASES
-from hermes_exec_agent.tools.approvals import Approvals
-from hermes_exec_agent.tools.asking import BaseTool
-from hermes_exec_agent.tools.calling import ResolvedCall, resolve
-from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.runtime import Conversation, Options
+from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.base import BaseTool
+from hermes_exec_agent.tools.dispatch import ResolvedCall, resolve
+from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES
+from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import CORE, core_tools
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
 from tests.rigs.published_tools import PUBLISHED

@@ -11,9 +11,8 @@ import pytest
 import hermes_exec
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.tools import toolset
-from hermes_exec_agent.tools.approvals import Approvals, safe
-from hermes_exec_agent.tools.calling import parsed
-from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.tools.dispatch import parsed
+from hermes_exec_agent.tools.tool import Approvals, Context, safe
 from hermes_exec_agent.tools.toolset import core_tools
 from tests.tools.conftest import Agent, Nobody, Somebody, agent_in
 

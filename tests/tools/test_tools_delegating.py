@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec_agent.events.log import EventLog
-from hermes_exec_agent.loop import CallEnded, Conversation, Delegated
-from hermes_exec_agent.models.named import Models
+from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel, ask, say
-from hermes_exec_agent.tools.approvals import Approvals
-from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.runtime import CallEnded, Conversation, Delegated
+from hermes_exec_agent.runtime.events.log import EventLog
+from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import core_tools
 from tests.rigs.processes import alive
 from tests.tools.conftest import Nobody
@@ -26,7 +25,7 @@ from tests.tools.conftest import Nobody
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from hermes_exec_agent.loop import Update
+    from hermes_exec_agent.runtime import Update
     from hermes_exec_agent.tools.tool import Person
 
 pytestmark = pytest.mark.timeout(120)

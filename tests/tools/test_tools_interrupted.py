@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.events.log import EventLog
-from hermes_exec_agent.loop import Conversation, open_conversation
-from hermes_exec_agent.loop.history import History
-from hermes_exec_agent.messages import Message
 from hermes_exec_agent.models import Models, ScriptedModel, ask
-from hermes_exec_agent.tools.approvals import Approvals
+from hermes_exec_agent.models.messages import Message
+from hermes_exec_agent.runtime import Conversation, open_conversation
+from hermes_exec_agent.runtime.events.log import EventLog
+from hermes_exec_agent.runtime.history import History
+from hermes_exec_agent.tools.tool import Approvals
 from tests.rigs.bounded import until, within
 from tests.rigs.endpoint import ill_formed
 from tests.rigs.processes import runs

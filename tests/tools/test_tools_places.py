@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.tools.approvals import Approvals, Mode
+from hermes_exec_agent.tools.tool import Approvals, Mode
 from tests.rigs.breadth import thorough
 from tests.tools.conftest import ALL_PLACES, PLACES, Agent, Nobody, Somebody, agent_in
 

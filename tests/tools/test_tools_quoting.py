@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
-from hermes_exec_agent.compiler.attempts import NotRegistered
-from hermes_exec_agent.compiler.workshop import Maker, Workshop
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.models.named import Models
+from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.models.scripted import ScriptedModel
 from hermes_exec_agent.quoting import flatten, quote, quote_name
-from hermes_exec_agent.skills.home import VARIABLE, this_home
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_agent.tools.approvals import Approvals
-from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.skills.build.attempts import NotRegistered
+from hermes_exec_agent.skills.build.builder import Maker, Workshop
+from hermes_exec_agent.skills.registry.home import VARIABLE, this_home
+from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import core_tools
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, report_of, tree_in

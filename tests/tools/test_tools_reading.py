@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.tools.approvals import Approvals
 from hermes_exec_agent.tools.inside.sensitive import SECRETS, secret_of
+from hermes_exec_agent.tools.tool import Approvals
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
 from tests.conftest import require_part
@@ -157,7 +157,7 @@ def test_a_folder_below_which_keys_were_mounted_is_known_by_where_they_are(tmp_p
 
 
 def test_a_path_that_leads_elsewhere_between_two_pieces_is_refused(tmp_path: Path) -> None:
-    from hermes_exec_agent.tools.reading import Reader
+    from hermes_exec_agent.tools.reader import Reader
 
     (tmp_path / "one").write_text("shown", encoding="utf-8")
     (tmp_path / "two").write_text("shown", encoding="utf-8")

@@ -11,17 +11,16 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.models.named import Models
+from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.home import VARIABLE, Home, this_home
-from hermes_exec_agent.skills.registry import Registry
-from hermes_exec_agent.tools.approvals import Approvals
+from hermes_exec_agent.skills.registry.home import VARIABLE, Home, this_home
+from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.delivery import deliver
-from hermes_exec_agent.tools.tool import Context
+from hermes_exec_agent.tools.tool import Approvals, Context
 from hermes_exec_agent.tools.toolset import core_tools
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
-from tests.compiler.conftest import TASK, draft
+from tests.build.conftest import TASK, draft
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
 from tests.tools.conftest import Agent, Nobody, Somebody

@@ -200,7 +200,7 @@ class Writer:
 
     def open(self) -> str:
         """The function ``open``."""
-        home = module("hermes_exec.opening")
+        home = module("hermes_exec.terminal.opening")
         node = home.functions["open"]
         arguments, passed = self.arguments(home, node)
         body = f"""\

@@ -11,7 +11,7 @@ from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.render import oci
 from hermes_exec_policies.render.bpf import compiled
 from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.rendering import all_of, programs
+from hermes_exec_policies.render.forms import all_of, programs
 
 FOLDER = ROOT / "policies" / "hermes_exec_policies" / "rendered"
 CONTAINER = ROOT / "deploy" / "hermes-agent-core.toml"

@@ -44,8 +44,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import hermes_exec
-from hermes_exec.face import Face, Iteration, Within
-from hermes_exec.portal import portal
+from hermes_exec._sync.proxy import Face, Iteration, Within
+from hermes_exec._sync.portal import portal
 
 '''
 GETATTR = '''

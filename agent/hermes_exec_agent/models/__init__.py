@@ -2,18 +2,18 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.scripted import Request, ScriptedModel, ask, say
     from hermes_exec_agent.models.settings import ModelSettings, load_models
-    from hermes_exec_agent.models.whole import complete
+    from hermes_exec_agent.models.whole_reply import complete
 
 _HOME = {
     "ModelSettings": "settings",
-    "Models": "named",
+    "Models": "catalog",
     "Request": "scripted",
     "ScriptedModel": "scripted",
     "ask": "scripted",
-    "complete": "whole",
+    "complete": "whole_reply",
     "load_models": "settings",
     "say": "scripted",
 }

@@ -10,7 +10,7 @@ from hermes_exec_agent.models.protocol import Reply
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
 
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.messages import Message
 
 Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 EFFORTS: tuple[Effort, ...] = get_args(Effort)

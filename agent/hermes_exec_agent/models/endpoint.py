@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hermes_exec.extras import require
 from hermes_exec.observe.redact import Redactor
 from hermes_exec_agent.errors import ModelError
-from hermes_exec_agent.models.assembling import Assembly, Nothing
+from hermes_exec_agent.models.assembly import Assembly, Nothing
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
 from hermes_exec_agent.models.failures import read_refusal, trouble
 from hermes_exec_agent.models.protocol import Reply, Retried
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from openai.types.chat import ChatCompletionChunk
 
     from hermes_exec.config.secrets import Secret
-    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Item, Text, Thought, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.models.tokens import Price
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.paths import shown
 from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
-from hermes_exec_agent.models.assembling import Nothing, TooLong
-from hermes_exec_agent.models.extras import LIMIT, ExtrasTooLong
+from hermes_exec_agent.models.assembly import Nothing, TooLong
+from hermes_exec_agent.models.reply_extras import LIMIT, ExtrasTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,8 +13,8 @@ from hermes_exec_agent.models.protocol import Reply, Retried, get_reasoning, pre
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models.dialects import Reasoning
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec
 
 _NOT_OURS = (ContextTooLong, ScriptEnded)

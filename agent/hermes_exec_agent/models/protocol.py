@@ -10,8 +10,8 @@ from hermes_exec_agent.quoting import flatten
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from hermes_exec_agent.messages import Message
     from hermes_exec_agent.models.dialects import Reasoning
+    from hermes_exec_agent.models.messages import Message
 
 _LONGEST = 2000
 """Characters of a tool's description."""

@@ -7,26 +7,73 @@ A project's file has no say: who chooses the address is who gets the key and rea
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import urlsplit
 
+from pydantic import BaseModel, Field
+
+from hermes_exec.config.check import checked
 from hermes_exec.config.paths import shown
+from hermes_exec.config.plan import nothing_configured
 from hermes_exec.config.secrets import NAME, Secret, SecretSource, resolve_secrets
 from hermes_exec.errors import ConfigError
-from hermes_exec.plan import nothing_configured
 from hermes_exec_agent.errors import NoModel
+from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
-from hermes_exec_agent.models.named import Models
 from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
 from hermes_exec_agent.models.tokens import FREE, Price
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hermes_exec_agent.models.protocol import Model
+
+
+Dollars = Annotated[float, Field(ge=0)]
+
+
+class Prices(BaseModel, frozen=True, extra="forbid", strict=True):
+    """US dollars for a million tokens."""
+
+    input: Dollars
+    output: Dollars
+    cached: Dollars | None = None
+
+
+class Written(BaseModel, frozen=True, extra="forbid", strict=True):
+    """One model, as it is written in a file; `ModelSettings` says what each key means."""
+
+    provider: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    key: str | dict[str, object] | None = None
+    window: Annotated[int, Field(ge=1024)] | None = None
+    prices: Prices | None = None
+    fallbacks: tuple[str, ...] = Field(default=(), strict=False)
+    attempts: Annotated[int, Field(ge=1, le=20)] = 5
+    total_s: Annotated[float, Field(gt=0, strict=False)] = 600.0
+    silence_s: Annotated[float, Field(gt=0, strict=False)] = 180.0
+    effort: Effort | None = None
+    thinking: Thinking | None = None
+
+
+def read_table(name: str, table: object) -> ModelSettings:
+    """The settings of the model ``name``.
+
+    Raises:
+        ConfigError: one line for each problem.
+    """
+    where = f"[models.{shown(name)}]"
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: should be a table")
+    written = checked(Written, cast("Mapping[str, object]", table), where)
+    said: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
+    if written.prices is not None:
+        said["prices"] = Price(**written.prices.model_dump())
+    return ModelSettings(**said)
+
 
 _URL_VARIABLES = ("LLM_BASE_URL", "OPENAI_BASE_URL")
 _GENERAL_KEY = "OPENAI_API_KEY"
@@ -133,7 +180,6 @@ def _words(text: str) -> list[str]:
 
 
 def _read(tables: Mapping[str, object]) -> dict[str, ModelSettings]:
-    from hermes_exec_agent.models.written import read_table
 
     return {name: read_table(name, table) for name, table in tables.items()}
 

@@ -6,13 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hermes_exec_agent.models.extras import read_thought
 from hermes_exec_agent.models.protocol import Usage
+from hermes_exec_agent.models.reply_extras import read_thought
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hermes_exec_agent.messages import Message
+    from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import ToolSpec
 
 CHARACTERS = 4

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from hermes_exec_agent.messages import ToolCall
-from hermes_exec_agent.tools.asking import Asked, BaseTool
-from hermes_exec_agent.tools.calling import perform
-from hermes_exec_agent.tools.python import words
+from hermes_exec_agent.models.messages import ToolCall
+from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.dispatch import perform
 from hermes_exec_agent.tools.stopwatch import Stopwatch
+from hermes_exec_agent.tools.target_python import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hermes_exec.result import Result
-    from hermes_exec.stream import Stream
+    from hermes_exec.terminal.stream import Stream
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.tool import Context, Tool
 

@@ -11,9 +11,9 @@ from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads i
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
-from hermes_exec_agent.tools.asking import Asked, BaseTool
+from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.reading import Reader
+from hermes_exec_agent.tools.reader import Reader
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context

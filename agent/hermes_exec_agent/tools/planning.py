@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hermes_exec.errors import Unsupported, UsageError
-from hermes_exec_agent.tools.asking import Asked, BaseTool, failed
+from hermes_exec_agent.tools.base import Asked, BaseTool, failed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from hermes_exec.errors import Unsupported, UsageError
-from hermes_exec_agent.tools import reading
-from hermes_exec_agent.tools.approvals import safe
-from hermes_exec_agent.tools.asking import Asked, BaseTool
+from hermes_exec_agent.tools import reader
+from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
-from hermes_exec_agent.tools.python import NO_PYTHON, words
+from hermes_exec_agent.tools.target_python import NO_PYTHON, words
+from hermes_exec_agent.tools.tool import safe
 
 if TYPE_CHECKING:
     from hermes_exec.result import Result
@@ -48,12 +48,12 @@ class SearchFiles(BaseTool[Searching]):
         """Search."""
         workspace = context.workspace
         path = await workspace.path(asked.path)
-        wish = {**asked.model_dump(), **reading.wish(context), "path": path, "agreed": ""}
+        wish = {**asked.model_dump(), **reader.wish(context), "path": path, "agreed": ""}
         wish["anywhere"] = context.approvals.of(self.name) == "allow"
         result = await self._searched(wish, context)
         if result.exit_code == _ASK:
             root, kind = _told(result.stdout)
-            await reading.ask(self.name, "search", path, root, kind, context)
+            await reader.ask(self.name, "search", path, root, kind, context)
             result = await self._searched({**wish, "agreed": root, "path": root}, context)
         if result.exit_code == 127:
             raise Unsupported("there is no python3 on the PATH of this place", remedy=NO_PYTHON)

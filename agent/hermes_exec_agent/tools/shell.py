@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from hermes_exec._async import to_its_end
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.ending import to_its_end
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.tools.approvals import Denied, refusal
-from hermes_exec_agent.tools.asking import Asked, BaseTool
+from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
+from hermes_exec_agent.tools.tool import Denied, refusal
 from hermes_exec_agent.tools.workspace import KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from hermes_exec.job import Job
-    from hermes_exec.jobstatus import JobStatus
+    from hermes_exec.terminal.job import Job
+    from hermes_exec.terminal.job_status import JobStatus
     from hermes_exec_agent.tools.tool import Context
 
 _LONGEST_S = 600

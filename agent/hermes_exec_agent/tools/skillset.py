@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError
-from hermes_exec_agent.tools.approvals import approve, safe
+from hermes_exec_agent.tools.tool import approve, safe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_agent.compiler.workshop import Workshop
-    from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import Model
-    from hermes_exec_agent.skills.registry import Registry
+    from hermes_exec_agent.skills.build.builder import Workshop
+    from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.tools.tool import Context
     from hermes_exec_policies.gate.cases import Case
 
@@ -48,16 +48,16 @@ class Skillset:
         Raises:
             Refused: it cannot be trusted.
         """
-        from hermes_exec_agent.skills.modules import NAME
-        from hermes_exec_agent.skills.registry import Registry
+        from hermes_exec_agent.skills.registry.registry import Registry
+        from hermes_exec_agent.skills.registry.script_copies import NAME
 
         return Registry(modules=self.data.parent / NAME)
 
     @cached_property
     def workshop(self) -> Workshop:
         """Where skills are made, with what was tried so far in this conversation."""
-        from hermes_exec_agent.compiler.workshop import Maker, Workshop
         from hermes_exec_agent.models.counted import Counted
+        from hermes_exec_agent.skills.build.builder import Maker, Workshop
 
         context, models = self._context, self._models
 

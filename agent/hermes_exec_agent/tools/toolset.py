@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 from hermes_exec.config.check import nearest
 from hermes_exec.errors import ConfigError
-from hermes_exec_agent.tools.handing import HandOn
+from hermes_exec_agent.tools.delegate import HandOn
 from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hermes_exec_agent.events.log import EventLog
-    from hermes_exec_agent.models.named import Models
+    from hermes_exec_agent.models.catalog import Models
+    from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.tools.tool import Context, Tool
     from hermes_exec_policies.gate.cases import Case
 
@@ -72,12 +72,12 @@ def _wanted(names: str | Sequence[str]) -> tuple[str, ...]:
 def _made(wanted: tuple[str, ...], skills: Skillset, hand_on: HandOn | None) -> Sequence[Tool]:
     from hermes_exec_agent.tools.code import ExecuteCode
     from hermes_exec_agent.tools.files import Patch, ReadFile, WriteFile
-    from hermes_exec_agent.tools.managing import SkillManage
     from hermes_exec_agent.tools.planning import Clarify, Delegate, Todo
     from hermes_exec_agent.tools.search import SearchFiles
     from hermes_exec_agent.tools.shell import Process, Terminal
-    from hermes_exec_agent.tools.skills import SkillsList, SkillView
-    from hermes_exec_agent.tools.using import SkillRun
+    from hermes_exec_agent.tools.skill_list import SkillsList, SkillView
+    from hermes_exec_agent.tools.skill_manage import SkillManage
+    from hermes_exec_agent.tools.skill_run import SkillRun
 
     made: list[Tool] = []
 

@@ -14,7 +14,7 @@ from hermes_exec_agent.tools.envelope import Envelope, Failure
 if TYPE_CHECKING:
     from hermes_exec import Terminal
     from hermes_exec.result import Result
-    from hermes_exec.session import Session
+    from hermes_exec.terminal.session import Session
 
 AGENT = "HERMES_EXEC_AGENT"
 """Set in the shells of an agent to its model: what is registered from there is the agent's, not a person's."""

@@ -12,21 +12,21 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec import registry
+from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
 from hermes_exec_backends.bubblewrap.options import options, options_under, prefix, trial_under
-from hermes_exec_backends.bubblewrap.outside import TRIAL, Outside, look
-from hermes_exec_backends.confined import PathRule
-from hermes_exec_backends.confined.control import inline
+from hermes_exec_backends.bubblewrap.outer_host import TRIAL, Outside, look
+from hermes_exec_backends.sandbox import PathRule
+from hermes_exec_backends.sandbox.control import inline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hermes_exec.backend import Backend, Check
     from hermes_exec.config.profile import Profile
-    from hermes_exec_backends.confined import Confinement
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
+    from hermes_exec_backends.sandbox import Confinement
 
 PROGRAM = "bwrap"
 _STAYS = '"$@"; exit $?'
@@ -86,7 +86,7 @@ class BubblewrapBackend(Wrapper):
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the program here, and whether it may make a sandbox."""
-        from hermes_exec_backends.bubblewrap.health import examine
+        from hermes_exec_backends.bubblewrap.doctor import examine
 
         return await examine(cast("BubblewrapProfile | None", profile))
 

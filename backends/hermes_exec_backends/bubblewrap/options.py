@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import Unsupported
-from hermes_exec_backends.bubblewrap.outside import TRIAL
+from hermes_exec_backends.bubblewrap.outer_host import TRIAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from hermes_exec_backends.bubblewrap.outside import Outside
-    from hermes_exec_backends.confined import Confinement
+    from hermes_exec_backends.bubblewrap.outer_host import Outside
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
+    from hermes_exec_backends.sandbox import Confinement
 
 NAMESPACES = (
     "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",

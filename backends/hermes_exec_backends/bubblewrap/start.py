@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec.guest import tree
-from hermes_exec_backends.confined import restrictions
-from hermes_exec_backends.confined.bounds import Bounds
-from hermes_exec_backends.confined.control import Control, empty_file, given, launcher, memory_file
-from hermes_exec_backends.confined.held import Piped, gone, kill, streams
-from hermes_exec_backends.confined.mounts import BUBBLEWRAP_MOUNTS
-from hermes_exec_backends.confined.observe import Watch, observing
-from hermes_exec_backends.confined.ready import read_report, ready
-from hermes_exec_backends.confined.spec import Confinement, Limits
+from hermes_exec.guest.core import process_tree
+from hermes_exec_backends.sandbox import restrictions
+from hermes_exec_backends.sandbox.bounds import Bounds
+from hermes_exec_backends.sandbox.control import Control, empty_file, given, launcher, memory_file
+from hermes_exec_backends.sandbox.mounts import BUBBLEWRAP_MOUNTS
+from hermes_exec_backends.sandbox.observe import Watch, observing
+from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
+from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_backends.confined.report import Report
-    from hermes_exec_backends.confined.run import Run
-    from hermes_exec_backends.confined.spec import Bind
+    from hermes_exec_backends.sandbox.report import Report
+    from hermes_exec_backends.sandbox.run import Run
+    from hermes_exec_backends.sandbox.spec import Bind
 
 _START_S = 60.0
 _DEVICES = ("null", "zero", "full", "random", "urandom")
@@ -93,7 +93,7 @@ async def start(
         async with asyncio.timeout(_START_S):
             told = await _told(process, control)
             await asyncio.shield(bounding)
-            held = Piped(process, control, tree.stat(control.pid)[1], later)
+            held = Piped(process, control, process_tree.stat(control.pid)[1], later)
             run = await ready(held, told, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
             if watch is not None:
                 listener, control.listener = control.listener, -1

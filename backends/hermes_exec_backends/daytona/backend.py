@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec_backends.cloud import tags
+from hermes_exec_backends._shared import tags
+from hermes_exec_backends.daytona.cleanup import find_without_jobs
 from hermes_exec_backends.daytona.connection import Connection
-from hermes_exec_backends.daytona.creating import again, attach, check_lives, create, delete, persist
-from hermes_exec_backends.daytona.failures import sdk_errors
-from hermes_exec_backends.daytona.mover import FileCalls
+from hermes_exec_backends.daytona.create import again, attach, check_lives, create, delete, persist
+from hermes_exec_backends.daytona.errors import sdk_errors
+from hermes_exec_backends.daytona.file_calls import FileCalls
 from hermes_exec_backends.daytona.options import NEVER, intervals
-from hermes_exec_backends.daytona.reaping import find_without_jobs
 from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, Preview, Service, asked, described, gone
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class DaytonaBackend(Backend):
     @classmethod
     async def reap(cls) -> list[Leftover]:
         """Delete sandboxes of ours that nobody needs, of the account that is found without a profile."""
-        from hermes_exec_backends.daytona.reaping import reap
+        from hermes_exec_backends.daytona.cleanup import reap
 
         async with asked(None) as service:
             return await reap(service)
@@ -108,7 +108,7 @@ class DaytonaBackend(Backend):
     @classmethod
     async def alive(cls, profile: Profile | None = None) -> list[Alive]:
         """Every sandbox of ours on the account."""
-        from hermes_exec_backends.daytona.reaping import alive
+        from hermes_exec_backends.daytona.cleanup import alive
 
         async with asked(cast("DaytonaProfile", profile)) as service:
             return await alive(service)

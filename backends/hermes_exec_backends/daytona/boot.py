@@ -46,7 +46,7 @@ def _source(name: str) -> str:
 def program() -> bytes:
     """What is sent once the mark has come."""
     return zlib.compress(
-        (_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "shelf", "relay")]).encode(), 9
+        (_LAUNCH % [(name, _source(name)) for name in ("frames", "program", "staging_dir", "relay")]).encode(), 9
     )
 
 

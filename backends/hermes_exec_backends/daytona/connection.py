@@ -13,11 +13,11 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Exit
-from hermes_exec.encoding import encode
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.heartbeat import Heartbeat
+from hermes_exec.terminal.encoding import encode
+from hermes_exec.transport.heartbeat import Heartbeat
 from hermes_exec_backends.daytona import boot, frames
-from hermes_exec_backends.daytona.beside import Beside
+from hermes_exec_backends.daytona.bulk_transfer import Beside
 from hermes_exec_backends.daytona.channel import RelayChannel
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import install_command
-from hermes_exec_backends.cloud.obstacle import find_obstacle
-from hermes_exec_backends.daytona.failures import KEYS
+from hermes_exec_backends._shared.connectivity import find_obstacle
+from hermes_exec_backends.daytona.errors import KEYS
 from hermes_exec_backends.daytona.service import Account, endpoint, unconfigured
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError
-from hermes_exec_backends.cloud import guard, tags
+from hermes_exec_backends._shared import cost_guard, tags
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -74,8 +74,8 @@ def parameters(profile: DaytonaProfile, name: str, lease_s: float) -> Any:
     """
     from daytona import CreateSandboxFromImageParams, CreateSandboxFromSnapshotParams, Resources, VolumeMount
 
-    guard.check_profile(profile, gpus(profile)[1])
-    longest_s = guard.longest_s(profile)
+    cost_guard.check_profile(profile, gpus(profile)[1])
+    longest_s = cost_guard.longest_s(profile)
     asked: dict[str, Any] = {
         "name": name,
         "labels": tags.tags(profile, lease_s),

@@ -14,7 +14,7 @@ import time
 
 from . import frames
 from .program import Program, launch, waiting
-from .shelf import Shelf, sweep
+from .staging_dir import Shelf, sweep
 
 SILENCE_S = 90.0
 """After so long without a word, nobody is there any more."""

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec.extras import require
-from hermes_exec_backends.cloud.obstacle import Endpoint, Obstacle, find_obstacle
-from hermes_exec_backends.daytona.failures import KEYS, sdk_errors
+from hermes_exec_backends._shared.connectivity import Endpoint, Obstacle, find_obstacle
+from hermes_exec_backends.daytona.errors import KEYS, sdk_errors
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator

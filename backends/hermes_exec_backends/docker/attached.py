@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, ProtocolError
-from hermes_exec_backends.confined.control import LONGEST
 from hermes_exec_backends.docker.demux import ENGINE, STDERR, STDOUT, Demux
-from hermes_exec_backends.docker.failures import Refused
-from hermes_exec_backends.docker.sending import WAIT, Sender
+from hermes_exec_backends.docker.errors import Refused
+from hermes_exec_backends.docker.sender import WAIT, Sender
+from hermes_exec_backends.sandbox.control import LONGEST
 
 if TYPE_CHECKING:
     import socket

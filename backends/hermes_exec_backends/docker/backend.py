@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from hermes_exec.backend import Backend, Channel, Check, Leftover, Receiver
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends.docker import lease
-from hermes_exec_backends.docker.container import Container
-from hermes_exec_backends.docker.creating import create, reusable
+from hermes_exec_backends.docker.channel import Container
+from hermes_exec_backends.docker.create import create, reusable
 from hermes_exec_backends.docker.engine import Engine
-from hermes_exec_backends.docker.failures import Refused
+from hermes_exec_backends.docker.errors import Refused
 from hermes_exec_backends.docker.images import commit
+from hermes_exec_backends.docker.tunnel import Tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.docker import DockerProfile
+
 
 _STOP_S = 5
 _RENEWALS = 3
@@ -83,8 +85,6 @@ class DockerBackend(Backend):
     @classmethod
     def inside(cls, profile: Profile, outer: Backend) -> Backend:
         """A backend for the engine of another place."""
-        from hermes_exec_backends.docker.inside import DockerInside
-
         return DockerInside(cast("DockerProfile", profile), outer)
 
     @classmethod
@@ -98,7 +98,7 @@ class DockerBackend(Backend):
     @classmethod
     async def reap(cls) -> list[Leftover]:
         """Remove containers of ours whose lease is over, of the engine that is found without a profile."""
-        from hermes_exec_backends.docker.reaping import reap
+        from hermes_exec_backends.docker.cleanup import reap
 
         engine = Engine()
         try:
@@ -235,3 +235,74 @@ class DockerBackend(Backend):
             )
         else:
             await container.signal(lease.KEEP)
+
+
+class DockerInside(DockerBackend):
+    """``DockerBackend``, with its engine at the end of a tunnel. Paths of binds are those of that place."""
+
+    def __init__(self, profile: DockerProfile, outer: Backend) -> None:
+        self._tunnel = Tunnel(outer, profile.engine)
+        super().__init__(profile, Engine(self._tunnel.address))
+        self.outer = outer
+
+    @property
+    def target(self) -> str:
+        """Ours, and that of the place outside."""
+        return f"{super().target}+{self.outer.target}"
+
+    @property
+    def needs_checksum(self) -> bool:
+        """As the way to the place outside."""
+        return self.outer.needs_checksum
+
+    @property
+    def place(self) -> str:
+        """Ours, and that of the place outside."""
+        return f"{super().place}+{self.outer.place}".rstrip("+")
+
+    async def open(self) -> None:
+        """Open the place outside, then the container in it; an error names the one that failed as its ``place``."""
+        self.outer.lease_s = self.lease_s
+        self.outer.returning, self.outer.adopting = self.returning, self.adopting
+        try:
+            await self.outer.open()
+        except HermesError as error:
+            error.place = error.place or self.outer.target
+            raise
+        target = self.target
+        try:
+            await self._tunnel.open()
+            await super().open()
+        except BaseException as error:
+            await self._tunnel.close()
+            await self.outer.close()
+            if isinstance(error, PlaceUnavailable) and self._tunnel.complaint:
+                raise self._told(error, target) from error
+            if isinstance(error, HermesError):
+                error.place = error.place or target
+            raise
+
+    def _told(self, error: PlaceUnavailable, target: str) -> PlaceUnavailable:
+        told = PlaceUnavailable(f"{error.what} ({self.outer.target}: {self._tunnel.complaint})", remedy=error.remedy)
+        told.place = target
+        return told
+
+    async def release(self) -> None:
+        """Leave the container to its jobs; the place outside is let go."""
+        try:
+            await super().release()
+        finally:
+            await self._let_go(keep=True)
+
+    async def close(self, *, keep: bool = False) -> None:
+        """Close the container, then the place outside."""
+        try:
+            await super().close(keep=keep)
+        finally:
+            await self._let_go(keep=keep)
+
+    async def _let_go(self, *, keep: bool) -> None:
+        try:
+            await self._tunnel.close()
+        finally:
+            await self.outer.close(keep=keep)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.extras import require
-from hermes_exec.heartbeat import DEFAULT_S
+from hermes_exec.transport.heartbeat import DEFAULT_S
 from hermes_exec_backends.docker import address as addresses
-from hermes_exec_backends.docker.failures import sdk_errors, unreachable
+from hermes_exec_backends.docker.errors import sdk_errors, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 from hermes_exec_backends.docker import labels
-from hermes_exec_backends.docker.failures import Refused
+from hermes_exec_backends.docker.errors import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hermes_exec_backends.docker.container import Container
+    from hermes_exec_backends.docker.channel import Container
     from hermes_exec_backends.docker.engine import Engine
     from hermes_exec_backends.profiles.docker import DockerProfile
 

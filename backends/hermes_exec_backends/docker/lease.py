@@ -11,7 +11,7 @@ orchestrator gets a moment to renew the lease.
 
 from __future__ import annotations
 
-from hermes_exec_backends.occupancy import HAS_GUEST
+from hermes_exec_backends._shared.occupancy import HAS_GUEST
 
 SHELL = (
     HAS_GUEST

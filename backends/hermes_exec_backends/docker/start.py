@@ -15,24 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
-from hermes_exec.guest import tree
-from hermes_exec_backends.confined.control import given, streamed
-from hermes_exec_backends.confined.mounts import DOCKER_MOUNTS
-from hermes_exec_backends.confined.ready import read_report, ready
-from hermes_exec_backends.confined.spec import Limits
+from hermes_exec.guest.core import process_tree
 from hermes_exec_backends.docker import labels
 from hermes_exec_backends.docker.attached import Attached
-from hermes_exec_backends.docker.confining import check, options
-from hermes_exec_backends.docker.container import Container
+from hermes_exec_backends.docker.cgroups import ContainerBounds
+from hermes_exec_backends.docker.channel import Container
+from hermes_exec_backends.docker.confinement import check, options
 from hermes_exec_backends.docker.engine import Engine
-from hermes_exec_backends.docker.failures import Refused
-from hermes_exec_backends.docker.groups import ContainerBounds
+from hermes_exec_backends.docker.errors import Refused
+from hermes_exec_backends.sandbox.control import given, streamed
+from hermes_exec_backends.sandbox.mounts import DOCKER_MOUNTS
+from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.spec import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hermes_exec_backends.confined.run import Run
-    from hermes_exec_backends.confined.spec import Confinement
+    from hermes_exec_backends.sandbox.run import Run
+    from hermes_exec_backends.sandbox.spec import Confinement
 
 _START_S = 120.0
 _LEFT_S = 3600.0
@@ -185,7 +185,7 @@ async def _held(made: Made, confinement: Confinement, stdin: bytes, limits: Limi
         said = made.streams.complaint.splitlines()[-1:] or ["it gave no reason"]
         raise PlaceUnavailable(f"docker: a sandbox ended before its program: {said[0]}")
     first = int((await made.container.inspect())["State"]["Pid"])
-    children = tree.descendants([first])
+    children = process_tree.descendants([first])
     if made.mark.encode() not in _words(first) or len(children) != 1:
         raise Unsupported(
             "docker: the engine runs containers elsewhere, so nothing of a sandbox can be seen from outside",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec.backend import Backend, Channel, Check, Receiver
 from hermes_exec.config.paths import home
+from hermes_exec.errno_hints import remedy_for
 from hermes_exec.errors import PlaceError, PlaceUnavailable
-from hermes_exec.shortage import remedy_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,7 @@ def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_inotify() -> Check:
-    from hermes_exec.guest import inotify
+    from hermes_exec.guest.streams import inotify
 
     watches: list[inotify.Touched] = []
     try:

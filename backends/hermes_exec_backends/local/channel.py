@@ -19,7 +19,7 @@ import termios
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
-from hermes_exec.outgoing import Outgoing
+from hermes_exec.transport.write_buffer import Outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

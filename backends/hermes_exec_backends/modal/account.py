@@ -11,9 +11,9 @@ import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.config.secrets import resolve_secrets
-from hermes_exec_backends.cloud.obstacle import Obstacle, Unreached, abandon, explain_delay
-from hermes_exec_backends.modal.failures import NEW_TOKEN, Doubtful, NotFound, Refused, sdk_errors
-from hermes_exec_backends.modal.reaching import look
+from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, abandon, explain_delay
+from hermes_exec_backends.modal.connectivity import look
+from hermes_exec_backends.modal.errors import NEW_TOKEN, Doubtful, NotFound, Refused, sdk_errors
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

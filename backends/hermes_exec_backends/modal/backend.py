@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_backends.cloud import guard, tags
-from hermes_exec_backends.modal import creating, keeping, moving, options
+from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends.modal import create, migration, options, persistence
 from hermes_exec_backends.modal.account import Account, bound_throttling
-from hermes_exec_backends.modal.mover import FileStreams
+from hermes_exec_backends.modal.file_streams import FileStreams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -92,14 +92,14 @@ class ModalBackend(Backend):
     @classmethod
     async def reap(cls) -> list[Leftover]:
         """End sandboxes of ours whose lease is over, of the account that is found without a profile."""
-        from hermes_exec_backends.modal.reaping import reap
+        from hermes_exec_backends.modal.cleanup import reap
 
         return await reap()
 
     @classmethod
     async def alive(cls, profile: Profile | None = None) -> list[Alive]:
         """The sandboxes of ours in the profile's app, or in the usual one."""
-        from hermes_exec_backends.modal.reaping import alive
+        from hermes_exec_backends.modal.cleanup import alive
 
         return await alive(cast("ModalProfile | None", profile))
 
@@ -116,7 +116,7 @@ class ModalBackend(Backend):
         self._created = None
         try:
             if profile.sandbox:
-                self._sandbox = await creating.attach(account, profile.sandbox, returning=self.returning)
+                self._sandbox = await create.attach(account, profile.sandbox, returning=self.returning)
                 self._ours = self.adopting and await self._taken_over(self._sandbox)
             else:
                 self._sandbox = await self._found() or await self._new()
@@ -132,7 +132,7 @@ class ModalBackend(Backend):
     async def _found(self) -> Sandbox | None:
         """The one that is alive under the profile's name."""
         profile = self._profile
-        found = await creating.find(self._opened(), profile, profile.name) if profile.name else None
+        found = await create.find(self._opened(), profile, profile.name) if profile.name else None
         if found is not None:
             await self._taken_over(found)
         return found
@@ -143,14 +143,14 @@ class ModalBackend(Backend):
         self._created = tags.created(told)
         if self._created is None:
             return False
-        guard.check_age(self._profile, self._created, time.time())
+        cost_guard.check_age(self._profile, self._created, time.time())
         await sandbox.renew(self.lease_s)
         return True
 
     async def _new(self) -> Sandbox:
         profile, account = self._profile, self._opened()
-        image = await keeping.kept(account, profile, creating.image_name(profile)) if profile.name else None
-        return await creating.create(account, profile, self.lease_s, image)
+        image = await persistence.kept(account, profile, create.image_name(profile)) if profile.name else None
+        return await create.create(account, profile, self.lease_s, image)
 
     async def _renew(self) -> None:
         """Write down again and again that the sandbox is wanted, until it is not."""
@@ -170,15 +170,15 @@ class ModalBackend(Backend):
         age_s = time.time() - self._created if self._created is not None else 0.0
         left_s = float(self._profile.timeout)
         while left_s > options.LONGEST_S:
-            await moving.announce(self.target, age_s)
-            left_s -= options.LONGEST_S - moving.BEFORE_S
+            await migration.announce(self.target, age_s)
+            left_s -= options.LONGEST_S - migration.BEFORE_S
             age_s = 0.0
             await self._go_on_elsewhere(self._there())
 
     async def _go_on_elsewhere(self, sandbox: Sandbox) -> None:
         arrive = await self.handover() if self.handover is not None else None
         try:
-            self._sandbox = await moving.move(self._opened(), self._profile, sandbox, self.lease_s)
+            self._sandbox = await migration.move(self._opened(), self._profile, sandbox, self.lease_s)
         except HermesError as error:
             _log.error("%s could not be moved: %s", self.target, error.what)
         if arrive is not None:
@@ -206,7 +206,7 @@ class ModalBackend(Backend):
         Raises:
             PlaceUnavailable: it could not be made.
         """
-        return f"modal:{await keeping.keep(self._opened(), self._profile, self._there(), name or '')}"
+        return f"modal:{await persistence.keep(self._opened(), self._profile, self._there(), name or '')}"
 
     async def tunnels(self) -> dict[int, tuple[str, int]]:
         """The addresses at Modal of the profile's ``ports``: host and port of each.
@@ -232,7 +232,7 @@ class ModalBackend(Backend):
         await self._part(self._hibernate if keep else lambda sandbox: sandbox.terminate())
 
     async def _hibernate(self, sandbox: Sandbox) -> None:
-        self._kept = await keeping.hibernate(self._opened(), self._profile, sandbox)
+        self._kept = await persistence.hibernate(self._opened(), self._profile, sandbox)
 
     async def _part(self, farewell: Callable[[Sandbox], Awaitable[None]]) -> None:
         """Let go of the sandbox, after ``farewell`` if it is ours. Safe to call twice."""

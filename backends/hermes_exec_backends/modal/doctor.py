@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, PlaceUnavailable
 from hermes_exec.extras import install_command
-from hermes_exec_backends.modal import creating
+from hermes_exec_backends.modal import create
 from hermes_exec_backends.modal.account import Account, bound_throttling, credentials
-from hermes_exec_backends.modal.failures import DOCTOR, NEW_TOKEN
-from hermes_exec_backends.modal.reaching import look, servers
+from hermes_exec_backends.modal.connectivity import look, servers
+from hermes_exec_backends.modal.errors import DOCTOR, NEW_TOKEN
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.modal import ModalProfile
@@ -113,7 +113,7 @@ async def _count(profile: ModalProfile) -> int:
     account = await Account.of(profile)
     try:
         await account.call("modal", account.client.hello.aio())
-        return len(await creating.alive(account, {}))
+        return len(await create.alive(account, {}))
     finally:
         await account.leave()
 

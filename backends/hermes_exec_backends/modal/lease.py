@@ -7,7 +7,7 @@ still has jobs holds the sandbox, up to the longest that a job may take.
 
 from __future__ import annotations
 
-from hermes_exec_backends.occupancy import HAS_GUEST
+from hermes_exec_backends._shared.occupancy import HAS_GUEST
 
 FILE = "/tmp/.hermes-exec-lease"  # noqa: S108  in a sandbox that is ours alone
 _SHELL = (

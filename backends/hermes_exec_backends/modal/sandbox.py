@@ -6,12 +6,12 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._async import made
 from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec.finishing import made
-from hermes_exec_backends.cloud.retry import repeat
+from hermes_exec_backends._shared.backoff import repeat
 from hermes_exec_backends.modal import lease
 from hermes_exec_backends.modal.channel import ExecChannel
-from hermes_exec_backends.modal.failures import Exhausted, NotFound, Trouble
+from hermes_exec_backends.modal.errors import Exhausted, NotFound, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

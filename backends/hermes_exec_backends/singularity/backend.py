@@ -16,11 +16,11 @@ import secrets
 import shutil
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from hermes_exec._async import finished
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec.finishing import finished
-from hermes_exec.plain.place import ask
+from hermes_exec.transport.shell.target import ask
 from hermes_exec.wrapper import Words, Wrapper
-from hermes_exec_backends.holding import Holder
+from hermes_exec_backends._shared.lease_process import Holder
 from hermes_exec_backends.singularity import scripts
 from hermes_exec_backends.singularity.images import built_image
 from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits_asked, start_options
@@ -84,14 +84,14 @@ class SingularityBackend(Wrapper):
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the program here."""
-        from hermes_exec_backends.singularity.health import examine
+        from hermes_exec_backends.singularity.doctor import examine
 
         return await examine(cast("SingularityProfile | None", profile))
 
     @classmethod
     async def reap(cls) -> list[Leftover]:
         """Remove instances of ours on this machine that nobody holds any more."""
-        from hermes_exec_backends.singularity.reaping import reap
+        from hermes_exec_backends.singularity.cleanup import reap
 
         program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
         return await reap(program) if program else []

@@ -11,9 +11,9 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
+from hermes_exec.config.registry import sdk_missing
 from hermes_exec.errors import ConfigError, PlaceUnavailable
-from hermes_exec.plain.place import ask
-from hermes_exec.registry import sdk_missing
+from hermes_exec.transport.shell.target import ask
 
 if TYPE_CHECKING:
     from pathlib import Path

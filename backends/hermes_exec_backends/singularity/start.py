@@ -17,19 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
-from hermes_exec.guest import tree
-from hermes_exec_backends.confined.control import Control, given, launcher, memory_file
-from hermes_exec_backends.confined.held import Piped, gone, kill, streams
-from hermes_exec_backends.confined.mounts import APPTAINER_MOUNTS
-from hermes_exec_backends.confined.ready import read_report, ready
-from hermes_exec_backends.confined.spec import Limits
+from hermes_exec.guest.core import process_tree
+from hermes_exec_backends.sandbox.control import Control, given, launcher, memory_file
+from hermes_exec_backends.sandbox.mounts import APPTAINER_MOUNTS
+from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
+from hermes_exec_backends.sandbox.spec import Limits
 from hermes_exec_backends.singularity.options import mount
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from hermes_exec_backends.confined.run import Run
-    from hermes_exec_backends.confined.spec import Confinement
+    from hermes_exec_backends.sandbox.run import Run
+    from hermes_exec_backends.sandbox.spec import Confinement
 
 PROGRAMS = ("apptainer", "singularity")
 CONFIGURATIONS = ("/etc/apptainer/apptainer.conf", "/etc/singularity/singularity.conf")
@@ -115,7 +115,7 @@ async def _ready(
     told = read_report("singularity", applied, await control.receive() if applied.startswith(b"applied") else b"")
     if told is None:
         raise await _not_made(process, image)
-    held = Piped(process, control, tree.stat(control.pid)[1])
+    held = Piped(process, control, process_tree.stat(control.pid)[1])
     return await ready(held, told, confinement, limits, APPTAINER_MOUNTS)
 
 

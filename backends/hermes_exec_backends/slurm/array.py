@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable, UsageError
-from hermes_exec.plain.place import ask
+from hermes_exec.transport.shell.target import ask
 from hermes_exec_backends.slurm.options import submit_options
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def run_array(
         asyncio.CancelledError: the task was cancelled; the array is cancelled too.
     """
     if outer is None:
-        from hermes_exec import registry
+        from hermes_exec.config import registry
 
         outer = registry.backend_class("local")()
     numbers = sorted(set(indices))

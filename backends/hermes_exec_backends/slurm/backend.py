@@ -14,11 +14,11 @@ import os
 import shlex
 from typing import TYPE_CHECKING, ClassVar
 
+from hermes_exec._async import finished, made
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
-from hermes_exec.finishing import finished, made
-from hermes_exec.plain.place import ask
+from hermes_exec.transport.shell.target import ask
 from hermes_exec.wrapper import Words, Wrapper
-from hermes_exec_backends.holding import Holder
+from hermes_exec_backends._shared.lease_process import Holder
 from hermes_exec_backends.slurm import scripts
 from hermes_exec_backends.slurm.options import submit_options
 from hermes_exec_backends.slurm.queue import Standing, standing
@@ -100,7 +100,7 @@ class SlurmBackend(Wrapper):
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:  # noqa: ARG003  PATH has them
         """Look for Slurm's commands here, and for a controller that answers."""
-        from hermes_exec_backends.slurm.health import examine
+        from hermes_exec_backends.slurm.doctor import examine
 
         return await examine()
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.plain.place import ask
+from hermes_exec.transport.shell.target import ask
 
 if TYPE_CHECKING:
     from hermes_exec.backend import Backend

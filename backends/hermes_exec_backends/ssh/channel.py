@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from paramiko import SSHException
 
 from hermes_exec.backend import Channel, Exit
-from hermes_exec.outgoing import Outgoing, cut
-from hermes_exec_backends.ssh.feed import Room, Stream
+from hermes_exec.transport.write_buffer import Outgoing, cut
+from hermes_exec_backends.ssh.channel_shim import Room, Stream
+from hermes_exec_backends.ssh.nonblocking_socket import FULL
 from hermes_exec_backends.ssh.packets import Packets
-from hermes_exec_backends.ssh.requests import close, widen
-from hermes_exec_backends.ssh.wire import FULL
+from hermes_exec_backends.ssh.protocol_requests import close, widen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import paramiko
 
     from hermes_exec.backend import Receiver
-    from hermes_exec_backends.ssh.feed import Feed
-    from hermes_exec_backends.ssh.requests import Transport
-    from hermes_exec_backends.ssh.wire import Wire
+    from hermes_exec_backends.ssh.channel_shim import Feed
+    from hermes_exec_backends.ssh.nonblocking_socket import Wire
+    from hermes_exec_backends.ssh.protocol_requests import Transport
 
 _MESSAGE = 32 << 10
 """What OpenSSH's server takes in one packet."""

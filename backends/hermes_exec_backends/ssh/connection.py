@@ -9,21 +9,21 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec.heartbeat import Heartbeat
+from hermes_exec.transport.heartbeat import Heartbeat
 from hermes_exec_backends.ssh import launch, login
 from hermes_exec_backends.ssh.channel import SshChannel
-from hermes_exec_backends.ssh.reach import reach
-from hermes_exec_backends.ssh.wire import Wire
+from hermes_exec_backends.ssh.nonblocking_socket import Wire
+from hermes_exec_backends.ssh.route import reach
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec_backends.ssh.early import Early
     from hermes_exec_backends.ssh.host import Host
-    from hermes_exec_backends.ssh.reach import Way
-    from hermes_exec_backends.ssh.requests import Transport
+    from hermes_exec_backends.ssh.pipelined_open import Early
+    from hermes_exec_backends.ssh.protocol_requests import Transport
+    from hermes_exec_backends.ssh.route import Way
 
 _OPEN_S = 60.0
 _FAR_S = 0.02
@@ -60,7 +60,7 @@ class Connection:
             NeedsPerson: only somebody's answers would make it work, and ``interactive`` is false.
         """
         from hermes_exec_backends.ssh.packets import Packets
-        from hermes_exec_backends.ssh.requests import Transport
+        from hermes_exec_backends.ssh.protocol_requests import Transport
 
         loop = asyncio.get_running_loop()
         way = await reach(host, interactive=interactive)
@@ -134,7 +134,7 @@ class Connection:
         self.channels.add(channel)
 
     def _open_session(self, channel: SshChannel, early: Early | None) -> None:
-        from hermes_exec_backends.ssh.requests import execute
+        from hermes_exec_backends.ssh.protocol_requests import execute
 
         with self._failures():
             chan = (early and early.channel()) or self._transport.open_session(timeout=_OPEN_S)
@@ -147,7 +147,7 @@ class Connection:
             channel.attach(self._transport, chan)
 
     def _ask_for_life(self) -> None:
-        from hermes_exec_backends.ssh.requests import ask_for_life
+        from hermes_exec_backends.ssh.protocol_requests import ask_for_life
 
         ask_for_life(self._transport)
 

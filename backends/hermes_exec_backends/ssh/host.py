@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from hermes_exec.config.paths import expanded, home
 from hermes_exec.errors import ConfigError
-from hermes_exec_backends.ssh.clientfile import lookup
+from hermes_exec_backends.ssh.ssh_config import lookup
 
 if TYPE_CHECKING:
     from hermes_exec.config.secrets import SecretSource

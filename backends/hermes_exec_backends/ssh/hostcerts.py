@@ -7,7 +7,7 @@ import fnmatch
 import time
 from typing import TYPE_CHECKING
 
-from hermes_exec_backends.ssh import knownlines
+from hermes_exec_backends.ssh import known_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def authorities(host: Host) -> list[str]:
     """The keys, in base64, that may vouch for the host: those of ``@cert-authority`` lines that name it."""
     found: list[str] = []
-    for _, _, line in knownlines.lines(host):
+    for _, _, line in known_hosts.lines(host):
         mark, _, rest = line.partition(" ")
         words = rest.split()
         if mark == "@cert-authority" and len(words) > 2 and _names(words[0].split(","), host):
@@ -78,7 +78,7 @@ def _complaint(host: Host, certificate: SSHCertificate) -> str:
     principals = [name.decode("utf-8", "replace").lower() for name in certificate.valid_principals]
     if signer not in authorities(host):
         return "nobody whom known_hosts lets vouch for the host has signed it"
-    if knownlines.revoked(host, signer):
+    if known_hosts.revoked(host, signer):
         return "its signer's key is marked as revoked"
     if certificate.type is not SSHCertificateType.HOST:
         return "it is not a host's"

@@ -9,7 +9,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.ssh import hostcerts, knownlines
+from hermes_exec_backends.ssh import hostcerts, known_hosts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +39,7 @@ def check(host: Host, shown: paramiko.PKey) -> None:
     """
     key = _key_alone(shown)
     known = _known(host)
-    if knownlines.revoked(host, key.get_base64()):
+    if known_hosts.revoked(host, key.get_base64()):
         raise PlaceUnavailable(f"ssh: the key of {host.known_as} ({fingerprint(key)}) is marked as revoked")
     if any(each.asbytes() == key.asbytes() for _, _, each in known):
         return
@@ -82,7 +82,7 @@ def _known(host: Host) -> list[tuple[Path, int, paramiko.PKey]]:
     from paramiko.hostkeys import HostKeyEntry, HostKeys, InvalidHostKey
 
     found: list[tuple[Path, int, paramiko.PKey]] = []
-    for path, number, line in knownlines.lines(host):
+    for path, number, line in known_hosts.lines(host):
         if line.startswith("@"):
             continue
         try:

@@ -5,18 +5,46 @@ from __future__ import annotations
 import base64
 import os
 import re
+import socket
 import sys
 from typing import TYPE_CHECKING, cast
+
+import paramiko
+from paramiko.agent import AgentSSH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import paramiko
-
     from hermes_exec.config.secrets import SecretSource
-    from hermes_exec_backends.ssh.agent import Agent
     from hermes_exec_backends.ssh.host import Host
+
+
+class Agent(AgentSSH):
+    """A connection to an agent; paramiko's own looks at ``SSH_AUTH_SOCK`` alone."""
+
+    def __init__(self, path: str) -> None:
+        """Ask for its keys; raises OSError when no agent answers there."""
+        super().__init__()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(10)
+        try:
+            connection.connect(path)
+            self._connect(connection)  # type: ignore[attr-defined]  # not in its types, but its one way in
+        except (OSError, paramiko.SSHException) as error:
+            connection.close()
+            raise OSError(f"no agent answers at {path} ({error})") from error
+        connection.settimeout(None)  # it may be asking its person for leave
+
+    @property
+    def keys(self) -> list[tuple[paramiko.PKey, str]]:
+        """Its keys with their comments, in its order."""
+        return [(key, str(key.comment)) for key in self.get_keys()]
+
+    def close(self) -> None:
+        """Hang up; the keys cannot sign any more."""
+        self._close()  # type: ignore[attr-defined]  # likewise
+
 
 LONG = re.compile(r"[\x00-\x1f\x7f]+")
 """What another's message may hold and a line of ours may not."""
@@ -55,7 +83,6 @@ class Keys:
     def _agent_keys(self) -> list[tuple[paramiko.PKey, str]]:
         if not self._host.agent:
             return []
-        from hermes_exec_backends.ssh.agent import Agent
 
         try:
             self._agent = self._agent or Agent(self._host.agent)

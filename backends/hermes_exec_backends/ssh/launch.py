@@ -17,8 +17,8 @@ import secrets
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Exit
-from hermes_exec.encoding import encode
 from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

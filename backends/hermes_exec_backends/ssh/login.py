@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceError, PlaceUnavailable
 from hermes_exec_backends.ssh import hostkeys
-from hermes_exec_backends.ssh.early import Early, may_hurry
 from hermes_exec_backends.ssh.keys import LONG, Keys, ask, secret
 from hermes_exec_backends.ssh.packets import Packets
+from hermes_exec_backends.ssh.pipelined_open import Early, may_hurry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import paramiko
 
     from hermes_exec_backends.ssh.host import Host
-    from hermes_exec_backends.ssh.reach import Way
-    from hermes_exec_backends.ssh.requests import Transport
+    from hermes_exec_backends.ssh.protocol_requests import Transport
+    from hermes_exec_backends.ssh.route import Way
 
 _log = logging.getLogger("hermes_exec.ssh")
 _LOG = "hermes_exec.ssh.paramiko"

@@ -17,16 +17,16 @@ from cryptography.exceptions import InvalidTag
 from paramiko import Message, SSHException, common
 from paramiko.packet import NeedRekeyException, Packetizer
 
-from hermes_exec_backends.ssh.feed import Open
-from hermes_exec_backends.ssh.gcm import Key, whole_size
-from hermes_exec_backends.ssh.requests import channel_asked_for
+from hermes_exec_backends.ssh.aes_gcm import Key, whole_size
+from hermes_exec_backends.ssh.channel_shim import Open
+from hermes_exec_backends.ssh.protocol_requests import channel_asked_for
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterable
 
-    from hermes_exec_backends.ssh.feed import Stream
-    from hermes_exec_backends.ssh.wire import Wire
+    from hermes_exec_backends.ssh.channel_shim import Stream
+    from hermes_exec_backends.ssh.nonblocking_socket import Wire
 
 _DATA = struct.Struct(">BBII")
 """Of a packet that brings data or room: padding, kind, channel, size; with errors a code comes before the size."""

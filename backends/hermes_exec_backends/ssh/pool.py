@@ -69,8 +69,8 @@ async def join(profile: SshProfile) -> Shared:
         new = Master(profile.host, words)
     else:
         require("ssh", "ssh")
-        from hermes_exec_backends.ssh.connections import Connections
         from hermes_exec_backends.ssh.host import resolve
+        from hermes_exec_backends.ssh.paramiko_connections import Connections
 
         key = host = await asyncio.get_running_loop().run_in_executor(None, resolve, profile)
         new = Connections(host)

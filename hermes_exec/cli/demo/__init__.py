@@ -9,12 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes_exec.cli import loop
+from hermes_exec.cli import interruptible
+from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.demo.job import Outcome
 from hermes_exec.cli.demo.source import Project
 from hermes_exec.cli.options import Json
-from hermes_exec.cli.say import CHECK_FAILED, note
-from hermes_exec.cli.show import show_json, show_table
+from hermes_exec.cli.output import show_json, show_table
 
 FREE = {
     "local": "local",
@@ -50,7 +50,7 @@ def demo(
     a small bundled project. Nothing stays behind, also after Ctrl-C. Places that --on does not name are
     skipped when they do not open. The exit code is 1 if the job failed in a place, or a place of --on did not open.
     """
-    return loop.run(_demo(on or [], offline=offline, reports=reports, json=json))
+    return interruptible.run(_demo(on or [], offline=offline, reports=reports, json=json))
 
 
 async def _demo(on: list[str], *, offline: bool, reports: Path | None, json: bool) -> int:
@@ -81,7 +81,7 @@ async def _demo(on: list[str], *, offline: bool, reports: Path | None, json: boo
 
 async def _usable() -> tuple[dict[str, str], list[tuple[str, str]]]:
     """The targets to use, by their kinds, and why the other kinds cannot be used."""
-    from hermes_exec.cli.usable import one_kind
+    from hermes_exec.cli.doctor import one_kind
 
     kinds = await asyncio.gather(*map(one_kind, FREE))
     usable = {kind.type: FREE[kind.type] for kind in kinds if kind.usable}

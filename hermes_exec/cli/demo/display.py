@@ -8,8 +8,8 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hermes_exec.cli.flags import flags
-from hermes_exec.cli.say import printable
+from hermes_exec.cli.console import printable
+from hermes_exec.cli.global_flags import flags
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -96,7 +96,7 @@ def displayed() -> Generator[Display]:
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from hermes_exec.cli.show import console
+    from hermes_exec.cli.output import console
 
     columns = (
         SpinnerColumn(),

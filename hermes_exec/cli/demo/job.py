@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
+from hermes_exec.cli.console import note
 from hermes_exec.cli.demo.source import REPORT
-from hermes_exec.cli.places import opened, planned
-from hermes_exec.cli.say import note
+from hermes_exec.cli.open_target import opened, planned
 from hermes_exec.errors import HermesError, PlaceError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.cli.demo.display import Display
     from hermes_exec.cli.demo.source import Project
-    from hermes_exec.terminal import Terminal
+    from hermes_exec.terminal.terminal import Terminal
 
 _TIMED = 20
 _LARGEST_REPORT = 16 << 20

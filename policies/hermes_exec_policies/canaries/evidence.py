@@ -19,7 +19,7 @@ from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_exec_backends.confined import Confinement, Limits
+    from hermes_exec_backends.sandbox import Confinement, Limits
     from hermes_exec_policies.host import Host
     from hermes_exec_policies.model import Policy
 

@@ -13,7 +13,7 @@ from hermes_exec_policies.canaries import outcomes as ends
 from hermes_exec_policies.canaries.canary import Call, Canary
 from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.render.filter import filter_of
-from hermes_exec_policies.starting import BUBBLEWRAP
+from hermes_exec_policies.start_program import BUBBLEWRAP
 
 if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy

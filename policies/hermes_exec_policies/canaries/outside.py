@@ -8,15 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec_backends.confined.ready import NAMESPACE_RULES
+from hermes_exec_backends.sandbox.ready import NAMESPACE_RULES
 from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.values import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hermes_exec_backends.confined import Confinement
-    from hermes_exec_backends.confined.facts import Facts
+    from hermes_exec_backends.sandbox import Confinement
+    from hermes_exec_backends.sandbox.procfs import Facts
     from hermes_exec_policies.model import Policy
 
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_backends.confined import Bind
+from hermes_exec_backends.sandbox import Bind
 from hermes_exec_policies.egress.proxy import Egress
 from hermes_exec_policies.load import load, overridden
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator, Iterable
 
-    from hermes_exec_backends.confined import Confinement
+    from hermes_exec_backends.sandbox import Confinement
     from hermes_exec_policies.model import Policy
 
 NET = "/app/net"

@@ -10,7 +10,7 @@ from hermes_exec_policies.load import load, overridden
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_exec_policies.gate.needs import Grants, Needs
+    from hermes_exec_policies.gate.grants import Grants, Needs
     from hermes_exec_policies.model import Limits, Policy
 
 _MIB = 1 << 20

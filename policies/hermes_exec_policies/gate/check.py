@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING
 from hermes_exec.extras import require
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.folders import with_folders
-from hermes_exec_policies.gate import acts, verdict
-from hermes_exec_policies.gate.archive import unpack
+from hermes_exec_policies.gate import behavior_rules, verdict
+from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.audit import audit
 from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case, strongest
 from hermes_exec_policies.gate.files import named_files, unseen_files
+from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.interpreter import interpreter
 from hermes_exec_policies.gate.launch import PYTHON
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
-from hermes_exec_policies.gate.needs import Grants
 from hermes_exec_policies.gate.packages.environments import Environments, reachable
+from hermes_exec_policies.gate.packages.requirements import known_bad, wanted
 from hermes_exec_policies.gate.packages.unpack import unpack_wheels
-from hermes_exec_policies.gate.packages.wanted import known_bad, wanted
 from hermes_exec_policies.gate.suites import Candidate, run_suites
-from hermes_exec_policies.gate.testing import PIP, tools
+from hermes_exec_policies.gate.test_tools import PIP, tools
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Refused, Report
 from hermes_exec_policies.load import load
@@ -165,7 +165,9 @@ class _Judged:
         self._evidence = Evidence(
             level=self._level(tree), files=tuple(sorted(self._files)), cases=seen.cases,
             tests=seen.tests, mutants=seen.mutants, killed=seen.killed,
-            specification=proof.specification, interpreter=interpreter(PYTHON), usual=acts.recorded(candidate.usual),
+            specification=proof.specification,
+            interpreter=interpreter(PYTHON),
+            usual=behavior_rules.recorded(candidate.usual),
             answered=seen.answered, held=tuple(each.facts() for each in self._cases if not each.anything),
         )  # fmt: skip
 

@@ -10,16 +10,16 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import UsageError
-from hermes_exec_backends.confined.control import FLAGS
-from hermes_exec_policies.confine import PLACE, confined
+from hermes_exec_backends.sandbox.control import FLAGS
+from hermes_exec_policies.confinement import PLACE, confined
 from hermes_exec_policies.host import this_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from hermes_exec_backends.confined import Confinement, Limits
-    from hermes_exec_backends.confined.run import Ended
+    from hermes_exec_backends.sandbox import Confinement, Limits
+    from hermes_exec_backends.sandbox.run import Ended
     from hermes_exec_policies.model import Policy
 
 SKILLS = "/app/skills"

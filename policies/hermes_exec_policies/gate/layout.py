@@ -6,8 +6,8 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.gate.letters import hidden, lookalike
-from hermes_exec_policies.gate.members import names_in_zip
+from hermes_exec_policies.gate.archive_members import names_in_zip
+from hermes_exec_policies.gate.unicode_checks import hidden, lookalike
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate import acts, trial
+from hermes_exec._async import together
+from hermes_exec_policies.gate import behavior_rules, sandbox_run
 from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
 from hermes_exec_policies.gate.files import find_difference
 from hermes_exec_policies.gate.imported import imported
@@ -25,7 +26,6 @@ from hermes_exec_policies.gate.launch import Called, launch, launch_imports, lau
 from hermes_exec_policies.gate.mutants import Mutant, mutants, small_mutants
 from hermes_exec_policies.gate.variants import variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
-from hermes_exec_policies.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,14 +87,14 @@ class Candidate:
     policy: Policy
     testing: Path
     environment: Path | None = None
-    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(trial.TURNS))
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(sandbox_run.TURNS))
     usual: list[Counter[Finding]] = field(default_factory=list["Counter[Finding]"])
     """Of its modules, once that was looked at."""
 
     @property
     def wall_s(self) -> float:
         """How long a run of it may take, in seconds."""
-        return max(trial.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
+        return max(sandbox_run.WALL_S, self.manifest.needs.limits.get("limit-seconds", 0))
 
     @property
     def tests(self) -> list[str]:
@@ -102,9 +102,11 @@ class Candidate:
         files = [each.path for each in self.tree.files if each.path.startswith("tests/") and each.path.endswith(".py")]
         return [self.tree.read(each).decode() for each in files]
 
-    async def call(self, arguments: dict[str, Any] | list[Any], root: Path | None = None) -> tuple[Called, trial.Trial]:
+    async def call(
+        self, arguments: dict[str, Any] | list[Any], root: Path | None = None
+    ) -> tuple[Called, sandbox_run.Trial]:
         """Call it once from outside, with the files in ``root`` instead of its own."""
-        seen = await trial.run(
+        seen = await sandbox_run.run(
             launch(
                 self.policy, root or self.tree.root, self.manifest.module, entry=self.manifest.entry,
                 function=self.manifest.signature.function, arguments=arguments, environment=self.environment,
@@ -113,9 +115,9 @@ class Candidate:
         )  # fmt: skip
         return read_result(seen.ended), await self._judged(seen)
 
-    async def test(self, root: Path | None = None) -> trial.Trial:
+    async def test(self, root: Path | None = None) -> sandbox_run.Trial:
         """Run its own tests, with the files in ``root`` instead of its own."""
-        seen = await trial.run(
+        seen = await sandbox_run.run(
             launch_tests(
                 self.policy, root or self.tree.root, self.manifest.module, testing=self.testing,
                 environment=self.environment,
@@ -126,7 +128,7 @@ class Candidate:
 
     async def test_mutants(self, folder: Path, numbers: Sequence[int], cpu_s: float) -> dict[int, int]:
         """How its own tests ended over those mutants in ``folder`` that were tried, by their numbers; 0 is well."""
-        seen = await trial.run(
+        seen = await sandbox_run.run(
             launch_mutants(
                 self.policy, self.tree.root, self.manifest.module, folder=folder, numbers=numbers, cpu_s=cpu_s,
                 testing=self.testing, environment=self.environment,
@@ -135,26 +137,26 @@ class Candidate:
         )  # fmt: skip
         return {each["mutant"]: each["code"] for each in seen.mutants()}
 
-    async def _judged(self, seen: trial.Trial) -> trial.Trial:
+    async def _judged(self, seen: sandbox_run.Trial) -> sandbox_run.Trial:
         """The same, with what it did that no skill has a reason to do."""
         if not seen.ended.acts:
             return seen
         if not self.usual:
             self.usual.append(await self._usual())
-        found = acts.findings(seen.ended.acts, self.usual[0], hosts=bool(self.manifest.needs.hosts))
+        found = behavior_rules.findings(seen.ended.acts, self.usual[0], hosts=bool(self.manifest.needs.hosts))
         return dataclasses.replace(seen, hygiene=(*seen.hygiene, *found))
 
     async def _usual(self) -> Counter[Finding]:
         """What the modules that it imports do by themselves."""
         texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
-        alone = await trial.run(
+        alone = await sandbox_run.run(
             launch_imports(
                 self.policy, self.tree.root, self.manifest.module, imported(texts), testing=self.testing,
                 environment=self.environment,
             ),
             self.turns, wall_s=self.wall_s,
         )  # fmt: skip
-        return acts.most(alone.ended.acts)
+        return behavior_rules.most(alone.ended.acts)
 
 
 async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) -> Seen:
@@ -198,7 +200,7 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
     failed = [each for each in told if each.get("outcome") in {"failed", "error"}]
     if run.ended.exit.code != 0 or failed:
         why = " | ".join(f"{each.get('test')}: {str(each.get('why'))[-_SHOWN:]}" for each in failed[:2])
-        seen.findings += trial.denials(why or run.log[-4000:])
+        seen.findings += sandbox_run.denials(why or run.log[-4000:])
         seen.findings += _missing(why or run.log[-4000:])
         seen.findings.append(functional("suites.tests", f"its tests fail: {why or run.log[-_SHOWN:]}"))
     elif not passed:
@@ -224,7 +226,7 @@ async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) ->
             seen.cases += case in cases and not case.anything
             seen.calls.append(Call(case, called.result, run.left))
             continue
-        seen.findings += trial.denials(called.message) + _missing(
+        seen.findings += sandbox_run.denials(called.message) + _missing(
             called.missing and f"No module named '{called.missing}'"
         )
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
@@ -419,7 +421,7 @@ def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
     script.write_text(mutant.source, encoding="utf-8")
 
 
-async def _tested(candidate: Candidate, mutant: Mutant, root: Path) -> trial.Trial:
+async def _tested(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.Trial:
     """Run its tests with the mutant in its place."""
     _plant(candidate, mutant, root)
     run = await candidate.test(root)

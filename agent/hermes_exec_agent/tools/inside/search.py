@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
-    from hermes_exec.guest.filetrace import mounts, plain, source, trace
+    from hermes_exec.guest.files.real_path import mounts, plain, source, trace
     from hermes_exec_agent.tools.inside.sensitive import homes_of, is_below, linked_secrets, secret_of
 
 ASK = 3

@@ -6,7 +6,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate.child import Unanswered, ask
+from hermes_exec_policies.gate.child_process import Unanswered, ask
 from hermes_exec_policies.gate.verdict import Finding, Kind, security
 
 if TYPE_CHECKING:

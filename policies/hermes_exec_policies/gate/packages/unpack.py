@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from hermes_exec_backends.bubblewrap.start import start
-from hermes_exec_policies.confine import confined
+from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.gate.launch import PYTHON, SKILLS
 from hermes_exec_policies.gate.verdict import Refused, functional
 from hermes_exec_policies.host import this_host

@@ -1,0 +1,141 @@
+"""``conversations``: what was said to the agent and what it did, as views of the one log."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hermes_exec.cli.console import note
+from hermes_exec.cli.global_flags import flags
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.chat.listing import chosen, listed
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.runtime.events import EventLog
+
+_TITLE = 60
+_SNIPPET = 100
+
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="A conversation: its id or the beginning of it; last is the newest.")
+]
+Last = Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Only the newest so many.")]
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the commands to the application."""
+    group = StrictTyper(help=f"{summary} docs/chat.md tells more.")
+    group.command("list")(list_conversations)
+    for command in (show, search, export):
+        group.command(command.__name__)(command)
+    app.add_typer(group, name=name, short_help=summary)
+
+
+def list_conversations(
+    *,
+    last: Last = 50,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Also what was delegated, and what was opened without a word.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List the conversations, the newest first."""
+    from hermes_exec_agent.frontends.chat.export import when
+
+    with _log() as log:
+        found = listed(log, last, everything=everything)
+    if json:
+        show_json([_facts(each) for each in found])
+    elif found:
+        rows = [
+            [each.id, when(each.last), str(each.turns), each.target, each.model, _cut(each.title, _TITLE)]
+            for each in found
+        ]
+        show_table(("ID", "LAST", "TURNS", "PLACE", "MODEL", "BEGINS"), rows)
+    else:
+        note("nothing was said yet")
+    return 0
+
+
+def show(conversation: Id, *, json: Json = False) -> int:
+    """Show a conversation from its beginning; JSON has every event of it."""
+    from hermes_exec_agent.frontends.chat.export import markdown
+
+    with _log() as log:
+        events = log.events(chosen(log, conversation))
+    if json:
+        show_json([_facts(event) for event in events])
+    else:
+        for line in markdown(events):
+            print(flags.clean(line))
+    return 0
+
+
+def search(
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
+    *,
+    last: Last = 50,
+    thoughts: Annotated[bool, typer.Option("--thoughts", help="Look in what models thought instead.")] = False,
+    json: Json = False,
+) -> int:
+    """Find what was said or done with these words, in all conversations."""
+    from hermes_exec_agent.frontends.chat.export import when
+
+    with _log() as log:
+        found = log.search(" ".join(words), limit=last, thoughts=thoughts)
+    if json:
+        show_json([_facts(each) for each in found])
+    elif found:
+        rows = [[each.conversation, when(each.at), each.kind, _cut(each.snippet, _SNIPPET)] for each in found]
+        show_table(("ID", "AT", "WHAT", "TEXT"), rows)
+    else:
+        note(f"nothing was {'thought' if thoughts else 'said'} with these words")
+    return 0
+
+
+def export(
+    conversation: Id,
+    *,
+    form: Annotated[
+        str, typer.Option("--format", "-f", metavar="jsonl|markdown|messages", help="Of the file.")
+    ] = "jsonl",
+    output: Annotated[
+        str | None, typer.Option("--output", "-O", metavar="FILE", help="A new file, for you alone.")
+    ] = None,
+) -> int:
+    """Write a conversation out: every event, a document for people, or messages as models read them.
+
+    A scripted conversation says so in every form but messages, which have no room for it.
+    """
+    from hermes_exec_agent.frontends.chat.export import form_of
+    from hermes_exec_agent.frontends.chat.slash_commands import exported, write_export
+
+    wanted = form_of(form)
+    if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
+    with _log() as log:
+        id = chosen(log, conversation)
+        if output is not None:
+            write_export(output, log, id, wanted)
+            return 0
+        for line in exported(log, id, wanted):
+            print(flags.clean(line.rstrip("\n")))
+    return 0
+
+
+def _log() -> "EventLog":
+    from hermes_exec_agent.runtime.events import EventLog
+
+    return EventLog.of_user()
+
+
+def _facts(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+def _cut(text: str, most: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[:most]}…"

@@ -1,0 +1,1 @@
+"""Frontends of the agent: a terminal and HTTP."""

@@ -1,0 +1,83 @@
+"""The person at the terminal, asked while a turn runs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import Unsupported
+from hermes_exec_agent.frontends.chat.safe_text import safe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hermes_exec_agent.frontends.chat.keyboard import Keyboard
+
+_ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
+_ALWAYS = frozenset({"a", "always"})
+
+
+class AtTerminal:
+    """Asks on standard error and reads the keyboard.
+
+    Cancelling a question takes it back; Ctrl-C while one stands is the turn's, as at any other moment.
+    """
+
+    def __init__(self, keyboard: Keyboard, pause: Callable[[], None]) -> None:
+        """``pause`` is called before each question: whatever moves on the screen must stop."""
+        self._keyboard = keyboard
+        self._pause = pause
+        self._always: set[tuple[str, str]] = set()
+        self._turn = asyncio.Lock()  # calls run side by side, questions do not
+
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
+        """Whether they say yes. No is what an empty line and the end of the input mean."""
+        async with self._turn:
+            if (tool, scope) in self._always:
+                return True
+            lasting = "path" if scope else "tool"
+            question = f"{safe(tool)}: {safe(summary)}\nAllow? [y]es, [n]o, [a]lways for this {lasting}: "
+            while True:
+                answer = (await self._ask(question)).lower()
+                if answer in _ALWAYS:
+                    self._always.add((tool, scope))
+                    return True
+                if answer in _ANSWERS:
+                    return _ANSWERS[answer]
+                question = "Please answer y, n or a: "
+
+    async def clarify(self, question: str, choices: Sequence[str]) -> str:
+        """Their words, or the choice whose number they typed."""
+        async with self._turn:
+            listed = "".join(f"\n  {number}. {safe(choice)}" for number, choice in enumerate(choices, 1))
+            answer = await self._ask(f"{safe(question)}{listed}\n> ")
+            if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(choices):
+                return choices[int(answer) - 1]
+            return answer
+
+    async def _ask(self, question: str) -> str:
+        self._pause()
+        with self._keyboard.lines():
+            print(question, end="", file=sys.stderr, flush=True)
+            return (await self._keyboard.line()).strip()
+
+
+class Nobody:
+    """Nobody is there to be asked, so nothing is done in their name."""
+
+    async def approve(self, tool: str, summary: str, scope: str = "") -> bool:  # noqa: ARG002  the shape of `Person`
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported("nobody is there to be asked", remedy="--approve allow, or a terminal")
+
+    async def clarify(self, question: str, choices: Sequence[str]) -> str:  # noqa: ARG002  the shape of `Person`
+        """Refuse.
+
+        Raises:
+            Unsupported: always.
+        """
+        raise Unsupported("nobody is there to be asked", remedy="decide with what is known, and say so")

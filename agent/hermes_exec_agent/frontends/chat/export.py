@@ -1,0 +1,148 @@
+"""A conversation's events as people and programs read them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.chat.display import SHORTER
+from hermes_exec_agent.frontends.chat.safe_text import safe
+from hermes_exec_agent.runtime.history import LOST, STOPPED, History
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from hermes_exec_agent.runtime.events.event import Event
+
+Form = Literal["jsonl", "markdown", "messages"]
+FORMS: tuple[Form, ...] = ("jsonl", "markdown", "messages")
+SCRIPTED = "scripted: nobody thought here, the replies were written beforehand"
+"""Said wherever a scripted conversation is shown."""
+_RESULT_LINES = 20
+
+
+def form_of(word: str) -> Form:
+    """The form of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for form in FORMS:
+        if form == word:
+            return form
+    raise UsageError(f"conversations are not written as {word!r}", remedy=", ".join(FORMS))
+
+
+def when(at: float) -> str:
+    """A moment in local time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def messages(events: Iterable[Event]) -> list[dict[str, Any]]:
+    """What a model reads, in the form of OpenAI's chat completions. Where a turn was cut, each call has a result, too.
+
+    What was compacted for the model is here as it was said.
+    """
+    history = History(event for event in events if event.kind != "compacted")
+    history.cut()
+    return [message.wire() for message in history.messages]
+
+
+def markdown(events: Iterable[Event]) -> Iterator[str]:
+    """Lines of a document for people. Long results are cut; `jsonl` has all of them."""
+    scripted = False
+    asked: dict[str, str] = {}
+    running: set[object] = set()
+    for event in events:
+        data = event.data
+        if event.kind == "call":
+            running.add(data["id"])
+        elif event.kind == "result":
+            running.discard(data.get("id"))
+        elif running and event.kind in _ENDS:
+            running.clear()
+            yield from _fenced(LOST if data.get("by") == "end" else STOPPED)
+        asked |= {str(call["id"]): str(call["arguments"]) for call in data.get("tool_calls") or ()}
+        if event.kind == "started":
+            scripted = bool(data.get("scripted"))
+            yield f"# Conversation {event.conversation}"
+            yield ""
+            place, model = safe(str(data.get("target", ""))), safe(str(data.get("model", "")))
+            yield f"{when(event.at)}, in `{place}`, with `{model}`"
+            if scripted:
+                yield ""
+                yield f"**{SCRIPTED}**"
+        else:
+            yield from _entry(event, "assistant (scripted)" if scripted else "assistant", asked)
+    if running:
+        yield from _fenced(LOST)
+
+
+def _entry(event: Event, assistant: str, asked: Mapping[str, str]) -> Iterator[str]:
+    data = event.data
+    if event.kind == "user":
+        yield from ("", "## you", "", safe(data["content"]))
+    elif event.kind == "assistant":
+        if data["content"]:
+            yield from ("", f"## {assistant}", "", safe(data["content"]))
+    elif event.kind == "call":
+        yield from ("", f"### {safe(data['name'])}", "", *_fenced(asked.get(str(data["id"]), ""), "json"))
+    elif event.kind == "result":
+        yield from ("", *_fenced(_output(data["content"])))
+    elif event.kind == "ended":
+        if listed := str(data.get("content", "")):
+            yield from ("", "## hermes-exec", "", safe(listed))
+    elif event.kind == "compacted":
+        yield from ("", f"*for the model, from here on: {SHORTER.get(data.get('how', ''), 'shortened')}*")
+    elif event.kind in _NOTES:
+        yield from ("", f"*{_NOTES[event.kind].format_map(_Shown(data))}*")
+
+
+_ENDS = frozenset({"interrupted", "failed", "ended"})
+_NOTES = {
+    "approval": "{tool}: {summary}: {answer}",
+    "warning": "warning, {reason}: {content}",
+    "skill": "skill {name}, version {version}: {outcome}",
+    "failed": "failed: {error}",
+    "interrupted": "interrupted",
+}
+
+
+class _Shown(dict[str, Any]):
+    """Values made safe to show; what is missing is empty."""
+
+    def __getitem__(self, key: str) -> str:
+        return safe(str(super().get(key, "")))
+
+    def __missing__(self, key: str) -> str:
+        return ""
+
+
+def _output(content: str) -> str:
+    """What a person wants to see of an envelope: its output, or why there is none."""
+    try:
+        envelope: Any = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(envelope, dict):
+        return content
+    told: list[str] = []
+    for key in ("output", "error"):
+        value: Any = envelope.get(key)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  it is JSON
+        if value:
+            told.append(str(value.get("message", value)) if isinstance(value, dict) else str(value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]  it is JSON
+    return "\n".join(told) or content
+
+
+def _fenced(text: str, kind: str = "text") -> Iterator[str]:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    lines = safe(text).splitlines()
+    yield f"{fence}{kind}"
+    yield from lines[:_RESULT_LINES]
+    if len(lines) > _RESULT_LINES:
+        yield f"… {len(lines) - _RESULT_LINES} more lines"
+    yield fence

@@ -1,0 +1,66 @@
+"""Conversations as a person looks for them: those in which something was said, and not what an agent delegated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.frontends.chat.safe_text import line, safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hermes_exec_agent.runtime.events import EventLog, Summary
+
+LAST = "last"
+"""The word for the newest one."""
+_PAGE = 50
+_RECALLED = 8
+"""Lines of an answer that are shown when its conversation is gone on with."""
+
+
+def listed(log: EventLog, limit: int, *, everything: bool = False) -> list[Summary]:
+    """The newest so many; ``everything`` has also what was delegated, and what was opened without a word."""
+    found: list[Summary] = []
+    for each in _every(log):
+        if len(found) == limit:
+            break
+        if everything or (each.turns and not each.parent):
+            found.append(each)
+    return found
+
+
+def chosen(log: EventLog, word: str) -> str:
+    """The id that ``word`` means: an id, the beginning of one, or ``last``.
+
+    Raises:
+        UsageError: none does, or several.
+    """
+    if word != LAST:
+        return log.find(word)
+    newest = listed(log, 1)
+    if not newest:
+        raise UsageError("nothing was said yet")
+    return newest[0].id
+
+
+def recalled(log: EventLog, id: str) -> Iterator[str]:
+    """Lines with what was said last in a conversation: the request, and the beginning of its answer if it has one."""
+    asked = answered = ""
+    for event in log.events(id):
+        if event.kind == "user":
+            asked, answered = str(event.data["content"]), ""
+        elif event.kind in ("assistant", "ended"):
+            answered = str(event.data.get("content", "")) or answered
+    yield f"> {line(asked, 200)}"
+    lines = safe(answered).strip().splitlines()
+    yield from lines[:_RECALLED]
+    if len(lines) > _RECALLED:
+        yield f"… {len(lines) - _RECALLED} more lines: hermes-exec conversations show {id}"
+
+
+def _every(log: EventLog) -> Iterator[Summary]:
+    before: str | None = None
+    while page := log.conversations(_PAGE, before):
+        yield from page
+        before = page[-1].id

@@ -1,0 +1,76 @@
+"""The one question of a command line: its words, standard input, and the files that are sent along."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+import sys
+import termios
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.paths import read_regular, shown
+from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.frontends.chat.options import Asked
+
+_PIPE = "-"
+_MOST = 1 << 20
+"""Bytes of standard input; a file has the same bound."""
+
+
+def question(asked: Asked) -> str | None:
+    """The one question, or None for a conversation. A pipe without ``-q`` is one question.
+
+    Raises:
+        UsageError: there is none, or it is too long or no text.
+        ConfigError: a file cannot be read.
+    """
+    if asked.query in {None, _PIPE}:
+        if sys.stdin.isatty() and asked.query is None:
+            return None
+        if _PIPE in asked.files:
+            raise UsageError("--file -: standard input is the question already", remedy="-q QUESTION --file -")
+        said = _piped()
+    else:
+        said = asked.query or ""
+    if not said.strip():
+        raise UsageError("there is no question", remedy="-q QUESTION, or a terminal")
+    return "\n\n".join([said, *(_sent_along(each) for each in asked.files)])
+
+
+def unread(asked: Asked) -> bool:
+    """Whether somebody wrote to a pipe that we did not read. A file may be meant for the next command of a script."""
+    if asked.query in {None, _PIPE} or _PIPE in asked.files:
+        return False
+    try:
+        waiting: bytes = fcntl.ioctl(0, termios.FIONREAD, struct.pack("i", 0))  # so that none of it is taken
+        return stat.S_ISFIFO(os.fstat(0).st_mode) and struct.unpack("i", waiting) != (0,)
+    except OSError:
+        return False
+
+
+def _sent_along(word: str) -> str:
+    text = _piped() if word == _PIPE else _text(read_regular(Path(word).expanduser()), shown(word))
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    name = "standard input" if word == _PIPE else word
+    end = "" if text.endswith("\n") else "\n"
+    return f"{name}:\n{fence}\n{text}{end}{fence}"
+
+
+def _piped() -> str:
+    content = sys.stdin.buffer.read(_MOST + 1)
+    if len(content) > _MOST:
+        raise UsageError(f"standard input is longer than {_MOST:,} bytes", remedy="a file, named in the question")
+    return _text(content, "standard input")
+
+
+def _text(content: bytes, name: str) -> str:
+    if b"\0" in content:
+        raise UsageError(f"{name}: this is no text", remedy="name the file in the question")
+    return content.decode("utf-8", "replace")

@@ -1,0 +1,224 @@
+"""What a person types with a slash before it, to the chat and not to the model."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.frontends.chat.display import SCRIPTED, told
+from hermes_exec_agent.frontends.chat.export import FORMS, form_of, markdown, messages, when
+from hermes_exec_agent.frontends.chat.listing import chosen, listed, recalled
+from hermes_exec_agent.frontends.chat.safe_text import line, safe
+from hermes_exec_agent.models.dialects import EFFORTS, Reasoning
+from hermes_exec_agent.models.protocol import get_reasoning, set_reasoning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hermes_exec_agent.frontends.chat.export import Form
+    from hermes_exec_agent.frontends.chat.session import Talk
+    from hermes_exec_agent.runtime.events import EventLog
+
+_LISTED = 20
+_ENDINGS: dict[Form, str] = {"markdown": "md", "jsonl": "jsonl", "messages": "json"}
+
+ABOUT = {
+    "/help": "list these commands and the keys",
+    "/model": "show the models, or go on with another: /model NAME",
+    "/reasoning": "show or hide what the model thinks, or say how much it should: /reasoning show|hide|EFFORT",
+    "/tools": "list what the model can ask for",
+    "/skills": "list what was learnt",
+    "/usage": "tokens and cost of this conversation; also /cost",
+    "/compact": "make what the model reads of this conversation shorter",
+    "/new": "begin a new conversation; also /clear",
+    "/fork": "begin a branch of this conversation, from what is recorded of it",
+    "/resume": "list past conversations, or go on with one: /resume ID",
+    "/search": "find words in all conversations: /search [--thoughts] WORDS",
+    "/export": f"write this conversation to a file: /export [{'|'.join(FORMS)}] [FILE]",
+    "/quit": "leave; so does Ctrl-D",
+}
+_ALSO = {"/cost": "/usage", "/clear": "/new", "/exit": "/quit"}
+_KEYS = """\
+Enter sends; Alt-Enter, Ctrl-J or a \\ at the end of a line begins another line.
+Ctrl-C ends the turn that runs, clears what you typed, and twice on an empty line leaves.
+Ctrl-R searches what you typed before; Ctrl-X Ctrl-E opens your editor.
+A space before a slash sends the line to the model."""
+
+
+def is_command(typed: str) -> bool:
+    """Whether a line is for the chat: a slash and a word. A path, or a slash after a space, is for the model."""
+    word = typed.partition(" ")[0].rstrip()
+    return word.startswith("/") and (word == "/" or word[1:].isalpha())
+
+
+class Commands:
+    """Does them, for one chat."""
+
+    def __init__(self, talk: Talk, show: Callable[[str], None]) -> None:
+        """``show`` prints a line."""
+        self._talk = talk
+        self._show = show
+
+    async def do(self, typed: str) -> bool:
+        """Do what was typed; whether the chat goes on. A mistake is told in a line."""
+        word, _, rest = typed.strip().partition(" ")
+        name = _ALSO.get(word.lower(), word.lower())
+        if name == "/quit":
+            return False
+        if name not in ABOUT:
+            near = difflib.get_close_matches(name, [*ABOUT, *_ALSO], 1)
+            self._show(f"{line(word)}: there is no such command. Try: {' '.join([*near, '/help'])}")
+            return True
+        try:
+            await getattr(self, f"_{name[1:]}")(rest.strip())
+        except HermesError as error:
+            self._show(safe(str(error)))
+        except OSError as error:
+            self._show(safe(f"{error.filename or name}: {error.strerror}"))
+        return True
+
+    def _row(self, head: str, text: str) -> None:
+        """A line of a list, which the terminal's width does not break in a word."""
+        self._show(f"{head} {line(text, max(shutil.get_terminal_size().columns - len(head) - 2, 20))}")
+
+    async def _help(self, _: str) -> None:
+        for name, about in ABOUT.items():
+            self._show(f"{name:<10} {about}")
+        self._show(_KEYS)
+
+    async def _model(self, name: str) -> None:
+        models = self._talk.models
+        if name:
+            self._show(f"model: {safe(await self._talk.choose(name))}")
+            return
+        now = next((each for each in models.names if models.get(each) is models.main), "")
+        for each in models.names:
+            self._show(f"{'*' if each == now else ' '} {each:<12} {safe(models.get(each).name)}")
+
+    async def _reasoning(self, word: str) -> None:
+        word = word.lower()
+        if word in ("show", "hide"):
+            self._talk.display.unfold(shown=word == "show")
+            self._show(
+                "what the model thinks is shown in full" if word == "show" else "what the model thinks is folded"
+            )
+            return
+        model = self._talk.models.main
+        now = get_reasoning(model)
+        if now is None:
+            raise UsageError(f"{safe(model.name)}: this model takes no effort", remedy="/reasoning show or hide")
+        if word:
+            set_reasoning(model, _parse_reasoning(word))
+            now = _parse_reasoning(word)
+        parts = [f"thinking {now.thinking}"] if now.thinking else []
+        parts += [f"effort {now.effort}"] if now.effort else []
+        self._show(f"{safe(model.name)}: {', '.join(parts) or 'thinks as much as its endpoint has it'}")
+
+    async def _tools(self, _: str) -> None:
+        for spec in (await self._talk.conversation()).specs:
+            self._row(f"{spec.name:<14}", spec.description)
+
+    async def _skills(self, _: str) -> None:
+        from hermes_exec_agent.skills.registry.registry import Registry
+
+        skills = [skill for _, skill in sorted(Registry().skills().items()) if not skill.archived]
+        for skill in skills:
+            facts = skill.facts()
+            self._row(f"{facts['name']:<24} version {facts['version']}, {facts['state']}:", facts["summary"])
+        if not skills:
+            self._show("there is no skill yet")
+
+    async def _usage(self, _: str) -> None:
+        usage = (await self._talk.conversation()).usage
+        cost = "unknown" if usage.cost is None else f"${usage.cost:.4f}"
+        thought = f", of which {usage.reasoning:,} for thinking" if usage.reasoning else ""
+        about = ", estimated" if usage.estimated else ""
+        self._show(
+            f"read {usage.prompt:,} tokens, of which {usage.cached:,} from a cache; wrote "
+            f"{usage.completion:,}{thought}{about}; cost {cost}"
+        )
+
+    async def _compact(self, _: str) -> None:
+        conversation = await self._talk.conversation()
+        if not await conversation.compact(lambda update: self._show(told(update))):
+            self._show("there is nothing to be gained")
+
+    async def _new(self, _: str) -> None:
+        await self._talk.switch()
+        self._show("a new conversation")
+
+    async def _fork(self, _: str) -> None:
+        id = (await self._talk.conversation()).id
+        await self._talk.switch(id, fork=True)
+        self._show(f"a branch of {id}: {line(self._talk.log.title(id))}")
+
+    async def _resume(self, prefix: str) -> None:
+        log = self._talk.log
+        if prefix:
+            id = chosen(log, prefix)
+            await self._talk.switch(id)
+            self._show(f"going on with {id}: {line(log.title(id))}")
+            for said in recalled(log, id):
+                self._show(said)
+            return
+        found = listed(log, _LISTED)
+        if not found:
+            self._show("nothing was said yet")
+        for each in found:
+            self._row(f"{each.id}  {when(each.last)} ", f"{SCRIPTED if each.scripted else ''}{each.title}")
+
+    async def _search(self, words: str) -> None:
+        first, _, rest = words.partition(" ")
+        thoughts = first == "--thoughts"
+        words = rest.strip() if thoughts else words
+        if not words:
+            raise UsageError("/search needs words to look for")
+        found = self._talk.log.search(words, limit=_LISTED, thoughts=thoughts)
+        for each in found:
+            self._row(f"{each.conversation}  {when(each.at)} ", each.snippet)
+        if not found:
+            self._show(f"nothing was {'thought' if thoughts else 'said'} with these words")
+
+    async def _export(self, words: str) -> None:
+        conversation = (await self._talk.conversation()).id
+        first, _, rest = words.partition(" ")
+        form, path = (form_of(first), rest.strip()) if first in FORMS else (form_of("markdown"), words)
+        path = path or f"conversation-{conversation}.{_ENDINGS[form]}"
+        written = write_export(path, self._talk.log, conversation, form)
+        self._show(f"written to {safe(written)}")
+
+
+def _parse_reasoning(word: str) -> Reasoning:
+    for effort in EFFORTS:
+        if effort == word:
+            return Reasoning(effort=effort)
+    if word in ("on", "off"):
+        return Reasoning(thinking="on" if word == "on" else "off")
+    raise UsageError(f"/reasoning {line(word)}: not an effort", remedy=f"{', '.join(EFFORTS)}, on, off, show or hide")
+
+
+def exported(log: EventLog, conversation: str, form: Form) -> Iterator[str]:
+    """The lines of a conversation in one of the forms."""
+    if form == "jsonl":
+        return log.export(conversation)
+    events = log.events(conversation)
+    if form == "markdown":
+        return markdown(events)
+    return iter([json.dumps(messages(events), ensure_ascii=False, indent=2)])
+
+
+def write_export(path: str, log: EventLog, conversation: str, form: Form) -> str:
+    """Write a new file, for this user alone, and give its name.
+
+    Raises:
+        OSError: it is there already, or cannot be made.
+    """
+    path = os.path.expanduser(path)  # noqa: PTH111  a Path would drop a ./ that was typed
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.writelines(f"{each.rstrip()}\n" for each in exported(log, conversation, form))
+    return path

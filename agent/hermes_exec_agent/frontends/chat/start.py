@@ -1,0 +1,187 @@
+"""From the words of a command line to a chat: one question, a replay, or a conversation."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.errors import UsageError
+from hermes_exec.observe.redact import Redactor
+from hermes_exec_agent.frontends.chat.approver import AtTerminal, Nobody
+from hermes_exec_agent.frontends.chat.display import OUTCOMES, Plain, Silent
+from hermes_exec_agent.frontends.chat.keyboard import Keyboard
+from hermes_exec_agent.frontends.chat.listing import LAST, chosen
+from hermes_exec_agent.frontends.chat.question import question, unread
+from hermes_exec_agent.frontends.chat.session import Talk
+from hermes_exec_agent.runtime.events import EventLog
+from hermes_exec_agent.tools.tool import Approvals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec.errors import HermesError
+    from hermes_exec_agent.frontends.chat.display import Display
+    from hermes_exec_agent.frontends.chat.options import Asked
+    from hermes_exec_agent.frontends.chat.replay import Replay
+    from hermes_exec_agent.models import Models
+    from hermes_exec_agent.runtime import Answer, Conversation
+    from hermes_exec_agent.tools.tool import Mode
+
+UNANSWERED = 1
+"""The exit code where a turn ended without an answer of the model's own: its budget, a guardrail, a filter."""
+INTERRUPTED = 130
+
+
+async def start(
+    asked: Asked, say: Callable[[HermesError], None], *, cwd: str | None = None, secrets: Sequence[Secret] = ()
+) -> int:
+    """Run a chat and give its exit code.
+
+    ``say`` tells an error in a line, where the chat goes on after it. ``cwd`` is where to start in the place, whose
+    ``secrets`` are kept out of the record.
+
+    Raises:
+        NoModel: there is nobody to talk to.
+        HermesError: what was asked for makes no sense, or the place or the model failed at the one question.
+    """
+    replay = _replay(asked)
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    models = _models(asked, replay)
+    plays = replay is not None and bool(replay.requests) and asked.query is None
+    query = None if plays else question(asked)
+    display = _display(asked, fancy=at_terminal and query is None)
+    with EventLog.of_user(redactor=Redactor((*secrets, *models.secrets))) as log:
+        talk = Talk(
+            asked.on,
+            models=models,
+            log=log,
+            display=display,
+            person=AtTerminal(Keyboard(), display.pause) if sys.stdin.isatty() else Nobody(),
+            approvals=_approvals(asked, replay),
+            cases=asked.case,
+            cwd=cwd,
+            budget=asked.budget,
+            mends=asked.mends,
+            unattended=not sys.stdin.isatty(),
+        )
+        try:
+            return await _talk(talk, asked, query, replay, say)
+        finally:
+            await talk.close()
+            await models.close()
+
+
+async def _talk(
+    talk: Talk, asked: Asked, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
+) -> int:
+    if asked.goes_on and asked.resume is not None:
+        raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
+    word = LAST if asked.goes_on else asked.resume
+    resume = chosen(talk.log, word) if word is not None else ""
+    if asked.fork and not resume:
+        raise UsageError("--fork needs a conversation to begin from", remedy="--continue, or --resume ID")
+    if query is not None:
+        _tell_unasked(talk, asked, replay)
+        if resume and not asked.fork:
+            talk.log.refuse_held_turn(resume)  # before the place is opened, which may take long
+        talk.open_soon(resume, fork=asked.fork)
+        return await _once(talk, query, asked)
+    if asked.json or asked.files:
+        option = "--json" if asked.json else "--file"
+        raise UsageError(f"{option} is for one question", remedy=f"-q QUESTION {option}")
+    from hermes_exec_agent.frontends.chat import interactive
+
+    if replay is not None and replay.requests:
+        _tell_unasked(talk, asked, replay)
+        talk.open_soon(resume, fork=asked.fork)
+        return await interactive.replayed(talk, replay.requests)
+    return await interactive.interactive(talk, resume=resume, fork=asked.fork, say=say)
+
+
+async def _once(talk: Talk, query: str, asked: Asked) -> int:
+    answer = await talk.turn(query)
+    if answer is None:  # which only Ctrl-C of an interactive turn gives
+        return INTERRUPTED
+    conversation = await talk.conversation()
+    ended = await conversation.end_background()
+    if asked.json:
+        told = {**facts(conversation, answer), "background_ended": ended}
+        print(json.dumps(told, ensure_ascii=False), flush=True)
+    if unread(asked):
+        talk.display.tell("what is on standard input was not read; --file - sends it along")
+    if answer.outcome in OUTCOMES:
+        talk.display.tell(f"[{OUTCOMES[answer.outcome]}]")
+    if answer.outcome == "interrupted":
+        return INTERRUPTED
+    return 0 if answer.outcome == "answered" else UNANSWERED
+
+
+def facts(conversation: Conversation, answer: Answer) -> dict[str, Any]:
+    """An answer for programs."""
+    usage = answer.usage
+    return {
+        "conversation": conversation.id,
+        "backend": conversation.place,
+        "model": conversation.model.name,
+        "scripted": conversation.model.scripted,
+        "outcome": answer.outcome,
+        "text": answer.text,
+        "steps": answer.steps,
+        "calls": answer.calls,
+        "usage": {
+            "prompt": usage.prompt,
+            "cached": usage.cached,
+            "completion": usage.completion,
+            "reasoning": usage.reasoning,
+            "cost": usage.cost,
+            "estimated": usage.estimated,
+        },
+    }
+
+
+def _replay(asked: Asked) -> Replay | None:
+    if asked.replay is None:
+        return None
+    if asked.model is not None:
+        raise UsageError("--replay is instead of a model", remedy="leave --model or --replay out")
+    from hermes_exec_agent.frontends.chat.replay import read_replay
+
+    return read_replay(asked.replay)
+
+
+def _unasked(asked: Asked, replay: Replay | None) -> frozenset[str]:
+    """Tools that run without asking although tools ask here."""
+    return replay.harmless if replay is not None and asked.approve == "ask" else frozenset()
+
+
+def _approvals(asked: Asked, replay: Replay | None) -> Approvals:
+    return Approvals(cast("Mode", asked.approve), dict.fromkeys(_unasked(asked, replay), "allow"))
+
+
+def _tell_unasked(talk: Talk, asked: Asked, replay: Replay | None) -> None:
+    if _unasked(asked, replay):
+        talk.display.tell(
+            "the demo's commands change nothing that stays, so they run without asking; --approve deny denies them"
+        )
+
+
+def _models(asked: Asked, replay: Replay | None) -> Models:
+    from hermes_exec_agent.models import Models, load_models
+
+    if replay is not None:
+        return Models(replay.model)
+    models = load_models()
+    return models if asked.model is None else models.with_main(asked.model)
+
+
+def _display(asked: Asked, *, fancy: bool) -> Display:
+    if asked.json:
+        return Silent()
+    if fancy:
+        from hermes_exec_agent.frontends.chat.screen import Screen
+
+        return Screen()
+    return Plain(quiet=asked.quiet)

@@ -1,0 +1,184 @@
+"""Requests and replies in the form of OpenAI's chat completions."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.models.messages import Message
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from hermes_exec_agent.models.protocol import Usage
+    from hermes_exec_agent.runtime import Answer
+
+MAX_BODY = 4 << 20
+"""Bytes of a request."""
+_MOST_MESSAGES = 2000
+_NOT_OURS = ("tools", "functions", "stop", "logprobs", "audio", "logit_bias")
+"""What would change the reply's meaning if it was passed over in silence."""
+_FINISH = {"answered": "stop", "empty": "stop", "filtered": "content_filter"}
+
+
+class _Part(BaseModel):
+    type: Literal["text"]
+    text: str
+
+
+class _Said(BaseModel):
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[_Part]
+
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+
+class _StreamOptions(BaseModel):
+    include_usage: bool = False
+
+
+class Completion(BaseModel):
+    """What is asked for. Settings of sampling are the model's own affair, and passed over."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str = Field(default="", max_length=200)
+    messages: list[_Said] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    stream: bool = False
+    stream_options: _StreamOptions | None = None
+    n: Literal[1] | None = None
+    conversation: str = Field(default="", max_length=100)
+    """Ours: the id of a conversation to go on with."""
+
+    @property
+    def request(self) -> str:
+        """What the person says now."""
+        return self.messages[-1].text()
+
+    @property
+    def instructions(self) -> str:
+        """What the client's system messages say."""
+        return "\n\n".join(said.text() for said in self.messages if said.role in {"system", "developer"})
+
+    @property
+    def history(self) -> tuple[Message, ...]:
+        """What was said before, as the client remembers it."""
+        return tuple(
+            Message("user" if said.role == "user" else "assistant", said.text())
+            for said in self.messages[:-1]
+            if said.role in {"user", "assistant"}
+        )
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether a stream ends with what it took."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+def read_completion(body: bytes) -> Completion:
+    """Read a request.
+
+    Raises:
+        UsageError: it is none that can be answered; says what is wrong with it.
+    """
+    try:
+        asked = Completion.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(each) for each in first["loc"])
+        raise UsageError(f"{where}: {first['msg']}" if where else first["msg"]) from None
+    given = asked.model_extra or {}
+    for name in _NOT_OURS:
+        if given.get(name):
+            raise UsageError(f"{name} is not supported: the agent's tools and replies are its own")
+    if (wanted := given.get("response_format")) and wanted != {"type": "text"}:
+        raise UsageError("response_format is not supported: the agent answers in text")
+    if asked.messages[-1].role != "user" or not asked.request.strip():
+        raise UsageError("the last message has to be the user's, with text in it")
+    return asked
+
+
+class Reply:
+    """Writes one reply, whole or in pieces."""
+
+    def __init__(self, conversation: str, model: str) -> None:
+        """``conversation`` is the id in the log, ``model`` who answers."""
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{conversation}-{time.time_ns():x}",
+            "created": int(time.time()),
+            "model": model,
+            "conversation": conversation,
+        }
+
+    def whole(self, text: str, answer: Answer) -> dict[str, Any]:
+        """All at once."""
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": finish_of(answer),
+            "logprobs": None,
+        }
+        return {**self._head, "object": "chat.completion", "choices": [choice], "usage": usage_of(answer.usage)}
+
+    def piece(self, text: str, *, first: bool = False) -> bytes:
+        """A piece of its text."""
+        return self._chunk({"role": "assistant", "content": text} if first else {"content": text}, None)
+
+    def last(self, answer: Answer) -> bytes:
+        """The piece that says why it ends."""
+        return self._chunk({}, finish_of(answer))
+
+    def usage(self, answer: Answer) -> bytes:
+        """What it took."""
+        told: dict[str, Any] = {"object": "chat.completion.chunk", "choices": [], "usage": usage_of(answer.usage)}
+        return event({**self._head, **told})
+
+    def _chunk(self, delta: dict[str, str], finish: str | None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return event({**self._head, "object": "chat.completion.chunk", "choices": [choice]})
+
+
+DONE = b"data: [DONE]\n\n"
+ALIVE = b": working\n\n"
+"""A comment, so that nothing on the way takes a long silence for an end."""
+
+
+def event(told: dict[str, Any]) -> bytes:
+    """One server-sent event."""
+    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n".encode()
+
+
+def finish_of(answer: Answer) -> str:
+    """In the protocol's words; what a budget or a guardrail cut short counts as cut."""
+    return _FINISH.get(answer.outcome, "length")
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """In the protocol's words."""
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+def failure(message: str, *, kind: str, code: str) -> dict[str, Any]:
+    """An error in the protocol's form."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def refusal(status: int, message: str, *, code: str, again: bool = False) -> web.Response:
+    """A reply that says no. ``again`` is whether a client's library may repeat the request by itself."""
+    from aiohttp import web
+
+    kind = "invalid_request_error" if status < 500 and status != 429 else "server_error"
+    refused = web.json_response(failure(message, kind=kind, code=code), status=status)
+    refused.headers["x-should-retry"] = "true" if again else "false"  # obeyed by OpenAI's own clients
+    return refused

@@ -1,0 +1,131 @@
+"""Find words in the log: all of them first, then the rarer ones of them.
+
+A question in plain words, put to FTS5 as it is, ranks half of the log by its commonest word: seconds where this takes
+milliseconds. Text without spaces between words (Chinese, Japanese, Korean) is indexed letter by letter, and a run of it
+in a query is a phrase. What models thought has a table of its own, and is found only where that is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_agent.models.reply_extras import read_thought
+from hermes_exec_agent.runtime.events.views import Found, title
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Mapping
+
+    from hermes_exec_agent.runtime.events.event import Kind
+
+_INDEXED = {"user": 100_000, "assistant": 100_000, "result": 4_000, "warning": 4_000, "failed": 4_000, "ended": 4_000}
+"""Characters of each kind of event that can be found: what tools print is long, and its beginning tells most."""
+_THOUGHTS = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS thoughts"
+    """ USING fts5(text, content='', tokenize="porter unicode61 remove_diacritics 2")"""
+)
+"""Made with the first thought, as files of earlier versions have none."""
+_CJK = r"\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
+_LETTER = re.compile(f"([{_CJK}])")
+_TERM = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
+_COMMON = 20_000
+"""Matches from which on a word only helps beside others."""
+_MOST_TERMS = 16
+_AROUND = 70
+_STOP_WORDS = (
+    "a an and are as at be but by can did do does for from had has have how i if in into is it its me my of on or our "
+    "so that the their them then there these they this to was we were what when where which who why will with you your "
+    "der die das und ist in zu den von mit für auf ein eine"
+)
+_STOP = frozenset(_STOP_WORDS.split())
+
+
+def index(base: sqlite3.Connection, seq: int, kind: Kind, data: Mapping[str, Any]) -> None:
+    """Make an event findable; part of the transaction that records it."""
+    if text := _text(kind, data):
+        base.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (seq, _spaced(text)))
+    if thought := _thought(data):
+        base.execute(_THOUGHTS)
+        base.execute("INSERT INTO thoughts (rowid, text) VALUES (?, ?)", (seq, _spaced(thought)))
+
+
+def _spaced(text: str) -> str:
+    return _LETTER.sub(r" \1 ", text)
+
+
+def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = False) -> list[Found]:
+    """The best ``limit`` places, those with every word first; of what was said, or of what models thought."""
+    terms = list(_terms(text))
+    table = "thoughts" if thoughts else "words"
+    if not terms or (thoughts and not _has_thoughts(base)):
+        return []
+    seqs = _matches(base, table, " AND ".join(terms), limit)
+    if len(seqs) < limit and len(terms) > 1:
+        rare = [term for term in terms if _count(base, table, term) < _COMMON]
+        some = _matches(base, table, " OR ".join(rare), limit + len(seqs)) if rare else []
+        seqs += [seq for seq in some if seq not in seqs]
+    plain = [word.replace(" ", "").strip('"') for word in terms]
+    return [_found(base, seq, plain, thoughts=thoughts) for seq in seqs[:limit]]
+
+
+def _terms(text: str) -> Iterator[str]:
+    """What FTS5 is asked for: every word as a string of its own, so that no word is taken for an operator."""
+    words = list(dict.fromkeys(match.group().lower() for match in _TERM.finditer(text)))
+    telling = [word for word in words if word not in _STOP] or words
+    for word in telling[:_MOST_TERMS]:
+        yield f'"{_spaced(word).strip()}"'
+
+
+def _has_thoughts(base: sqlite3.Connection) -> bool:
+    return base.execute("SELECT 1 FROM sqlite_schema WHERE name = 'thoughts'").fetchone() is not None
+
+
+def _matches(base: sqlite3.Connection, table: str, query: str, limit: int) -> list[int]:
+    rows = base.execute(
+        f"SELECT rowid FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608  one of our own two
+        (query, limit),
+    ).fetchall()
+    return [seq for (seq,) in rows]
+
+
+def _count(base: sqlite3.Connection, table: str, term: str) -> int:
+    (count,) = base.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {table} MATCH ? LIMIT ?)",  # noqa: S608  one of our own two
+        (term, _COMMON),
+    ).fetchone()
+    return int(count)
+
+
+def _found(base: sqlite3.Connection, seq: int, words: list[str], *, thoughts: bool) -> Found:
+    conversation, number, at, kind, data = base.execute(
+        "SELECT conversation, number, at, kind, data FROM events WHERE seq = ?", (seq,)
+    ).fetchone()
+    told = json.loads(data)
+    snippet = _snippet(_thought(told) if thoughts else _text(kind, told), words)
+    return Found(conversation, title(base, conversation), number, at, kind, snippet)
+
+
+def _text(kind: Kind, data: Mapping[str, Any]) -> str:
+    most = _INDEXED.get(kind)
+    if most is None:
+        return ""
+    told = str(data.get("error" if kind == "failed" else "content") or "")
+    calls = [f"{call.get('name')} {call.get('arguments')}" for call in data.get("tool_calls") or ()]
+    whole = "\n".join([told, *calls])[:most].strip()
+    return whole.encode("utf-8", "replace").decode()
+
+
+def _thought(data: Mapping[str, Any]) -> str:
+    return read_thought(data.get("extras")).strip()[: _INDEXED["assistant"]].encode("utf-8", "replace").decode()
+
+
+def _snippet(text: str, words: list[str]) -> str:
+    low = text.lower()
+    places = [place for word in words if (place := low.find(word)) >= 0]
+    start = max(min(places, default=0) - _AROUND, 0)
+    end = start + 2 * _AROUND
+    line = " ".join(text[start:end].split())
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in line)
+    return ("…" if start else "") + line + ("…" if end < len(text) else "")

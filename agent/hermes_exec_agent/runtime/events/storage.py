@@ -1,0 +1,170 @@
+"""The database file of the log: where it is, how it is written, what it looks like."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.paths import make_private_folder, shown, state_folder
+from hermes_exec.errno_hints import is_full, remedy_at
+from hermes_exec.errors import ConfigError, HermesError
+from hermes_exec_agent.skills.registry.home import NETWORKED, file_system
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+VARIABLE = "HERMES_EXEC_CONVERSATIONS"
+_ELSEWHERE = f"{VARIABLE}=/another/file.sqlite"
+_PATIENCE_S = 20.0
+"""How long a writer waits for another one."""
+_APPLICATION = 0x68784556
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+PRAGMA application_id = {_APPLICATION};
+PRAGMA user_version = 1;
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY,
+    conversation TEXT NOT NULL,
+    number INTEGER NOT NULL CHECK (number > 0),
+    at REAL NOT NULL,
+    kind TEXT NOT NULL,
+    data TEXT NOT NULL,
+    UNIQUE (conversation, number)
+) STRICT;
+CREATE INDEX IF NOT EXISTS events_by_kind ON events (conversation, kind, number);
+CREATE TRIGGER IF NOT EXISTS nothing_changes BEFORE UPDATE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER IF NOT EXISTS nothing_goes BEFORE DELETE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are never removed'); END;
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content='', tokenize="porter unicode61 remove_diacritics 2");
+COMMIT;
+"""
+
+
+def conversations_file(environ: Mapping[str, str] | None = None) -> Path:
+    """The user's log, or what ``HERMES_EXEC_CONVERSATIONS`` says. It need not exist.
+
+    Raises:
+        ConfigError: the variable is no absolute path.
+    """
+    known = os.environ if environ is None else environ
+    chosen = known.get(VARIABLE, "")
+    if chosen and not chosen.startswith("/"):
+        raise ConfigError(f"{VARIABLE}={shown(chosen)}: should be an absolute path")
+    return Path(chosen) if chosen else state_folder(known) / "conversations.sqlite"
+
+
+def shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether other machines, or another kernel, may have the folder too: there SQLite's WAL is not safe.
+
+    WAL needs memory that all its users share (sqlite.org/wal.html), so what cannot be told counts as shared.
+    """
+    try:
+        kind = file_system(folder, mounts.read_text(encoding="utf-8", errors="surrogateescape"))
+    except OSError:
+        return True
+    family = kind.partition(".")[0]
+    return not kind or kind in {*NETWORKED, "virtiofs", "drvfs"} or family in {"fuse", "fuseblk"}
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is a log.
+
+    Raises:
+        OSError: its folder cannot be looked into, or is none.
+    """
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def connect(path: Path, *, make: bool) -> sqlite3.Connection:
+    """Open the database; ``make`` it if it is not there, for this user alone.
+
+    Raises:
+        HermesError: it cannot be opened, or is something else.
+    """
+    with refusing(path):
+        if make and not path.exists():
+            make_private_folder(path.parent)
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not say why it cannot
+        os.close(read_only)
+        base = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=_PATIENCE_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            _prepare(base, path)
+        except BaseException:
+            base.close()
+            raise
+        return base
+
+
+def _prepare(base: sqlite3.Connection, path: Path) -> None:
+    base.execute("BEGIN")  # all at one moment: another program may be making the file
+    empty = base.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    (found,) = base.execute("PRAGMA application_id").fetchone()
+    (version,) = base.execute("PRAGMA user_version").fetchone()
+    base.execute("COMMIT")
+    if not empty and (found != _APPLICATION or version != 1):
+        raise HermesError(
+            f"{shown(path)}: it is no log of conversations, or one of a later version",
+            remedy=_ELSEWHERE,
+        )
+    # With WAL a kill loses nothing and a power cut at most the latest events; the other mode is synced each time.
+    safe = shared(path.parent)
+    _set_journal(base, "DELETE" if safe else "WAL")
+    base.execute("PRAGMA trusted_schema = OFF")
+    base.execute(f"PRAGMA synchronous = {'FULL' if safe else 'NORMAL'}")
+    if empty:
+        base.executescript(_SCHEMA)
+
+
+def _set_journal(base: sqlite3.Connection, mode: str) -> None:
+    """Set the mode that the file keeps; the change is refused at once while somebody else reads or writes."""
+    give_up = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            base.execute(f"PRAGMA journal_mode = {mode}")
+        except sqlite3.OperationalError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)  # no event tells when they are done
+        else:
+            return
+
+
+@contextlib.contextmanager
+def refusing(path: Path) -> Generator[None]:
+    """What goes wrong with the database, in one line."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "fts5" in str(error) or "tokenizer" in str(error):
+            raise HermesError(f"this Python's SQLite lacks FTS5: {error}", remedy="another build of Python") from error
+        if is_full(path.parent):
+            raise _unusable(path, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) from error
+        remedy = f"look at free space and rights there, or {_ELSEWHERE}"
+        raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
+    except OSError as error:
+        raise _unusable(path, error) from error
+    except sqlite3.Error as error:
+        remedy = f"move it away, or {_ELSEWHERE}"
+        raise HermesError(f"{shown(path)}: {error}", remedy=remedy) from error
+
+
+def _unusable(path: Path, error: OSError) -> HermesError:
+    return HermesError(f"{shown(path)}: {error.strerror or error}", remedy=remedy_at(path, error.errno, _ELSEWHERE))

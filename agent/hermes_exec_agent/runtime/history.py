@@ -1,0 +1,193 @@
+"""A conversation as the model reads it: a view of the events, the same however often and whenever it is made.
+
+The rules of the strictest endpoints hold for every list of events, also one that a kill cut short: each call has its
+result right after it, in the order of the calls, and between a tool's result and a person's word the agent speaks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_agent.models.messages import Message, ToolCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hermes_exec_agent.runtime.events.event import Event
+
+NOTICE = "[notice of the agent's program] "
+_CUT = "(This turn ended without an answer.)"
+_INTERRUPTED = "(The person interrupted this.)"
+TIME_LIMIT = "the time limit"
+"""By this a turn is interrupted that takes too long."""
+_LATE = "(The time limit of this turn ended it.)"
+LOST = (
+    "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
+)
+STOPPED = "interrupted: it was stopped before its end."
+BRANCHED = (
+    "unknown: this branch of the conversation began while this ran. It may have run, wholly or in part. Look before "
+    "you repeat it."
+)
+UNANSWERED = "(This branch of the conversation began before the answer.)"
+_NOT_RUN = "not run: the turn ended before."
+
+
+class History:
+    """The messages of one conversation; `add` each event in its order."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.request = ""
+        """The latest request, as the person wrote it."""
+        self.open = False
+        """Whether a turn has begun and not ended."""
+        self._messages: list[Message] = []
+        self._calls: tuple[ToolCall, ...] = ()
+        self._begun: set[str] = set()
+        self._results: dict[str, str] = {}
+        self.ids: set[str] = set()
+        """Of all calls so far."""
+        for event in events:
+            self.add(event)
+
+    @property
+    def messages(self) -> list[Message]:
+        """Everything so far. While calls are open, these are left out with their results."""
+        return list(self._messages)
+
+    def cut(self, lost: str = LOST, note: str = _CUT) -> None:
+        """End a turn that is open, as if the program had ended with it: what ran then has the result ``lost``."""
+        if self.open:
+            self._close(lost)
+            self._end("", note)
+
+    def add(self, event: Event) -> None:
+        """Take the next event in."""
+        data = event.data
+        match event.kind:
+            case "started":
+                self._started(data)
+            case "user":
+                self._close(LOST)
+                self._answer(_CUT)
+                self._messages.append(Message("user", str(data["content"])))
+                self.request, self.open = str(data["content"]), True
+            case "assistant":
+                self._close(LOST)
+                self._assistant(data)
+            case "call":
+                self._begun.add(str(data["id"]))
+            case "result":
+                self._results[str(data["id"])] = str(data["content"])
+                if all(call.id in self._results for call in self._calls):
+                    self._close("")
+            case "warning":
+                self._notice(str(data["content"]))
+            case "compacted":
+                self._messages = [*self._messages[:1], *(message_of(each) for each in data["messages"])]
+            case "interrupted":
+                lost = data.get("by") == "end"
+                self._close(LOST if lost else STOPPED)
+                note = _LATE if data.get("by") == TIME_LIMIT else _INTERRUPTED
+                self._end(str(data.get("content", "")), _CUT if lost else note)
+            case "failed":
+                self._close(STOPPED)
+                self._end("", _CUT)
+            case "ended":
+                self._close(STOPPED)
+                self._add_list(str(data.get("content", "")))
+                self.open = False
+            case _:
+                pass  # for the record alone
+
+    def _started(self, data: Mapping[str, Any]) -> None:
+        self._messages = [Message("system", str(data["system"]))]
+        self._messages += [message_of(each) for each in data.get("history", ())]
+        self.ids |= {call.id for message in self._messages for call in message.tool_calls}
+
+    def _assistant(self, data: Mapping[str, Any]) -> None:
+        message = message_of({**data, "role": "assistant"})
+        self._messages.append(message)
+        self._calls, self._begun, self._results = message.tool_calls, set(), {}
+        self.ids |= {call.id for call in message.tool_calls}
+        self.open = bool(message.tool_calls)
+
+    def _close(self, lost: str) -> None:
+        """Give every open call a result."""
+        for call in self._calls:
+            content = self._results.get(call.id, lost if call.id in self._begun else _NOT_RUN)
+            self._messages.append(Message("tool", content, tool_call_id=call.id))
+        self._calls = ()
+
+    def _notice(self, content: str) -> None:
+        """Tell the model something. It goes into the last message, as some endpoints take no other after a tool's."""
+        last = self._messages[-1]
+        if last.role == "assistant":
+            self._messages.append(Message("user", NOTICE + content))
+        else:
+            told = f"{last.content}\n\n{NOTICE}{content}"
+            self._messages[-1] = Message(last.role, told, tool_call_id=last.tool_call_id)
+
+    def _end(self, said: str, note: str) -> None:
+        self._messages.append(Message("assistant", f"{said}\n\n{note}" if said else note))
+        self.open = False
+
+    def _add_list(self, content: str) -> None:
+        """Let the agent say what the program listed at the end of a turn, after what the model said last."""
+        if not content:
+            return
+        last = self._messages[-1]
+        if last.role == "assistant":
+            self._messages[-1] = Message("assistant", f"{last.content}\n\n{content}".lstrip(), last.tool_calls)
+        else:
+            self._messages.append(Message("assistant", content))
+
+    def _answer(self, note: str) -> None:
+        """See that the agent spoke last."""
+        if self._messages and self._messages[-1].role in ("user", "tool"):
+            self._messages.append(Message("assistant", note))
+
+
+def message_of(told: Mapping[str, Any]) -> Message:
+    """A message from its record."""
+    calls = tuple(
+        ToolCall(
+            str(call["id"]),
+            str(call["name"]),
+            str(call["arguments"]),
+            dict(call.get("extras") or {}),
+            str(call.get("given_id") or ""),
+        )
+        for call in told.get("tool_calls") or ()
+    )
+    return Message(
+        told["role"],
+        str(told.get("content") or ""),
+        calls,
+        str(told.get("tool_call_id") or ""),
+        dict(told.get("extras") or {}),
+        str(told.get("origin") or ""),
+    )
+
+
+def record_of(message: Message) -> dict[str, Any]:
+    """A message for the record."""
+    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        told["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
+    if message.tool_call_id:
+        told["tool_call_id"] = message.tool_call_id
+    if message.extras:
+        told["extras"] = message.extras
+    if message.origin:
+        told["origin"] = message.origin
+    return told
+
+
+def _record_of_call(call: ToolCall) -> dict[str, Any]:
+    told: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    if call.extras:
+        told["extras"] = call.extras
+    if call.given_id:
+        told["given_id"] = call.given_id
+    return told

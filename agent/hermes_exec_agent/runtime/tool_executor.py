@@ -1,0 +1,117 @@
+"""Do what a model asked for, in its order; each call is recorded before it runs, its result before it is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_agent.runtime.updates import CallEnded, CallStarted
+from hermes_exec_agent.tools.base import failed
+from hermes_exec_agent.tools.dispatch import resolve
+from hermes_exec_agent.tools.dispatch import run as do
+from hermes_exec_agent.tools.envelope import Failure
+from hermes_exec_agent.tools.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from hermes_exec_agent.models.messages import ToolCall
+    from hermes_exec_agent.runtime.events.event import Kind
+    from hermes_exec_agent.runtime.updates import Update
+    from hermes_exec_agent.tools.dispatch import ResolvedCall
+    from hermes_exec_agent.tools.envelope import Envelope
+    from hermes_exec_agent.tools.tool import Context, Tool
+
+_SIDE_BY_SIDE = 8
+"""Calls that run at once."""
+_CUT = (
+    "the reply was cut at its limit, so that this call may not be whole; nothing of it ran. Ask again, for less at once"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """A call and what came of it."""
+
+    call: ToolCall
+    """Under the name and with the arguments of the tool that was asked to do it."""
+    envelope: Envelope
+    changes: bool
+
+
+class Acting:
+    """Runs the calls of one conversation."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        context: Context,
+        *,
+        record: Callable[[Kind, dict[str, Any]], Awaitable[object]],
+        clean: Callable[[str], str],
+    ) -> None:
+        """``record`` keeps an event; ``clean`` takes keys out of what a tool shows."""
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._context = context
+        self._record = record
+        self.clean = clean
+        self._cut = ""
+
+    async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
+        """Run the calls in their order; neighbours that change nothing run side by side.
+
+        ``cut``: the reply was not whole, so that its last call is not run.
+        When this ends, however it ends, none of them runs any more.
+        """
+        self._cut = calls[-1].id if cut else ""
+        done: list[Acted] = []
+        resolved = [resolve(self._tools, call) for call in calls]
+        for together, group in groupby(resolved, lambda each: not each.changes):
+            if together:
+                done += await self._side_by_side(list(group), tell)
+            else:
+                done += [await self._one(each, tell) for each in group]
+        return done
+
+    async def list_running(self) -> list[str]:
+        """The background processes of this conversation that still run, a line each."""
+        return await self._context.workspace.list_running()
+
+    async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[Acted]:
+        room = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+        async def one(resolved: ResolvedCall) -> Acted:
+            async with room:
+                return await self._one(resolved, tell)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(each)) for each in calls]
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+    async def _one(self, resolved: ResolvedCall, tell: Callable[[Update], None]) -> Acted:
+        call = resolved.call
+        data: dict[str, Any] = {"id": call.id, "name": call.name}
+        if resolved.is_rewritten:
+            written = {"name": resolved.written.name, "arguments": resolved.written.arguments}
+            data |= {"arguments": call.arguments, "written": written}
+        await self._record("call", data)
+        tell(CallStarted(call))
+        with Stopwatch() as watch:
+            envelope = await self._call(resolved)
+        duration_s = watch.elapsed_s
+        content = self.clean(resolved.annotate(envelope).text())
+        await self._record(
+            "result", {"id": call.id, "name": call.name, "content": content, "duration_s": round(duration_s, 4)}
+        )
+        tell(CallEnded(call, envelope, duration_s))
+        return Acted(call, envelope, resolved.changes)
+
+    async def _call(self, resolved: ResolvedCall) -> Envelope:
+        if resolved.call.id == self._cut:
+            return failed(self._context.place, Failure("arguments", _CUT))
+        return await do(resolved, self._context)

@@ -1,0 +1,280 @@
+"""One turn: the model is asked, does what it asks for, sees what came of it, until it answers or is stopped."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec_agent.errors import ContextTooLong, ModelError
+from hermes_exec_agent.models.protocol import Reply, Retried
+from hermes_exec_agent.models.tokens import tokens_of_tools, total
+from hermes_exec_agent.runtime.budget import Budget
+from hermes_exec_agent.runtime.guardrails import Guard, Observed, Verdict
+from hermes_exec_agent.runtime.history import record_of
+from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
+from hermes_exec_agent.runtime.updates import Answer, Compacted, Replied, Text, Thought, Warned
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from hermes_exec_agent.models.messages import Message, ToolCall
+    from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
+    from hermes_exec_agent.runtime.compaction import Compactor
+    from hermes_exec_agent.runtime.options import Options
+    from hermes_exec_agent.runtime.recorder import Recorder
+    from hermes_exec_agent.runtime.tool_executor import Acted, Acting
+    from hermes_exec_agent.runtime.updates import Outcome, Update
+
+_EMPTY = 2
+"""Replies without a word or a call that are asked for again."""
+_BUDGET = "The budget of {} steps for this request is spent."
+_SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
+_SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
+_STOPPED = (
+    "{} This request is ended here. Call no more tools. Say now what was done, what failed, and what is left to do."
+)
+
+
+class Turn:
+    """A request on its way to its answer."""
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Sequence[ToolSpec],
+        acting: Acting,
+        recorder: Recorder,
+        options: Options,
+        tell: Callable[[Update], None],
+        *,
+        auxiliary: Model,
+        compactor: Compactor,
+    ) -> None:
+        self._model = model
+        self._auxiliary = auxiliary
+        self._compactor = compactor
+        self._beside = tokens_of_tools(tools)
+        self._tools = tools
+        self._acting = acting
+        self._recorder = recorder
+        self._options = options
+        self._tell = tell
+        self._budget = Budget(options.budget)
+        self._guard = Guard(options.guardrails, stops=options.unattended, patient=options.patient)
+        self._report = TurnReport()
+        self.usages: list[Usage] = []
+        self.said = ""
+        """What came of a reply that is not whole yet."""
+        self._steps = 0
+        self._calls = 0
+
+    async def run(self, request: str) -> Answer:
+        """Answer ``request``.
+
+        Raises:
+            ModelError: no reply could be had; the record says so.
+        """
+        await self._recorder.record("user", {"content": request})
+        try:
+            return await self._answer()
+        except ModelError as error:
+            await self._recorder.record("failed", {"error": str(error)})
+            raise
+
+    async def _answer(self) -> Answer:
+        while self._budget.take():
+            reply = await self._reply()
+            calls = reply.message.tool_calls
+            if not calls:
+                return await self._end(reply)
+            acted = await self._acting.run(calls, self._watch, cut=reply.finish == "length")
+            self._calls += len(acted)
+            if all(each.call.name in self._options.refunded and each.envelope.ok for each in acted):
+                self._budget.refund()
+            verdict = self._judge(acted)
+            if verdict.stop:
+                return await self._last_word("stopped", verdict.reason, verdict.content, _STOPPED)
+            if verdict.content:
+                await self._warn(verdict.reason, verdict.content)
+        return await self._last_word("budget", "budget", _BUDGET.format(self._budget.limit), _SPENT)
+
+    def _watch(self, update: Update) -> None:
+        self._report.update(update)
+        self._tell(update)
+
+    async def _end(self, reply: Reply) -> Answer:
+        outcome: Outcome = "answered"
+        if reply.finish in ("length", "content_filter"):
+            outcome = "length" if reply.finish == "length" else "filtered"
+        elif not reply.message.content.strip():
+            outcome = "empty"
+        if self._report and not reply.message.content.strip():
+            why = _SILENT.get(outcome, "said nothing")
+            return await self._end_with_list(outcome, outcome, f"the model {why}", why=why)
+        if outcome != "answered":
+            await self._recorder.record("ended", {"reason": outcome})
+        return self.answer(reply.message.content, outcome)
+
+    def answer(self, text: str, outcome: Outcome) -> Answer:
+        """The end of this turn."""
+        return Answer(text, outcome, total(self.usages), self._steps, self._calls)
+
+    def _judge(self, acted: Sequence[Acted]) -> Verdict:
+        verdicts = [
+            self._guard.observe(Observed(each.call.name, each.call.arguments, each.envelope, each.changes))
+            for each in acted
+        ]
+        return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=Verdict())
+
+    async def _warn(self, reason: str, content: str) -> None:
+        await self._recorder.record("warning", {"reason": reason, "content": content})
+        self._tell(Warned(reason, content))
+
+    async def _last_word(self, outcome: Outcome, reason: str, ended: str, notice: str) -> Answer:
+        """Ask for a summary. Calls in it are not run; where it has some, or there is none, the program's list follows.
+
+        The tools stay in the request, as its beginning is what endpoints cache.
+        """
+        await self._warn(reason, notice.format(ended))
+        try:
+            message = (await self._reply("none")).message
+        except ModelError as error:
+            self._tell(Warned("summary", f"the last word could not be had: {error}"))
+            why = f"could not be asked ({error})"
+            return await self._end_with_list(outcome, reason, ended, why=why)
+        if message.tool_calls or is_call_as_text(message.content):
+            return await self._end_with_list(outcome, reason, ended, why="went on calling tools", message=message)
+        if not message.content.strip():
+            return await self._end_with_list(outcome, reason, ended, why="said nothing")
+        await self._recorder.record("ended", {"reason": reason})
+        return self.answer(message.content, outcome)
+
+    async def _end_with_list(
+        self, outcome: Outcome, reason: str, ended: str, *, why: str, message: Message | None = None
+    ) -> Answer:
+        """End with the program's list of the turn, after what the model said in its last ``message``."""
+        text = await self.report(ended, why=why, refused=message.tool_calls if message else ())
+        await self._recorder.record("ended", {"reason": reason, "content": text})
+        self._tell(Text(text))
+        said = message.content.strip() if message else ""
+        return self.answer(f"{said}\n\n{text}" if said else text, outcome)
+
+    async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
+        """What this turn did, as a list; see `TurnReport.text`."""
+        running = await self._acting.list_running()
+        request = self._recorder.history.request
+        text = self._report.text(request=request, ended=ended, why=why, refused=refused, running=running)
+        return self._acting.clean(text)
+
+    async def _reply(self, tool_choice: ToolChoice | None = None) -> Reply:
+        """Ask, record what is answered, and count it."""
+        await self.compact()
+        reply = await self._fitting(tool_choice)
+        for _ in range(_EMPTY):
+            if reply.message.content.strip() or reply.message.tool_calls:
+                break
+            reply = await self._asked(tool_choice)
+        message = reply.message
+        calls = self._own_ids(message)
+        message = replace(message, tool_calls=calls)
+        reply = replace(reply, message=message)
+        told: dict[str, object] = {
+            "tool_calls": [],
+            **record_of(message),
+            "finish": reply.finish,
+            "model": reply.model,
+            "usage": usage_record(reply.usage),
+        }
+        if calls:
+            self._recorder.note("assistant", told)  # the first call is recorded at once
+        else:
+            await self._recorder.record("assistant", told)
+        self.said = ""
+        self._tell(Replied(reply))
+        return reply
+
+    async def _fitting(self, tool_choice: ToolChoice | None) -> Reply:
+        """Ask; if the endpoint finds the conversation too long, make it shorter and ask once more."""
+        try:
+            return await self._asked(tool_choice)
+        except ContextTooLong as error:
+            self._compactor.window = error.window
+            if not await self.compact(force=True):
+                raise
+            return await self._asked(tool_choice)
+
+    async def compact(self, *, force: bool = False) -> bool:
+        """Make the conversation shorter if it fills the window, or now; gives whether it was."""
+        history = self._recorder.history
+        found = await self._compactor.shorten(
+            history.messages,
+            request=history.request,
+            window=self._options.window or self._model.window,
+            beside=self._beside,
+            auxiliary=self._auxiliary,
+            force=force,
+        )
+        if found is None:
+            return False
+        told: dict[str, object] = {
+            "upto": self._recorder.last,
+            "messages": [record_of(message) for message in found.messages[1:]],
+            "how": found.how,
+            "before": found.before,
+            "after": found.after,
+        }
+        if found.usage is not None:
+            self.usages.append(found.usage)
+            told["usage"] = usage_record(found.usage)
+        await self._recorder.record("compacted", told)
+        self._tell(Compacted(found.before, found.after, found.how))
+        return True
+
+    async def _asked(self, tool_choice: ToolChoice | None) -> Reply:
+        messages = self._recorder.history.messages
+        stream = self._model.stream(messages, self._tools, max_tokens=self._options.max_tokens, tool_choice=tool_choice)
+        self._steps += 1
+        async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+            async for item in items:
+                match item:
+                    case Reply():
+                        self.usages.append(item.usage)
+                        self._compactor.measure(messages, item.usage, self._beside)
+                        return item
+                    case Text():
+                        self.said += item.text
+                        self._tell(item)
+                    case Thought():
+                        self._tell(item)
+                    case Retried():
+                        self.said = ""
+                        self._tell(item)
+        raise ModelError(f"{self._model.name}: the stream ended without a reply")
+
+    def _own_ids(self, message: Message) -> tuple[ToolCall, ...]:
+        """The calls, each with an id that no other of the conversation has: some endpoints count from 0 each time."""
+        known = set(self._recorder.history.ids)
+        calls: list[ToolCall] = []
+        for call in message.tool_calls:
+            own = (
+                call
+                if call.id not in known
+                else replace(call, id=f"{call.id}_{secrets.token_hex(4)}", given_id=call.id)
+            )
+            known.add(own.id)
+            calls.append(own)
+        return tuple(calls)
+
+
+def usage_record(usage: Usage) -> dict[str, object]:
+    """As an event has it."""
+    told: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
+    if usage.reasoning:
+        told["reasoning"] = usage.reasoning
+    if usage.cost is not None:
+        told["cost"] = usage.cost
+    if usage.estimated:
+        told["estimated"] = True
+    return told

@@ -1,0 +1,109 @@
+"""What a turn tells whoever listens, while it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from hermes_exec_agent.models.protocol import Retried, Text, Thought
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.models.messages import ToolCall
+    from hermes_exec_agent.models.protocol import Reply, Usage
+    from hermes_exec_agent.tools.envelope import Envelope
+
+__all__ = [
+    "Answer",
+    "CallEnded",
+    "CallStarted",
+    "Compacted",
+    "Delegated",
+    "Ended",
+    "Outcome",
+    "Replied",
+    "Retried",
+    "Text",
+    "Thought",
+    "Update",
+    "Warned",
+]
+
+Outcome = Literal["answered", "budget", "stopped", "length", "filtered", "empty", "interrupted"]
+"""Why a turn ended: with an answer; its budget was spent; a guardrail or the time limit stopped it; the reply was cut
+at its limit or by the endpoint's filter; the model said nothing, however often it was asked; the person interrupted
+it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a turn."""
+
+    text: str
+    outcome: Outcome
+    usage: Usage
+    """Of all replies of the turn, with those that summarised."""
+    steps: int
+    """Replies that were asked for."""
+    calls: int
+    """Tools that ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """The model's whole reply; its text came before as pieces."""
+
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """A tool begins."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A tool has ended."""
+
+    call: ToolCall
+    envelope: Envelope
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A guardrail, or the budget, told the model something; or the model could not be asked for its last word."""
+
+    reason: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delegated:
+    """Something happened in a conversation that a task was delegated to."""
+
+    update: CallEnded | Warned | Retried
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """Old parts of the conversation were cleared or summarised."""
+
+    before: int
+    """Tokens, about."""
+    after: int
+    how: str
+    """`cleared`, `summarised` or `listed`, the last where no model could summarise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The last update of a turn."""
+
+    answer: Answer
+
+
+Update: TypeAlias = (
+    "Text | Thought | Retried | Replied | CallStarted | CallEnded | Warned | Delegated | Compacted | Ended"
+)

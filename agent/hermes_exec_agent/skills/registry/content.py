@@ -1,0 +1,176 @@
+"""The trees of registered versions, by digest, and the one way to take one out: copied while it is compared.
+
+A tree that is kept has files of mode 0644 and 0755 and folders of mode 0755, and nothing else. Whatever differs from
+the signed list by a byte, a mode, a file, a folder or a link has been changed by somebody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import stat
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError, Refused
+from hermes_exec_agent.skills.registry.keys import sync_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hermes_exec_policies.gate.tree import Listed, Tree
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = 0o755
+_DRAFT = ".new-"
+
+
+class Changed(Refused):
+    """What is kept is not what was signed."""
+
+
+def keep(content: Path, tree: Tree) -> None:
+    """Keep a tree under its digest, lasting when this returns; a crash leaves it whole, or a draft that is swept later.
+
+    Whoever calls holds the lock of the registry.
+
+    Raises:
+        Changed: the tree is not the one that was listed.
+        HermesError: it cannot be written.
+    """
+    target = content / tree.digest
+    sweep(content)
+    try:
+        if os.path.lexists(target):
+            if not differences(target, tree.files):
+                return
+            target.rename(content / f".changed-{tree.digest}-{secrets.token_hex(8)}")  # what somebody made of it
+        draft = content / f"{_DRAFT}{secrets.token_hex(8)}"
+        copy(tree.root, tree.files, draft, lasting=True)
+        draft.rename(target)
+        sync_folder(content)
+    except OSError as error:
+        raise HermesError(f"the skill cannot be kept: {error}", state="nothing was registered") from error
+
+
+def sweep(content: Path) -> None:
+    """Remove what crashes left. Whoever calls holds the lock of the registry."""
+    for entry in content.iterdir():
+        if entry.name.startswith(_DRAFT):
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def copy(source: Path, files: Sequence[Listed], into: Path, *, lasting: bool = False) -> None:
+    """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` waits for the disk.
+
+    Raises:
+        Changed: it is not what was listed; nothing is left in ``into``.
+        OSError: it cannot be read or written; nothing is left in ``into``.
+    """
+    found: list[str] = []
+    try:
+        _Reader(files, found, into, lasting=lasting).read(source)
+        if found:
+            raise _changed(source, found)  # noqa: TRY301  what is there so far has to go
+    except BaseException:
+        shutil.rmtree(into, ignore_errors=True)
+        raise
+
+
+def _changed(source: Path, found: Sequence[str]) -> Changed:
+    return Changed(f"{source.name[:12]}: {'; '.join(found[:5])}", remedy="hermes-exec skill verify")
+
+
+def differences(source: Path, files: Sequence[Listed]) -> list[str]:
+    """In what a tree differs from its list; empty if in nothing."""
+    found: list[str] = []
+    _Reader(files, found).read(source)
+    return found
+
+
+class _Reader:
+    def __init__(
+        self, files: Sequence[Listed], found: list[str], into: Path | None = None, *, lasting: bool = False
+    ) -> None:
+        self._files = {each.path: each for each in files}
+        self._folders = {each.path[:place] for each in files for place, letter in enumerate(each.path) if letter == "/"}
+        self._found = found
+        self._into = into
+        self._lasting = lasting
+
+    def read(self, source: Path) -> None:
+        try:
+            handle = os.open(source, _READ | os.O_DIRECTORY)
+        except OSError as error:
+            self._found.append(f"{source.name[:12]}: {error.strerror}")
+            return
+        try:
+            self._folder(handle, "")
+        finally:
+            os.close(handle)
+        self._found += [f"{path}: it is missing" for path in sorted({*self._files, *self._folders})]
+
+    def _folder(self, handle: int, path: str) -> None:
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)
+        if mode != _FOLDER:
+            self._found.append(f"{path or '.'}: its mode is {mode:04o}")
+        self._folders.discard(path)
+        made = self._into / path if self._into is not None else None
+        if made is not None:
+            made.mkdir(exist_ok=not path)
+            made.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
+        with os.scandir(handle) as entries:
+            names = sorted(entry.name for entry in entries)
+        for name in names:
+            self._entry(handle, name, f"{path}/{name}" if path else name)
+        if made is not None and self._lasting:
+            sync_folder(made)
+
+    def _entry(self, folder: int, name: str, path: str) -> None:
+        if path not in self._files and path not in self._folders:
+            self._found.append(f"{ascii(path)[1:-1]}: it was added")
+            return
+        try:
+            handle = os.open(name, _READ, dir_fd=folder)
+        except OSError as error:  # a link, or a socket
+            self._found.append(f"{path}: {error.strerror}")
+            self._forget(path)
+            return
+        try:
+            kind = os.fstat(handle).st_mode
+            if path in self._folders and stat.S_ISDIR(kind):
+                self._folder(handle, path)
+            elif path in self._files and stat.S_ISREG(kind):
+                self._file(handle, self._files.pop(path))
+            else:
+                self._found.append(f"{path}: it is something else")
+                self._forget(path)
+        finally:
+            os.close(handle)
+
+    def _forget(self, path: str) -> None:
+        self._files.pop(path, None)
+        self._folders.discard(path)
+
+    def _file(self, handle: int, listed: Listed) -> None:
+        mode = stat.S_IMODE(os.fstat(handle).st_mode)
+        if mode != listed.mode:
+            self._found.append(f"{listed.path}: its mode is {mode:04o}")
+        data = bytearray()
+        while len(data) <= listed.size and (part := os.read(handle, listed.size + 1 - len(data))):
+            data += part
+        if len(data) != listed.size or hashlib.sha256(data).hexdigest() != listed.sha256:
+            self._found.append(f"{listed.path}: its bytes were changed")
+        elif self._into is not None:
+            self._write(self._into / listed.path, listed.mode, bytes(data))
+
+    def _write(self, target: Path, mode: int, data: bytes) -> None:
+        with os.fdopen(os.open(target, _NEW, mode), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            if self._lasting:
+                file.flush()
+                os.fsync(file.fileno())

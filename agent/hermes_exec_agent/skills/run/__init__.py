@@ -1,0 +1,1 @@
+"""Runs of registered skills, each in a sandbox of its own."""

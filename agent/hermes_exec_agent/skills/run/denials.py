@@ -1,0 +1,57 @@
+"""What the sandbox of a run refused: as the kernel told it outside, and as the skill told it itself.
+
+What was seen outside counts whatever the skill made of it. What it says is its own word: it makes a clear line in the
+log, and nothing more.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.skills.registry.record import Version
+    from hermes_exec_backends.sandbox.run import Ended
+    from hermes_exec_policies.gate.launch import Called
+    from hermes_exec_policies.model import Policy
+
+SECURITY = "security"
+"""The kind of a run that was refused what no skill has a reason to ask for."""
+_ERRNO = re.compile(r"\[Errno (\d+)\](?: [^:]*: '([^']*)')?")
+_DENIALS = {13: "access was denied", 30: "it is read-only", 1: "it is not permitted"}
+"""The three numbers of a denial: by a security module or an owner, by a mount, by a filter of system calls."""
+_DATA = "/app/data"
+
+
+def seen(version: Version, policy: Policy, ended: Ended) -> tuple[str, ...]:
+    """A line for each thing that it was refused and that no skill has a reason to do, its modules' own habits aside."""
+    if not ended.acts:
+        return ()
+    from hermes_exec_policies.gate import behavior_rules
+
+    evidence: dict[str, Any] = version.evidence.get("evidence") or {}
+    usual = behavior_rules.recalled(evidence.get("usual", ()))
+    found = behavior_rules.findings(ended.acts, usual, hosts=policy.network.access == "hosts")
+    return tuple(line_of(each.operator) for each in found if each.kind == SECURITY)
+
+
+def said(called: Called) -> str:
+    """The line that tells what the sandbox refused, if by its own word that is what a call failed of; else nothing."""
+    found = _ERRNO.search(called.message)
+    number = int(found[1]) if found else 0
+    if found is None or number not in _DENIALS:
+        return ""
+    path = found[2] or ""
+    where = f"; a run writes below {_DATA} alone" if path and not f"{path}/".startswith(f"{_DATA}/") else ""
+    return f"Sandbox Jailbreak: {failure(called)} ({_DENIALS[number]}{where})"
+
+
+def failure(called: Called) -> str:
+    """Why a call failed, in one line; empty where it did not."""
+    text = " ".join(called.message.split())
+    return line_of(f"{called.error}: {text}" if text else called.error)
+
+
+def line_of(text: str) -> str:
+    """The same in one line that moves no cursor."""
+    return "".join(each if each.isprintable() else "?" for each in text)

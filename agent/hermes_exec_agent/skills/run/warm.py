@@ -1,0 +1,207 @@
+"""Sandboxes that are ready before a skill is called: each takes one run and is gone; none is ever used again.
+
+In each of them everything is done that can be done before it is known what the skill is called with: it was started
+from outside, confined and looked at, the interpreter runs, and what calls the skill was read. Nothing of the skill has
+run. What was kept ready is compared with what was signed once more when it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.run import runner, sandboxes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from hermes_exec_agent.skills.registry.record import Version
+    from hermes_exec_agent.skills.registry.registry import Registry
+    from hermes_exec_agent.skills.run.runner import Outcome
+    from hermes_exec_agent.skills.run.sandboxes import Sandbox
+    from hermes_exec_policies.model import Policy
+
+_log = logging.getLogger(__name__)
+KEPT_S = 900.0
+"""How long one is kept; a new one takes its place when the skill is called the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    sandbox: Sandbox
+    stack: AsyncExitStack
+    since: float
+
+    def serves(self, version: Version, policy: Policy) -> bool:
+        """Whether it is still what is asked for."""
+        same = self.sandbox.version.digest == version.digest and self.sandbox.version.environment == version.environment
+        return same and self.sandbox.policy.digest == policy.digest and time.monotonic() - self.since < KEPT_S
+
+
+class WarmRunner:
+    """Runs the skills of one registry on this machine, and keeps some sandboxes of each ready that was called."""
+
+    def __init__(self, registry: Registry, *, ready: int = 2, skills: int = 8) -> None:
+        """Keep ``ready`` sandboxes of each of the last ``skills`` skills that were called."""
+        self.registry = registry
+        self._ready = ready
+        self._skills = skills
+        self._kept: dict[tuple[str, int], list[_Kept]] = {}
+        self._filling: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def run(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        number: int | None = None,
+        files: Path | None = None,
+        self_tested: bool = False,
+        model: str = "",
+    ) -> Outcome:
+        """As ``running.run``, in a sandbox that is ready if there is one, else in a new one.
+
+        Raises:
+            HermesError: as there; nothing of the skill ran.
+        """
+        from hermes_exec_policies.gate.launch import request
+
+        version, policy = runner.admitted(
+            self.registry, name, arguments, number=number, files=files, self_tested=self_tested
+        )
+        kept = self._take(version, policy)
+        try:
+            if kept is None:
+                return await runner.run(
+                    self.registry,
+                    name,
+                    arguments,
+                    number=version.number,
+                    files=files,
+                    self_tested=self_tested,
+                    model=model,
+                )
+            stdin = request(arguments)
+            return await runner.finished(self.registry, kept.sandbox, stdin=stdin, files=files, model=model)
+        finally:
+            if kept is not None:
+                self._leave(kept)
+            self._fill(version, policy)
+
+    async def prepare(self, name: str, number: int | None = None) -> None:
+        """Have sandboxes of a skill ready when this returns.
+
+        Raises:
+            HermesError: none can be had; says why.
+        """
+        from hermes_exec_agent.skills.run import preconditions
+
+        version = self.registry.version(name, number)
+        policy = preconditions.policy_of(self.registry, version)
+        preconditions.unchanged(version)
+        await self._made(version, policy)
+
+    def sandboxes(self) -> list[Sandbox]:
+        """Those that are ready now."""
+        return [kept.sandbox for group in self._kept.values() for kept in group]
+
+    async def filled(self) -> None:
+        """Wait until what was used so far is made up for."""
+        await asyncio.gather(*self._filling.values())
+
+    async def close(self) -> None:
+        """End every sandbox; no other is made then. Safe to call twice."""
+        self._closed = True
+        for task in self._filling.values():
+            task.cancel()
+        await asyncio.gather(*self._filling.values(), return_exceptions=True)
+        for kept in [each for group in self._kept.values() for each in group]:
+            self._leave(kept)
+        self._kept.clear()
+        await asyncio.gather(*self._leaving)
+
+    async def __aenter__(self) -> Self:
+        """Nothing is ready yet."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    def _take(self, version: Version, policy: Policy) -> _Kept | None:
+        """One that is ready, and what is in it still what was signed."""
+        group = self._kept.get((version.name, version.number), [])
+        while group:
+            kept = group.pop()
+            if kept.serves(version, policy) and not _ended(kept.sandbox) and self._untouched(kept, version):
+                return kept
+            self._leave(kept)
+        return None
+
+    def _untouched(self, kept: _Kept, version: Version) -> bool:
+        """Whether its copies, and what they were made of, are what was signed; a new one tells what is amiss."""
+        from hermes_exec_policies.gate.packages.environments import digest_of
+
+        sandbox = kept.sandbox
+        if any(content.differences(tree, version.files) for tree in (sandbox.tree, self.registry.tree(version))):
+            return False
+        try:
+            return sandbox.packages is None or digest_of(sandbox.packages) == version.environment
+        except (OSError, HermesError):
+            return False
+
+    def _fill(self, version: Version, policy: Policy) -> None:
+        """Make up for what was used, after others had their turn."""
+        key = (version.name, version.number)
+        if key not in self._filling and not self._closed:
+            self._filling[key] = task = asyncio.get_running_loop().create_task(self._filled(version, policy))
+            task.add_done_callback(lambda _: self._filling.pop(key, None))
+
+    async def _filled(self, version: Version, policy: Policy) -> None:
+        try:
+            await self._made(version, policy)
+        except (HermesError, OSError) as error:
+            _log.info("no sandbox of %s is kept ready: %s", version.name, error)  # the next call says it
+
+    async def _made(self, version: Version, policy: Policy) -> None:
+        from hermes_exec_policies.canaries.prove import prove
+        from hermes_exec_policies.start_program import LOCAL
+
+        await prove(policy, watched=sandboxes.watched(policy, LOCAL))
+        if self._closed:
+            return
+        key = (version.name, version.number)
+        group = self._kept.setdefault(key, [])
+        while len(group) < self._ready:
+            async with AsyncExitStack() as stack:
+                sandbox = await sandboxes.ready(self.registry, version, policy, LOCAL, None, stack)
+                if self._kept.get(key) is not group:
+                    return  # others took its place meanwhile, or all is closed
+                group.append(_Kept(sandbox, stack.pop_all(), time.monotonic()))
+        while len(self._kept) > self._skills:
+            for kept in self._kept.pop(next(iter(self._kept))):
+                self._leave(kept)
+
+    def _leave(self, kept: _Kept) -> None:
+        task = asyncio.get_running_loop().create_task(kept.stack.aclose())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+
+def _ended(sandbox: Sandbox) -> bool:
+    """Whether somebody ended it meanwhile."""
+    import select
+
+    return bool(select.select([sandbox.run.first], [], [], 0)[0])

@@ -1,0 +1,244 @@
+"""Do the calls of a model, whatever it wrote.
+
+A call is resolved first: the result has the name and the arguments of a tool of ours. Approvals, guardrails, the record
+and a person see the resolved call; the model reads its own words again, with a note that names the tool that ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import json
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError
+from hermes_exec.extras import is_installed
+from hermes_exec_agent.models.messages import ToolCall
+from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEqual
+from hermes_exec_agent.tools.base import BaseTool, failed, failure_of
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES, adapt, normalize_name, read_bare_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hermes_exec_agent.tools.tool import Context, Tool
+
+_log = logging.getLogger("hermes_exec.agent")
+_AROUND = 30
+"""Characters before the place where JSON breaks that are shown."""
+_LONGEST_SHOWN = 60
+_LONGEST_REPAIRED = 64 << 10
+_NOTHING = "Nothing was done; call it again"
+
+
+class BrokenJson(ValueError):
+    """Text that is no JSON; the message says where it breaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedCall:
+    """A call as a tool of ours does it, or the reason why none does."""
+
+    call: ToolCall
+    """Under our name, with our arguments; as the model wrote it where it cannot be done."""
+    written: ToolCall
+    """As the model wrote it."""
+    tool: Tool | None = None
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    notes: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether it can change anything."""
+        return self.tool.changes if self.tool else False
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether what is done has another name or other arguments than the model wrote."""
+        return self.call is not self.written
+
+    def annotate(self, envelope: Envelope) -> Envelope:
+        """The result with what the model has to know of the rewriting."""
+        if not self.is_rewritten:
+            return envelope
+        verb = "ran" if envelope.error is None else "taken"
+        notes = [*self.notes, f"{verb} as {_format_call(self.call.name, self.arguments)}"]
+        return replace(envelope, note="; ".join(filter(None, [*notes, envelope.note])))
+
+
+async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> Envelope:
+    """Resolve a call and run it; the note of the envelope names the tool that ran if the model wrote another call."""
+    resolved = resolve({tool.spec.name: tool for tool in tools}, call)
+    return resolved.annotate(await run(resolved, context))
+
+
+def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
+    """Find the tool and the arguments that a model means. Runs nothing; a call in doubt gets a failure and no tool."""
+    name = normalize_name(call.name, known)
+    if name not in known and name not in ALIASES:
+        return ResolvedCall(call, call, failure=Failure("unknown_tool", unknown(call.name, known)))
+    notes: list[str] = []
+    try:
+        arguments = read_bare_patch(name, call.arguments) or parsed(call.arguments)
+        found = _rewrite(known, name, arguments, notes)
+    except BrokenJson as error:
+        if (repaired := _repair(known, name, call, str(error))) is not None:
+            return repaired
+        return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
+    except ValueError as error:
+        return _refuse(call, f"its arguments are no JSON object: {error}. {_NOTHING}")
+    except NoEqual as error:
+        return _refuse(call, _explain(known, name, error))
+    ours, arguments = found
+    if ours not in known:
+        why = f"the tool for {call.name} is {ours}, which is not among the tools here: {', '.join(known)}"
+        return ResolvedCall(call, call, failure=Failure("unknown_tool", why))
+    return _make_resolved(known[ours], call, arguments, notes, as_written=name == call.name == ours)
+
+
+def _rewrite(
+    known: Mapping[str, Tool], name: str, arguments: dict[str, Any], notes: list[str]
+) -> tuple[str, dict[str, Any]]:
+    """The name of our tool and its arguments."""
+    if name not in known:
+        given = ArgumentConverter(name, arguments)
+        name, arguments = ALIASES[name].convert(given)
+        given.end()
+        notes += given.notes
+    if name in known:
+        arguments, more = adapt(name, arguments, known[name].spec.parameters)
+        notes += more
+    return name, arguments
+
+
+def _make_resolved(
+    tool: Tool, call: ToolCall, arguments: dict[str, Any], notes: list[str], *, as_written: bool
+) -> ResolvedCall:
+    if as_written and not notes and arguments == _decode_or_none(call.arguments):
+        return ResolvedCall(call, call, tool, arguments)
+    ours = ToolCall(call.id, tool.spec.name, json.dumps(arguments, ensure_ascii=False))
+    return ResolvedCall(ours, call, tool, arguments, tuple(notes))
+
+
+def _decode_or_none(text: str) -> Any:
+    """The value of JSON text; None if it is not JSON."""
+    try:
+        return json.loads(text, strict=False) if text.strip() else {}
+    except ValueError:
+        return None
+
+
+def _repair(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> ResolvedCall | None:
+    """A call whose JSON is broken, repaired; None if its tool does more than to read, or its meaning is in doubt."""
+    if len(call.arguments) > _LONGEST_REPAIRED or not is_installed("json_repair"):
+        return None
+    from json_repair import repair_json
+
+    notes: list[str] = []
+    try:
+        arguments: Any = repair_json(call.arguments, return_objects=True, skip_json_loads=True, strict=True)
+        if not isinstance(arguments, dict) or not arguments:
+            return None
+        ours, arguments = _rewrite(known, name, arguments, notes)  # pyright: ignore[reportUnknownArgumentType]  JSON
+    except (ValueError, RecursionError, NoEqual):
+        return None
+    tool = known.get(ours)
+    if tool is None or not _only_reads(tool):
+        return None
+    notes.insert(0, f"the arguments were broken JSON ({why}) and were repaired")
+    return _make_resolved(tool, call, arguments, notes, as_written=False)
+
+
+def _only_reads(tool: Tool) -> bool:
+    return isinstance(tool, BaseTool) and tool.only_reads
+
+
+def _refuse(call: ToolCall, why: str) -> ResolvedCall:
+    return ResolvedCall(call, call, failure=Failure("arguments", f"{call.name}: {why}"))
+
+
+def _explain(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
+    if name in known:
+        return f"{error}. {_NOTHING}"
+    ours = ALIASES[name].ours
+    takes = f", which takes: {', '.join(known[ours].spec.parameters['properties'])}" if ours in known else ""
+    return f"{error}. The tool for this is {ours}{takes}. Nothing was done; call that"
+
+
+async def run(resolved: ResolvedCall, context: Context) -> Envelope:
+    """Run a call, once. The envelope has every failure; a cancelled call leaves nothing running."""
+    if resolved.tool is None:
+        return failed("agent", resolved.failure or Failure("arguments", "this cannot be done"))
+    envelope = await _done(resolved.tool, resolved.arguments, context)
+    if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError  # it failed as it was ended, and nobody goes on with that
+    return envelope
+
+
+async def _done(tool: Tool, arguments: dict[str, Any], context: Context) -> Envelope:
+    try:
+        return await tool.call(arguments, context)
+    except HermesError as error:
+        return failed(context.place, failure_of(error))
+    except Exception as error:  # noqa: BLE001  a mistake of ours must not end somebody's conversation
+        name = tool.spec.name
+        _log.exception("%s failed", name)
+        said = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
+        return failed(context.place, Failure("internal", said))
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """What is said of a tool that is not there."""
+    names = list(known)
+    there = f"there is no tool {name!r}"
+    if name in ABSENT:
+        return f"{there}: {ABSENT[name]}. There are: {', '.join(names)}"
+    same = next((each for each in ALIASES if each.lower() == name.lower()), None)
+    if same is not None:
+        return f"{there}; the tool for this is {ALIASES[same].ours}. There are: {', '.join(names)}"
+    near = difflib.get_close_matches(name, names, 1)
+    return f"{there}{f'; the nearest one is {near[0]!r}' if near else ''}. There are: {', '.join(names)}"
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """The arguments of a call. Nothing at all stands for no arguments, and JSON text of an object for the object.
+
+    Raises:
+        BrokenJson: they are no JSON; says where it breaks.
+        ValueError: they are no JSON object.
+    """
+    value: Any = _decode(text) if text.strip() else {}
+    if isinstance(value, str):
+        value = _decode(value)
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")  # noqa: TRY004  callers handle one error
+    return value  # pyright: ignore[reportUnknownVariableType]  JSON
+
+
+def _decode(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, strict=False)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        before = error.doc[max(0, error.pos - _AROUND) : error.pos]
+        where = f"at character {error.pos + 1} of {len(error.doc)}" + (f", after {before!r}" if before else "")
+        raise BrokenJson(f"{error.msg} {where}") from None
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no number")
+
+
+def _format_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """A call in one line, without its long values: the model wrote them."""
+    return f"{name}({', '.join(f'{key}={_format_value(value)}' for key, value in arguments.items())})"
+
+
+def _format_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_SHOWN else "…"

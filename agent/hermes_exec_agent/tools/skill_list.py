@@ -1,0 +1,102 @@
+"""Skills: what there is, and what one says."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.quoting import quote, quote_name
+from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.envelope import Envelope
+from hermes_exec_agent.tools.planning import HERE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hermes_exec_agent.skills.registry.record import Version
+    from hermes_exec_agent.tools.skillset import Skillset
+    from hermes_exec_agent.tools.tool import Context
+
+
+class Listing(Asked):
+    """List skills: functions that were proven for a kind of task. Look here before you write one."""
+
+    query: str = Field("", description="Words that occur in name or summary")
+    offset: int = Field(0, ge=0)
+    limit: int = Field(50, ge=1, le=200)
+
+
+class SkillsList(BaseTool[Listing]):
+    """Lists skills."""
+
+    name = "skills_list"
+    changes = False
+    only_reads = True
+    takes = Listing
+
+    def __init__(self, skills: Skillset) -> None:
+        super().__init__()
+        self._skills = skills
+
+    async def run(self, asked: Listing, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
+        """List them by name."""
+        words = asked.query.lower().replace("_", "-").split()
+        found = [
+            each
+            for each in self._skills.registry.listed()
+            if all(word in f"{each['name']} {each['summary']}".lower() for word in words)
+        ]
+        lines = [
+            f"{each['name']} {each['version']} ({each['level']}, {each['state']}): {quote(each['summary'])}"
+            for each in found[asked.offset : asked.offset + asked.limit]
+        ]
+        more = len(found) - asked.offset - len(lines)
+        note = f"there are {more} more: offset {asked.offset + len(lines)}" if more > 0 else ""
+        return Envelope(ok=True, place=HERE, output="\n".join(lines) or "none", truncated=more > 0, note=note)
+
+
+class Viewing(Asked):
+    """Read what a skill says of itself and which arguments it takes, or one of its files."""
+
+    name: str = Field(min_length=1)
+    file_path: str = Field("", description="Such as scripts/x.py")
+
+
+class SkillView(BaseTool[Viewing]):
+    """Shows one skill, as little of it as is needed."""
+
+    name = "skill_view"
+    changes = False
+    only_reads = True
+    takes = Viewing
+
+    def __init__(self, skills: Skillset) -> None:
+        super().__init__()
+        self._skills = skills
+
+    async def run(self, asked: Viewing, context: Context) -> Envelope:
+        """Show it, compared with what was signed."""
+        version = self._skills.registry.version(asked.name)
+        files = await self._skills.workshop.files(version)
+        if asked.file_path:
+            if asked.file_path not in files:
+                raise UsageError(f"{version.name} has no file {asked.file_path!r}", remedy=f"one of {_listed(files)}")
+            text = files[asked.file_path]
+        else:
+            body = files["SKILL.md"].split("\n---\n", 1)[-1].strip()
+            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{told(version)}"
+        shown, reference = await context.workspace.shortened(text)
+        return Envelope(ok=True, place=HERE, output=shown, truncated=bool(reference), output_ref=reference)
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return ", ".join(map(quote_name, paths))
+
+
+def told(version: Version) -> str:
+    """What is known of a version, in a line."""
+    schema = {key: value for key, value in version.schema.items() if key != "$schema"}
+    return f"{version.name} {version.number}, evidence: {version.level}. Arguments: {json.dumps(schema)}"

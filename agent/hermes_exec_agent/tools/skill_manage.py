@@ -1,0 +1,147 @@
+"""Skills that an agent adds or changes: all of it through the gate, and nothing of it is ever deleted."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from hermes_exec.errors import UsageError
+from hermes_exec_agent.tools import v4a
+from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.planning import HERE
+from hermes_exec_agent.tools.skill_list import told
+from hermes_exec_agent.tools.skillset import SANDBOX
+from hermes_exec_agent.tools.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec_agent.skills.registry.record import Version
+    from hermes_exec_agent.tools.skillset import Skillset
+    from hermes_exec_agent.tools.tool import Context
+
+
+class Managing(Asked):
+    """Make or change a skill; it is registered only if tests in a sandbox show that it works.
+
+    create: where no tool fits; tell what it has to do in task, and it is written for you, or give its files as patch.
+    improve: have one mended that failed. patch: change its files yourself. validate: prove it anew. restore: an older
+    version, or one from the archive.
+    """
+
+    action: Literal["create", "improve", "patch", "validate", "history", "restore", "pin", "archive"]
+    name: str = Field(min_length=1, description="Such as generate-csv-report")
+    task: str = Field("", description="For create: all that it has to do; for improve: what is wrong")
+    patch: str = Field("", description="V4A, paths such as SKILL.md, scripts/main.py, tests/test_main.py")
+    version: int = Field(0, ge=0, description="For restore, pin")
+
+
+class SkillManage(BaseTool[Managing]):
+    """Adds and changes skills."""
+
+    name = "skill_manage"
+    takes = Managing
+
+    def __init__(self, skills: Skillset) -> None:
+        super().__init__()
+        self._skills = skills
+
+    def asks(self, asked: Managing) -> bool:
+        """Whether it does more than to look."""
+        return asked.action != "history"
+
+    def summary(self, asked: Managing) -> str:
+        """What is done to which."""
+        number = f" {asked.version}" if asked.version else ""
+        return f"{asked.action} {asked.name}{number} {asked.task or asked.patch}".strip()
+
+    async def run(self, asked: Managing, context: Context) -> Envelope:
+        """Do the action."""
+        match asked.action:
+            case "create" | "improve" | "patch":
+                return await self._made(asked, context)
+            case "validate":
+                return await self._validated(asked.name)
+            case _:
+                return self._kept(asked)
+
+    async def _made(self, asked: Managing, context: Context) -> Envelope:
+        with Stopwatch() as watch:
+            version = await self._version(asked, context)
+        self._skills.failures.pop(version.name, None)
+        context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
+        return _registered(version, watch.elapsed_s)
+
+    async def _version(self, asked: Managing, context: Context) -> Version:
+        shop = self._skills.workshop
+        if asked.action == "improve":
+            failure = "\n".join(filter(None, [asked.task, self._skills.failures.get(_plain(asked.name), "")]))
+            if not failure:
+                raise UsageError("nothing says what is to be improved", remedy="task")
+            return await shop.improve(asked.name, failure, request=context.request)
+        if asked.patch:
+            return await shop.submit(asked.name, await self._files(asked))
+        if asked.action == "create" and asked.task:
+            return await shop.compile(asked.name, asked.task, context.request)
+        raise UsageError(f"{asked.action} needs a patch", remedy="or create with a task")
+
+    async def _files(self, asked: Managing) -> Mapping[str, str]:
+        """The files that a skill is to have, after the patch."""
+        files: dict[str, str] = {}
+        if asked.action == "patch":
+            files = await self._skills.workshop.files(self._skills.registry.version(asked.name))
+        elif _plain(asked.name) in self._skills.registry.skills():
+            raise UsageError(f"there is a skill {asked.name} already", remedy="the action patch")
+        for operation in v4a.parse(asked.patch):
+            change = operation.change(files.get(operation.path))
+            if change.text is None or change.moved:
+                files.pop(operation.path, None)
+            if change.text is not None:
+                files[change.moved or operation.path] = change.text
+        return files
+
+    async def _validated(self, name: str) -> Envelope:
+        from hermes_exec_agent.skills.registry.admission import prove_anew
+
+        registry = self._skills.registry
+        done = await prove_anew(registry, registry.version(name))
+        if done.version is None:
+            why = "; ".join(done.report.reasons)
+            said = f"{name} does not pass any more: {why}"
+            return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", said))
+        return _registered(done.version, sum(done.report.seconds.values()))
+
+    def _kept(self, asked: Managing) -> Envelope:
+        """What needs no sandbox."""
+        registry = self._skills.registry
+        skill = registry.skill(asked.name)
+        match asked.action:
+            case "history":
+                lines = [
+                    f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime(each.at))} {each.kind} {each.version}"
+                    for each in skill.history
+                ]
+                return Envelope(ok=True, place=HERE, output="\n".join(lines))
+            case "restore":
+                if skill.archived:
+                    registry.mark("restored", skill.name)
+                if asked.version:
+                    registry.choose(skill.name, asked.version)
+            case "pin":
+                registry.pin(skill.name, asked.version or None)
+            case _:
+                registry.mark("archived", skill.name)
+        now = registry.skill(skill.name)
+        return Envelope(ok=True, place=HERE, output=f"{now.name} {now.current}: {now.state}")
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "-").lower()
+
+
+def _registered(version: Version, seconds: float) -> Envelope:
+    said = f"registered and ready for skill_run: {told(version)}"
+    return Envelope(ok=True, place=SANDBOX, output=said, duration_s=seconds)

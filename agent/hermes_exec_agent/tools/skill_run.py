@@ -1,0 +1,179 @@
+"""Running a skill; one that fails is mended, where it may be, and run once more."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from hermes_exec.errors import HermesError, UsageError
+from hermes_exec_agent.quoting import quote_name
+from hermes_exec_agent.tools import reader
+from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.delivery import deliver
+from hermes_exec_agent.tools.dispatch import parsed
+from hermes_exec_agent.tools.envelope import Envelope, Failure
+from hermes_exec_agent.tools.skillset import SANDBOX
+from hermes_exec_agent.tools.tool import approve, refusal, safe
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hermes_exec_agent.skills.registry.record import Version
+    from hermes_exec_agent.skills.run.runner import Outcome
+    from hermes_exec_agent.tools.skillset import Skillset
+    from hermes_exec_agent.tools.tool import Context
+
+_LOG = 2000
+"""Characters of a failed skill's log that are shown."""
+_MANAGE = "skill_manage"
+"""The tool whose approval a change of a skill takes, whoever wants it."""
+
+
+class Running(Asked):
+    """Run a skill in a sandbox of its own. Files that it leaves come into the person's data folder."""
+
+    name: str = Field(min_length=1)
+    arguments: str = Field("{}", description="JSON object")
+    version: int = Field(0, ge=0, description="0 is the current one")
+    copy_to: str = Field("", description="Copy its files to this folder of the place, too")
+
+
+class SkillRun(BaseTool[Running]):
+    """Runs skills."""
+
+    name = "skill_run"
+    takes = Running
+
+    def __init__(self, skills: Skillset) -> None:
+        super().__init__()
+        self._skills = skills
+
+    def summary(self, asked: Running) -> str:
+        """Which one, with what."""
+        return f"{asked.name} {asked.arguments}"
+
+    async def run(self, asked: Running, context: Context) -> Envelope:
+        """Run it, and count how it went; if it fails by its own fault, run its next version."""
+        from hermes_exec_agent.skills.run.denials import SECURITY
+
+        try:
+            arguments = parsed(asked.arguments)
+        except ValueError as error:
+            raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
+        version = self._skills.registry.version(asked.name, asked.version or None)
+        envelope, outcome = await self._once(version, asked, arguments, context)
+        if outcome.ok or outcome.kind == SECURITY:
+            return envelope
+        try:
+            better = await self._mended(version, asked, outcome, arguments, context)
+        except HermesError as error:
+            return _noted(envelope, f"it was not improved: {error}")
+        if better is None:
+            return envelope
+        failed = f"{version.name} {version.number} failed ({outcome.error})"
+        try:
+            envelope, _ = await self._once(better, asked, arguments, context)
+        except HermesError as error:
+            return _noted(envelope, f"{failed}; version {better.number} is registered, and did not run: {error}")
+        return _noted(envelope, f"{failed}; it was improved, and this is of version {better.number}")
+
+    async def _once(
+        self, version: Version, asked: Running, arguments: dict[str, Any], context: Context
+    ) -> tuple[Envelope, Outcome]:
+        from hermes_exec_agent.skills.run import runner
+        from hermes_exec_agent.skills.run.private_dirs import private_folder
+
+        agreed = await self._agreed(version, asked, context)
+        await reader.ask_for_folders(self.name, version, context)
+        with private_folder() as folder:
+            outcome = await runner.run(
+                self._skills.registry, version.name, arguments, number=version.number, files=folder / "files",
+                self_tested=agreed, model=context.model,
+            )  # fmt: skip
+            context.record("skill", {"name": version.name, "version": version.number, "outcome": outcome.kind or "ok"})
+            if not outcome.ok:
+                return self._failed(outcome, arguments, context), outcome
+            kept = deliver(folder / "files", outcome.files, self._skills.data)
+            if asked.copy_to:
+                kept += await _copied(folder / "files", outcome.files, asked.copy_to, context)
+        self._skills.failures.pop(version.name, None)
+        text, reference = await context.workspace.shortened(json.dumps(outcome.result, ensure_ascii=False))
+        notes = [
+            *([f"files: {', '.join(map(quote_name, kept))}"] if kept else []),
+            *(f"left behind: {quote_name(each)}" for each in outcome.left),
+        ]
+        envelope = Envelope(
+            ok=True, place=SANDBOX, output=text, output_ref=reference, truncated=bool(reference),
+            note="; ".join(notes), duration_s=outcome.seconds,
+        )  # fmt: skip
+        return envelope, outcome
+
+    async def _mended(
+        self, version: Version, asked: Running, outcome: Outcome, arguments: dict[str, Any], context: Context
+    ) -> Version | None:
+        """The next version; None where that is not even tried.
+
+        Raises:
+            HermesError: there is none, and why.
+        """
+        from hermes_exec_agent.skills.build.repair import Failed, NotMended, mended, why_not
+
+        skills = self._skills
+        if asked.version or skills.mender is None or version.name in skills.mended:
+            return None
+        if why := why_not(skills.registry.skill(version.name), version, outcome):
+            raise NotMended(why)
+        wish = f"improve {version.name} {version.number}, which failed: {outcome.error}"
+        if no := await refusal(_MANAGE, wish, context):
+            raise NotMended(no.message)
+        skills.mended.add(version.name)
+        failed = Failed(version, arguments, outcome.error, outcome.logs)
+        better = await mended(skills.workshop, skills.mender, failed, context.request)
+        context.record("skill", {"name": better.name, "version": better.number, "outcome": "registered"})
+        return better
+
+    async def _agreed(self, version: Version, asked: Running, context: Context) -> bool:
+        """Whether a person agreed to run what nothing but its own tests speaks for."""
+        if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
+            return True
+        why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {asked.arguments}?"
+        try:
+            return await approve(self.name, safe(why), context)
+        except HermesError:
+            return False  # nobody is there
+
+    def _failed(self, outcome: Outcome, arguments: dict[str, Any], context: Context) -> Envelope:
+        from hermes_exec_agent.skills.run.denials import SECURITY
+
+        if outcome.denied:
+            context.tell(outcome.denied)
+        if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
+            said = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
+            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", said))
+        self._skills.failures[outcome.name] = (
+            f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
+        )
+        said = f"{outcome.name} {outcome.version}: {outcome.error}"
+        remedy = "other arguments, or skill_manage with the action improve"
+        return Envelope(
+            ok=False, place=SANDBOX, output=outcome.logs[-_LOG:], duration_s=outcome.seconds,
+            note="it failed too often and is kept back now" if outcome.quarantined else "",
+            error=Failure("skill_failed", f"{said}. Try: {remedy}"),
+        )  # fmt: skip
+
+
+def _noted(envelope: Envelope, note: str) -> Envelope:
+    return replace(envelope, note="; ".join(filter(None, [note, envelope.note])))
+
+
+async def _copied(source: Path, files: tuple[str, ...], folder: str, context: Context) -> list[str]:
+    """Copy files into the place of the conversation."""
+    done: list[str] = []
+    for file in files:
+        path = await context.workspace.path(f"{folder}/{file}")
+        await context.terminal.files.write(path, (source / file).read_bytes(), parents=True)
+        done.append(f"{path} in {context.place}")
+    return done

@@ -1,0 +1,102 @@
+"""What has to be known of the place outside before a sandbox can be made there, found by one look.
+
+It is remembered for this machine, so that only the first sandbox pays for the look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec.transport.shell.target import ask
+from hermes_exec_backends.sandbox import restrictions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec.backend import Backend
+
+_LOOK = r"""
+program=$(command -v "$1") || { echo "hx none"; exit; }
+user=$2; shift 2
+echo "hx program $program"
+for path in /bin /sbin /lib /lib32 /lib64 /libx32 /nix /gnu /etc/localtime /etc/os-release; do
+    if [ -L "$path" ]; then echo "hx link $path $(readlink "$path")"
+    elif [ -d "$path" ]; then echo "hx folder $path"
+    fi
+done
+become=
+[ -z "$user" ] || become="setpriv --reuid=$user --regid=$user --clear-groups"
+if ! said=$($become "$program" "$@" 2>&1 </dev/null); then
+    echo "hx refused $said"
+    for file in SYSCTLS; do
+        [ -r "/proc/sys/$file" ] && read -r value <"/proc/sys/$file" && echo "hx sysctl $file $value"
+    done
+fi
+echo "hx environ"
+cat /proc/self/environ
+""".replace("SYSCTLS", " ".join(restrictions.SYSCTLS))
+
+TRIAL = (
+    "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent",
+    "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/sh", "-c", ":",
+)  # fmt: skip
+"""A sandbox like any of ours, in which nothing is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What was found."""
+
+    program: str
+    """The path of bwrap."""
+    system: Mapping[str, str]
+    """Folders of the system beside /usr: where each leads to, if it is a link."""
+    variables: frozenset[str]
+    """The names of the variables that a process has there."""
+
+
+_here: dict[tuple[str, int | None, tuple[str, ...]], Outside] = {}
+
+
+async def look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...] = TRIAL) -> Outside:
+    """Look around at the place outside; ``trial`` are the words of a sandbox that has to start there.
+
+    Raises:
+        PlaceUnavailable: there is no bwrap, or it may not make a sandbox; says why and what mends it.
+    """
+    if outer.type != "local":
+        return await _look(outer, program, user, trial)
+    if (program, user, trial) not in _here:
+        _here[program, user, trial] = await _look(outer, program, user, trial)
+    return _here[program, user, trial]
+
+
+async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...]) -> Outside:
+    argv = ["/bin/sh", "-c", _LOOK, "sh", program, "" if user is None else str(user), *trial]
+    reply = await ask(outer, argv)
+    text, found, environ = reply.stdout.partition(b"hx environ\n")
+    told: dict[str, list[str]] = {}
+    for line in text.decode("utf-8", "replace").splitlines():
+        mark, _, rest = line.partition(" ")
+        kind, _, value = rest.partition(" ")
+        if mark == "hx":
+            told.setdefault(kind, []).append(value)
+    if "none" in told:
+        raise PlaceUnavailable(
+            f"bubblewrap: no {program} at {outer.target}", remedy="install bubblewrap there: apt-get install bubblewrap"
+        )
+    if not found or "program" not in told:
+        raise PlaceUnavailable(f"bubblewrap: {outer.target} cannot be looked at: {reply.complaint}")
+    if "refused" in told:
+        sysctls = dict(value.split(" ", 1) for value in told.get("sysctl", ()))
+        why = restrictions.explain(told["refused"][0], sysctls, root=user is None)
+        raise PlaceUnavailable(f"bubblewrap: no sandbox starts at {outer.target}: {why.reason}", remedy=why.remedy)
+    links = dict(value.split(" ", 1) for value in told.get("link", ()))
+    names = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in environ.split(b"\0")}
+    return Outside(
+        program=told["program"][0],
+        system={**dict.fromkeys(told.get("folder", ()), ""), **links},
+        variables=frozenset(names - {""}),
+    )

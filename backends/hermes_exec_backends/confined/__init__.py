@@ -1,5 +1,0 @@
-"""One program in one sandbox, started and watched from outside; a room that backends share."""
-
-from hermes_exec_backends.confined.spec import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
-
-__all__ = ["Bind", "Confinement", "Landlock", "Limits", "PathRule", "PortRule", "Tmpfs"]

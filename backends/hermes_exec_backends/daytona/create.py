@@ -1,0 +1,222 @@
+"""Creating a sandbox once, whatever becomes of the requests: it has a name, and a name is given once.
+
+When no answer comes, or a failure of the service, the sandbox may be there all the same. So it is looked for by its
+name before anything is tried again, and what cannot be used in the end is deleted. What even then stays ends by itself:
+a new sandbox is deleted when it has been without a sign of us for the time of its lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared.backoff import Backoff, repeat
+from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, explain_delay
+from hermes_exec_backends.daytona.errors import InDoubt, NotConnected, RateLimited, Refused, is_of, sdk_errors
+from hermes_exec_backends.daytona.options import parameters
+from hermes_exec_backends.daytona.service import REQUEST_S, STATE_S, described, gone
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from hermes_exec_backends.daytona.service import Service
+    from hermes_exec_backends.profiles.daytona import DaytonaProfile
+
+T = TypeVar("T")
+_log = logging.getLogger("hermes_exec.backend.daytona")
+_CREATE_S = 900.0
+"""An image may have to be built."""
+_BY_HAND = "hermes-exec backends --cost shows it; delete it at https://app.daytona.io/dashboard/sandboxes"
+_COUNTED = ("archived", "archiving", "destroyed", "destroying", "stopped", "stopping", "error", "build_failed")
+
+
+async def create(service: Service, profile: DaytonaProfile, name: str, lease_s: float) -> Any:
+    """Create the sandbox ``name``, and wait until it runs.
+
+    Raises:
+        ConfigError: the profile asks for what there is not, or what its cost guard refuses; nothing was asked.
+        PlaceUnavailable: it was not created, or it did not start and was deleted.
+    """
+    asked = await asyncio.to_thread(parameters, profile, name, lease_s)
+    if profile.max_sandboxes is not None:
+        cost_guard.check_count(profile, await living(service, profile))
+
+    def fail(obstacle: Obstacle) -> PlaceUnavailable:
+        return PlaceUnavailable(f"daytona: {obstacle.what}; {_may_be_there(name)}", remedy=obstacle.remedy)
+
+    try:
+        return await explain_delay(_create(service, asked, name), service.find_obstacle, fail)
+    except NotConnected as error:
+        obstacle = await service.find_obstacle()
+        raise Unreached("daytona", obstacle or Obstacle(error.what.removeprefix("daytona: "), error.remedy)) from error
+    except BaseException as error:
+        # Also where we were told to stop: nothing may stay that nobody knows of.
+        if not isinstance(error, PlaceUnavailable) or isinstance(error, _Doubtful):
+            await asyncio.shield(_remove(service, name, asked.labels))
+        obstacle = await service.find_obstacle() if isinstance(error, _Doubtful) else None
+        if obstacle is not None:
+            raise fail(obstacle) from error
+        raise
+
+
+class _Doubtful(PlaceUnavailable):
+    """It did not come to run, and may be there."""
+
+
+def _may_be_there(name: str) -> str:
+    return f"a sandbox {name} may be there, and then ends by itself"
+
+
+async def _create(service: Service, asked: Any, name: str) -> Any:
+    what = f"a sandbox was not created ({name})"
+    backoff = Backoff()
+    doubtful = False
+    while True:
+        try:
+            with sdk_errors(what):
+                return await service.client.create(asked, timeout=_CREATE_S)
+        except HermesError as error:
+            settled = isinstance(error, RateLimited | NotConnected | Refused) and is_of(error, "create_sandbox")
+            doubtful = doubtful or not settled
+            found = await _found(service, name, asked.labels) if doubtful else None
+            if found is not None:
+                return await _started(found, error)
+            if not isinstance(error, RateLimited | InDoubt):
+                raise
+            await backoff.wait(error)
+            _log.info("not created, once more: %s", error.what)
+
+
+async def _found(service: Service, name: str, labels: dict[str, str]) -> Any:
+    """The sandbox of that name if it is the one that was asked for."""
+    try:
+        found = await service.get(name)
+    except PlaceGone:
+        return None
+    except PlaceUnavailable as error:
+        raise _Doubtful(f"{error.what}; {_may_be_there(name)}", remedy=error.remedy) from error
+    ours = (tags.OWNER, tags.CREATED)
+    return found if all(found.labels.get(key) == labels[key] for key in ours) else None
+
+
+async def _started(sandbox: Any, error: HermesError) -> Any:
+    """Wait for what was created though the service did not say so."""
+    if str(sandbox.state.value) in _COUNTED:
+        raise _Doubtful(f"daytona: it did not start: {described(sandbox)}", remedy=error.remedy) from error
+    try:
+        with sdk_errors("it did not start"):
+            await sandbox.wait_for_sandbox_start(timeout=STATE_S)
+    except PlaceUnavailable as late:
+        raise _Doubtful(late.what, remedy=late.remedy) from late
+    return sandbox
+
+
+async def _remove(service: Service, name: str, labels: dict[str, str]) -> None:
+    """Delete what was created and cannot be used, if it is there."""
+    with contextlib.suppress(HermesError):
+        found = await _found(service, name, labels)
+        if found is not None:
+            await delete(found)
+
+
+async def delete(sandbox: Any) -> None:
+    """Delete a sandbox; that there is none any more is as well.
+
+    Raises:
+        PlaceUnavailable: it may still be there; says what it may cost, and how to delete it.
+    """
+    try:
+        with contextlib.suppress(PlaceGone):
+            await persist(f"sandbox {sandbox.name!r} was not deleted", lambda: sandbox.delete(timeout=STATE_S))
+    except PlaceUnavailable as error:
+        raise PlaceUnavailable(f"{error.what}; it may cost until its lease ends it", remedy=_BY_HAND) from error
+
+
+async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
+    """Make a request that does no harm when it is made twice, again while it fails with what may pass.
+
+    Raises:
+        PlaceUnavailable: it failed for good.
+    """
+
+    async def once() -> T:
+        with sdk_errors(what):
+            return await request()
+
+    return await repeat(once, (RateLimited, InDoubt, NotConnected))
+
+
+async def living(service: Service, profile: DaytonaProfile) -> int:
+    """How many sandboxes of a profile are alive: neither stopped, nor archived, nor at their end."""
+    found = await service.listed(tags.of_profile(profile))
+    return sum(str(each.state.value) not in _COUNTED for each in found)
+
+
+async def again(service: Service, profile: DaytonaProfile, name: str) -> Any:
+    """The sandbox of ours with that name, running; None when there is none, or it had failed and was deleted.
+
+    Raises:
+        PlaceUnavailable: it does not start, or is somebody else's.
+    """
+    try:
+        sandbox = await service.get(name)
+    except PlaceGone:
+        return None
+    if tags.LEASE not in sandbox.labels:
+        raise PlaceUnavailable(
+            f"daytona: the sandbox {name!r} was not created by us, and would be deleted in the end",
+            remedy=f"sandbox = {name!r} to work in it, or another name",
+        )
+    try:
+        return (await attach(service, profile, name))[0]
+    except PlaceGone:
+        await delete(sandbox)
+        return None
+
+
+async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[Any, bool]:
+    """The sandbox of that id or name, running, and whether it was started for that.
+
+    Raises:
+        PlaceGone: there is none, or it has failed.
+        PlaceUnavailable: it does not start.
+    """
+    sandbox = await service.get(name)
+    state = str(sandbox.state.value)
+    if state == "started":
+        return sandbox, False
+    since = tags.created(sandbox.labels)
+    if since is not None:
+        cost_guard.check_age(profile, since, time.time())
+    if state in {"stopping", "archiving", "starting", "creating", "restoring"}:
+        with sdk_errors(f"sandbox {name!r}"):
+            await (
+                sandbox.wait_for_sandbox_start(timeout=STATE_S)
+                if state in {"starting", "creating", "restoring"}
+                else sandbox.wait_for_sandbox_stop(timeout=STATE_S)
+            )
+            await sandbox.refresh_data(request_timeout=REQUEST_S)
+        state = str(sandbox.state.value)
+    if state in {"stopped", "archived"}:
+        with sdk_errors(f"sandbox {name!r} was not started"):
+            await sandbox.start(timeout=STATE_S)
+        return sandbox, True
+    if state != "started":
+        raise PlaceGone(f"daytona: {name}: {described(sandbox)}", remedy="open a new one")
+    return sandbox, False
+
+
+async def check_lives(service: Service, name: str) -> None:
+    """Refuse to return to a sandbox that has ended or was stopped: nothing is left of what ran in it.
+
+    Raises:
+        PlaceGone: it is stopped or ends, or there is none.
+    """
+    found = await service.get(name)
+    if gone(str(found.state.value)):
+        raise PlaceGone(f"daytona: {name}: {described(found)}", remedy="open a new one")

@@ -1,0 +1,133 @@
+"""From what the SDK raises to our errors: by its class and the HTTP status, never by a command's output."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.registry import sdk_missing
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_LONGEST = 400
+KEYS = "make a key at app.daytona.io/dashboard/keys, and export DAYTONA_API_KEY or set `api_key`"
+_QUOTA = "hermes-exec backends --cost shows what is alive; end some of it, or ask for a higher limit"
+
+
+class Refused(PlaceUnavailable):
+    """The service answered, and refused. Nothing was done."""
+
+
+class RateLimited(PlaceUnavailable):
+    """Too many requests; ``wait_s`` is what the service asks for. Nothing was done."""
+
+    def __init__(self, what: str, wait_s: float) -> None:
+        self.wait_s = wait_s
+        super().__init__(f"{what}: too many requests for now (429)", remedy=f"try again in {wait_s:g} s")
+
+
+class InDoubt(PlaceUnavailable):
+    """The service gave no answer, or a failure of its own: what was asked for may have been done all the same."""
+
+
+class NotConnected(PlaceUnavailable):
+    """The connection to the service was not made, so the request was not sent."""
+
+
+@contextlib.contextmanager
+def sdk_errors(what: str) -> Generator[None]:
+    """Turn what the SDK raises into our errors; ``what`` says what was attempted."""
+    try:
+        yield
+    except ImportError as error:
+        raise sdk_missing("daytona", error) from error
+    except Exception as error:
+        raise translated(what, error) from error
+
+
+def translated(what: str, error: Exception) -> Exception:
+    """The error of ours for one of the SDK's; any other is returned as it is."""
+    import daytona  # its errors are cheap: the package loads what is asked for
+
+    what = f"daytona: {what}"
+    if isinstance(error, HermesError) or not isinstance(error, daytona.DaytonaError):
+        return error
+    said = said_by(error)
+    if isinstance(error, daytona.DaytonaAuthenticationError):
+        return Refused(f"{what}: the key was refused (401): {said}", remedy=KEYS)
+    if isinstance(error, daytona.DaytonaForbiddenError):
+        return Refused(f"{what}: not allowed (403): {said}", remedy=_QUOTA)
+    if isinstance(error, daytona.DaytonaNotFoundError):
+        return PlaceGone(f"{what}: there is none: {said}")
+    if isinstance(error, daytona.DaytonaRateLimitError):
+        return RateLimited(what, retry_after_s(error))
+    if isinstance(error, daytona.DaytonaSpotEvictedError):
+        return PlaceGone(f"{what}: it was evicted for somebody who pays more: {said}", remedy="open it without spot")
+    if isinstance(error, daytona.DaytonaQueueTimeoutError):
+        return PlaceUnavailable(f"{what}: no machine was free in time: {said}", remedy="another region or size")
+    if _is_before_sending(error):
+        return NotConnected(f"{what}: {said}", remedy="hermes-exec doctor daytona")
+    if (
+        isinstance(error, daytona.DaytonaConnectionError | daytona.DaytonaTimeoutError)
+        or (error.status_code or 500) >= 500
+    ):
+        return InDoubt(f"{what}: {said}", remedy="hermes-exec doctor daytona")
+    return Refused(f"{what}: {said}")
+
+
+def _is_before_sending(error: BaseException) -> bool:
+    """Whether what the SDK raised comes of a connection that was not made (name, port, proxy, certificate)."""
+    from aiohttp import ClientConnectorError, ClientHttpProxyError
+
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ClientConnectorError | ClientHttpProxyError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def is_of(error: BaseException, operation: str) -> bool:
+    """Whether an error comes of that operation of the service's, and not of what the SDK asks for after it.
+
+    The SDK tells them apart by nothing but the method that raised; where an upgrade names it otherwise, none is of it.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        trace = cause.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_name == operation:
+                return True
+            trace = trace.tb_next
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+def said_by(error: Exception) -> str:
+    """Why, in one line."""
+    status = getattr(error, "status_code", None)
+    said = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
+    return f"{said} ({status})" if status and str(status) not in said else said
+
+
+def retry_after_s(error: Exception) -> float:
+    """What a refused request's headers ask us to wait: ``Retry-After``, also with the throttler's name behind it."""
+    headers: dict[str, str] = getattr(error, "headers", {})
+    found = [value for name, value in headers.items() if name.lower().startswith("retry-after")]
+    return max((_seconds(value) for value in found), default=1.0)
+
+
+def _seconds(value: str) -> float:
+    """A number of seconds, or the time until a date."""
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return 1.0

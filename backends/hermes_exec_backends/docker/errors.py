@@ -1,0 +1,74 @@
+"""From what the SDK raises to our errors: by the engine's status, never by what a command printed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.registry import sdk_missing
+from hermes_exec.errors import HermesError, PlaceUnavailable
+from hermes_exec_backends.docker.address import START, no_permission
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from hermes_exec_backends.docker.address import Address
+
+_LONGEST = 500
+
+
+class Refused(PlaceUnavailable):
+    """The engine answered, and refused: ``status`` is the HTTP status, ``said`` its reason. Nothing ran."""
+
+    def __init__(self, what: str, status: int, said: str, *, remedy: str = "") -> None:
+        self.status = status
+        self.said = said[:_LONGEST]
+        super().__init__(f"{what}: {self.said or f'status {status}'}", remedy=remedy)
+
+
+@contextlib.contextmanager
+def sdk_errors(what: str, where: Address) -> Generator[None]:
+    """Turn what the SDK raises into our errors; ``what`` says what was attempted."""
+    try:
+        yield
+    except ImportError as error:
+        raise sdk_missing("docker", error) from error
+    except Exception as error:
+        raise translated(what, where, error) from error
+
+
+def translated(what: str, where: Address, error: Exception) -> Exception:
+    """The error of ours for one of the SDK's; any other is returned as it is."""
+    from docker.errors import APIError, BuildError, DockerException, TLSParameterError
+    from requests.exceptions import RequestException
+
+    if isinstance(error, Refused):
+        return Refused(what, error.status, error.said)
+    if isinstance(error, HermesError):
+        return error
+    if isinstance(error, APIError):
+        return Refused(what, error.status_code or 0, str(error.explanation or error).strip())
+    if isinstance(error, TLSParameterError):
+        return PlaceUnavailable(f"{what}: {str(error)[:_LONGEST]}", remedy="check DOCKER_CERT_PATH")
+    if isinstance(error, BuildError):
+        return PlaceUnavailable(f"{what}: {error.msg}")
+    if isinstance(error, DockerException | RequestException | OSError):
+        return unreachable(what, where, error)
+    return error
+
+
+def unreachable(what: str, where: Address, error: Exception) -> PlaceUnavailable:
+    """The error for an engine that does not answer, by the operating system's reason."""
+    reason: BaseException | None = error
+    seen: set[int] = set()
+    while reason is not None and id(reason) not in seen:
+        seen.add(id(reason))
+        if isinstance(reason, PermissionError):
+            return no_permission(where.path or str(where))
+        if isinstance(reason, FileNotFoundError | ConnectionRefusedError):
+            return PlaceUnavailable(f"{what}: no engine answers at {where}", remedy=START)
+        inner = [each for each in reason.args if isinstance(each, BaseException)]
+        reason = reason.__cause__ or reason.__context__ or (inner[0] if inner else None)
+    if isinstance(error, TimeoutError):
+        return PlaceUnavailable(f"{what}: no answer from {where} in time")
+    return PlaceUnavailable(f"{what}: {str(error)[:_LONGEST] or type(error).__name__} ({where})")

@@ -1,0 +1,95 @@
+"""Sending to a socket that does not block: what it takes at once is sent at once, the rest when it can."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from hermes_exec.transport.write_buffer import Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WAIT = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket raises that would have to wait."""
+
+
+class Sender:
+    """The way out of one connection. A connection that breaks is for its reader to notice."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._socket = connection
+        self._outgoing = Outgoing()
+        self._waiting = False
+        self._eof = False
+        self._open = True
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the socket has not taken."""
+        return self._outgoing.size
+
+    def write(self, *parts: bytes | memoryview) -> None:
+        """Queue bytes, and send what the socket takes."""
+        if self._eof or not self._open:
+            return
+        self._outgoing.add(parts)
+        if not self._waiting:
+            self._flush()
+
+    def write_eof(self) -> None:
+        """Say that nothing more comes, once everything queued is sent."""
+        if not self._eof:
+            self._eof = True
+            if not self.unsent:
+                self._shut()
+
+    async def drained(self) -> None:
+        """Return when at most 1 MiB is queued, or nothing is sent any more."""
+        await self._outgoing.drained()
+
+    def stop(self) -> None:
+        """Send nothing more, and forget what is queued."""
+        self._open = False
+        self._wait(on=False)
+        self._outgoing.clear()
+
+    def _flush(self) -> None:
+        try:
+            done = self._outgoing.flush(self._send)
+        except OSError:
+            self.stop()
+            return
+        self._wait(on=not done)
+        if done and self._eof:
+            self._shut()
+
+    def _send(self, parts: Sequence[bytes | memoryview]) -> int:
+        try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                return self._socket.send(parts[0])
+            return self._socket.sendmsg(parts)
+        except WAIT:
+            return 0
+
+    def _wait(self, *, on: bool) -> None:
+        if on and not self._waiting:
+            self._loop.add_writer(self._socket, self._flush)
+        elif self._waiting and not on:
+            self._loop.remove_writer(self._socket)
+        self._waiting = on
+
+    def _shut(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.unwrap()  # says so to the other side, whose own bytes still come
+            else:
+                self._socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it is at its end, or (TLS) waits for the other side's farewell

@@ -1,0 +1,139 @@
+"""Finding or creating the sandbox of a profile, so that however often it is tried there is one.
+
+Every sandbox of ours has a name, the profile's or one that nobody else has: when the reply to a creation is lost, the
+SDK's own repetition of it is refused because the name is taken, and the sandbox is found by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec._async import finished
+from hermes_exec.errors import PlaceGone, PlaceUnavailable
+from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared.backoff import repeat
+from hermes_exec_backends.modal import lease, options
+from hermes_exec_backends.modal.account import BUILD_S, sdk
+from hermes_exec_backends.modal.errors import Doubtful, Gone, NotFound, Taken, Trouble
+from hermes_exec_backends.modal.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.modal.account import Account
+    from hermes_exec_backends.profiles.modal import ModalProfile
+
+SIZE = "hermes_exec.size"
+"""The tag that says what a sandbox has, for people."""
+_LONGEST_NAME = 60
+
+
+async def attach(account: Account, sandbox_id: str, *, returning: bool) -> Sandbox:
+    """The sandbox of that id.
+
+    Raises:
+        PlaceUnavailable: there is none, or it has ended.
+        PlaceGone: so, where somebody was ``returning`` to it.
+    """
+    what = f"modal: the sandbox {sandbox_id}"
+    missing = PlaceGone if returning else Gone
+    try:
+        found = Sandbox(account, await account.call(what, sdk().Sandbox.from_id.aio(sandbox_id, client=account.client)))
+        death = await found.death()
+    except Gone as error:
+        raise missing(error.what, remedy=error.remedy) from error
+    if death:
+        raise missing(f"{what} has ended: {death}", remedy="open a new one")
+    return found
+
+
+async def find(account: Account, profile: ModalProfile, name: str) -> Sandbox | None:
+    """The living sandbox of that name, if there is one."""
+    work = sdk().Sandbox.from_name.aio(profile.app, name, environment_name=profile.environment, client=account.client)
+    try:
+        return Sandbox(account, await account.call(f"modal: the sandbox {name!r}", work))
+    except NotFound:
+        return None
+
+
+async def create(account: Account, profile: ModalProfile, lease_s: float, image: Any = None) -> Sandbox:
+    """A new sandbox, from the profile's image or from ``image``; or the one that has its name.
+
+    Raises:
+        ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
+        PlaceUnavailable: it could not be created, and none is left.
+    """
+    cost_guard.check_profile(profile, kinds(profile))
+    if profile.max_sandboxes is not None:
+        cost_guard.check_count(profile, len(await alive(account, tags.of_profile(profile))))
+    name = profile.name or f"hermes-exec-{secrets.token_hex(8)}"
+    chosen = image or await options.image(account, profile)
+    arguments = options.sandbox(account, profile)
+    longest = cost_guard.longest_s(profile)
+    if longest is not None:
+        arguments["timeout"] = min(arguments["timeout"], round(longest))
+    arguments.update(name=name, image=chosen, tags={**tags.tags(profile, lease_s), SIZE: size(profile)})
+    first = lease.entrypoint(lease_s, profile.job_lease_s)
+
+    async def once() -> Sandbox:
+        work = sdk().Sandbox.create.aio(*first, **arguments)
+        try:
+            with options.generation(profile.generation):
+                return Sandbox(account, await account.call("modal: a sandbox", work, BUILD_S))
+        except Taken:
+            found = await find(account, profile, name)
+            if found is None:
+                raise
+            return found
+
+    try:
+        return await repeat(once, (Trouble,))  # its name keeps it from being created twice
+    except (Doubtful, asyncio.CancelledError):
+        await finished(_end_doubtful(account, profile, name))
+        raise
+
+
+async def _end_doubtful(account: Account, profile: ModalProfile, name: str) -> None:
+    """Whether it was created nobody has said: end it, if so. What cannot be asked ends by its lease."""
+    try:
+        found = None if profile.name else await find(account, profile, name)
+        if found is not None:
+            await found.terminate()
+    except PlaceUnavailable:
+        return
+
+
+async def alive(account: Account, wanted: dict[str, str]) -> list[Any]:
+    """The SDK's handles of the account's living sandboxes with these tags.
+
+    Raises:
+        PlaceUnavailable: Modal does not say.
+    """
+
+    async def collect() -> list[Any]:
+        listed = sdk().Sandbox.list.aio(app_id=account.app.app_id, tags=wanted, client=account.client)
+        return [each async for each in listed]
+
+    return await account.call("modal: the list of sandboxes", collect())
+
+
+def kinds(profile: ModalProfile) -> list[str]:
+    """The kind of GPU that a profile asks for, without a count."""
+    return [profile.gpu.partition(":")[0].rstrip("!+").upper()] if profile.gpu else []
+
+
+def size(profile: ModalProfile) -> str:
+    """What a sandbox of a profile has, in words."""
+    parts = [f"{profile.cpu:g} CPU"] if profile.cpu else []
+    if profile.memory:
+        parts.append(f"{profile.memory / 2**30:.1f} GiB")
+    return ", ".join([*parts, *([profile.gpu] if profile.gpu else [])]) or "the least"
+
+
+def image_name(profile: ModalProfile) -> str:
+    """Under which name the files of a profile's sandbox are kept."""
+    name = f"hermes-exec-{profile.app}-{profile.name}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 13]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

@@ -1,0 +1,117 @@
+"""What the SDK raises, as our errors. Which class means what was measured against the SDK, not read in its names.
+
+Failures of a worker come as the built-in ``ConnectionError``, those of the control plane as the SDK's own, which is
+no subclass of it; an ended sandbox is "not found" on the handle that saw it alive, and a conflict on a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.config.registry import sdk_missing
+from hermes_exec.errors import ConfigError, HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.extras import install_command
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_LONGEST = 500
+NEW_TOKEN = "modal token new, or set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET"  # noqa: S105  the command that makes one
+
+
+DOCTOR = "hermes-exec doctor modal"
+
+
+class Refused(PlaceUnavailable):
+    """Modal answered, and refused. Nothing ran."""
+
+
+class Gone(Refused):
+    """The sandbox has ended. Nothing ran."""
+
+
+class NotFound(Gone):
+    """Modal knows nothing of that name or id. Nothing ran."""
+
+
+class Taken(Refused):
+    """The name is taken. Nothing ran."""
+
+
+class Doubtful(PlaceUnavailable):
+    """No answer came, or one that settles nothing: what was asked for may have been done."""
+
+    state = "unknown: it may have been done"
+
+
+class Exhausted(Refused):
+    """A quota, the spending limit, or too many requests. Nothing ran."""
+
+
+class Trouble(Doubtful):
+    """The service, or the way to it, failed in a way that may pass."""
+
+
+@contextlib.contextmanager
+def sdk_errors(what: str) -> Generator[None]:
+    """Turn what the SDK raises into our errors; ``what`` says what was attempted."""
+    try:
+        yield
+    except ImportError as error:
+        raise sdk_missing("modal", error) from error
+    except Exception as error:
+        raise translated(what, error) from error
+
+
+def translated(what: str, error: Exception) -> Exception:
+    """The error of ours for one of the SDK's; any other is returned as it is."""
+    if isinstance(error, HermesError):
+        return error
+    exception = _exceptions()
+    said = f"{what}: {_said(error)}"
+    if isinstance(error, exception.AuthError):
+        return Refused(f"{what}: the token is missing or not accepted", remedy=NEW_TOKEN)
+    if isinstance(error, exception.PermissionDeniedError):
+        return Refused(said, remedy="a token of a member who may do that")
+    if isinstance(error, exception.ResourceExhaustedError):
+        return Exhausted(
+            f"{said} (a quota, the spending limit, no capacity, or too many requests)",
+            remedy="hermes-exec backends --cost shows what is alive; try again later, or raise the limit",
+        )
+    if isinstance(error, exception.AlreadyExistsError):
+        return Taken(said)
+    if isinstance(error, exception.NotFoundError):
+        return NotFound(said)
+    if isinstance(error, exception.ImageBuildError):
+        return Refused(f"{what}: the image could not be built: {str(error)[-_LONGEST:]}")
+    if isinstance(error, exception.SandboxTimeoutError | exception.SandboxTerminatedError):
+        return PlaceGone(f"{what}: the sandbox has ended")
+    if isinstance(error, exception.ConflictError):
+        return PlaceGone(said)
+    if isinstance(error, exception.UnimplementedError):
+        return Refused(said, remedy=install_command("modal", upgrade=True))
+    if isinstance(error, exception.InvalidError):
+        return ConfigError(said)
+    if isinstance(error, TimeoutError | exception.TimeoutError):
+        return Doubtful(f"{what}: no answer in time", remedy=DOCTOR)
+    if isinstance(error, (exception.Error, OSError, *_of_the_transport())):
+        return Trouble(f"{said} (Modal cannot be reached, or has trouble)", remedy=DOCTOR)
+    return error
+
+
+def _said(error: Exception) -> str:
+    return str(error).strip()[:_LONGEST] or type(error).__name__
+
+
+def _of_the_transport() -> tuple[type[Exception], ...]:
+    """What the SDK lets through of the library below it, such as a connection that breaks at every try."""
+    from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+
+    return GRPCError, ProtocolError, StreamTerminatedError
+
+
+def _exceptions() -> Any:
+    import modal.exception
+
+    return modal.exception

@@ -1,0 +1,77 @@
+"""Keeping a sandbox's files between two times that it is open, as an image under the profile's name.
+
+A sandbox that is kept costs nothing: its files are an image, and the sandbox ends. The next ``open`` of the same
+profile starts from that image; the image before it is deleted.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import PlaceUnavailable
+from hermes_exec_backends.modal.account import sdk
+from hermes_exec_backends.modal.create import image_name
+from hermes_exec_backends.modal.errors import NotFound
+
+if TYPE_CHECKING:
+    from hermes_exec_backends.modal.account import Account
+    from hermes_exec_backends.modal.sandbox import Sandbox
+    from hermes_exec_backends.profiles.modal import ModalProfile
+
+_log = logging.getLogger("hermes_exec.place")
+
+
+async def kept(account: Account, profile: ModalProfile, name: str) -> Any:
+    """The image that is published as ``name``, or None.
+
+    Raises:
+        PlaceUnavailable: Modal does not say.
+    """
+
+    async def look() -> Any:
+        image = sdk().Image.from_name(name, environment_name=profile.environment, client=account.client)
+        return await image.build.aio(account.app)
+
+    try:
+        return await account.call(f"modal: the image {name!r}", look())
+    except NotFound:
+        return None
+
+
+async def keep(account: Account, profile: ModalProfile, sandbox: Sandbox, name: str = "") -> str:
+    """Keep the sandbox's files as ``name``, or as nothing but an image's id, which is given.
+
+    Raises:
+        PlaceUnavailable: they could not be kept; what was kept before still is.
+    """
+    before = await kept(account, profile, name) if name else None
+    image = await sandbox.snapshot()
+    if name:
+        await account.call(
+            f"modal: the image {name!r}",
+            image.publish.aio(name, environment_name=profile.environment, client=account.client),
+        )
+    if before is not None and before.object_id != image.object_id:
+        await _forget(account, str(before.object_id))
+    return str(image.object_id)
+
+
+async def hibernate(account: Account, profile: ModalProfile, sandbox: Sandbox) -> str:
+    """Keep the files under the profile's name, if it has one, and end the sandbox; gives the image's id.
+
+    Raises:
+        PlaceUnavailable: the files could not be kept; the sandbox goes on until its lease ends.
+    """
+    image_id = await keep(account, profile, sandbox, image_name(profile) if profile.name else "")
+    await sandbox.terminate()
+    return image_id
+
+
+async def _forget(account: Account, image_id: str) -> None:
+    try:
+        await account.call(
+            f"modal: the image {image_id}", sdk().experimental.image_delete.aio(image_id, client=account.client)
+        )
+    except PlaceUnavailable as error:
+        _log.warning("an image that is needed no more is still there: %s", error.what)

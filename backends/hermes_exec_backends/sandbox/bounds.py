@@ -1,0 +1,158 @@
+"""What bounds a sandbox as a whole from outside: control groups where there are any, a watchdog elsewhere.
+
+A group is the kernel's own bound. The watchdog looks every twentieth of a second, so a program can be above its
+limit for that long; it ends the sandbox then. How many processors are busy is held by groups alone, since using them
+is no fault to end a sandbox for. Which of them holds what is told in ``enforcers``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.guest.core import process_tree
+from hermes_exec.guest.limits import cgroups
+from hermes_exec.guest.limits.cgroups import CPU, CPUS, MEMORY, PROCESSES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_exec_backends.sandbox.spec import Limits
+
+WATCHDOG = "watchdog"
+LOOK_S = 0.05
+_KINDS = (MEMORY, PROCESSES, CPU, CPUS)
+_PERIOD_US = 100_000
+_numbers = itertools.count()
+
+
+class Bounds:
+    """The limits of one sandbox on memory, processes, CPU time and processors, from ``hold`` to ``remove``."""
+
+    def __init__(self, limits: Limits) -> None:
+        wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s, CPUS: limits.cpus}
+        self._limits: dict[str, float] = {kind: value for kind, value in wanted.items() if value is not None}
+        self._groups: dict[str, tuple[cgroups.Home, str]] = {}
+        self._name = f"{cgroups.prefix()}{next(_numbers)}"
+        self._made: set[str] = set()
+        self._own = 1
+        """Processes of ours in it."""
+        self._root = 0
+        self.enforcers = dict.fromkeys(self._limits.keys() - {CPUS}, WATCHDOG)
+
+    def begin(self, starter: int) -> None:
+        """Bound a process of ours that makes the sandbox, and so all that it starts.
+
+        Joining a group takes the kernel long, and meanwhile the sandbox is made.
+        """
+        self._own = 2
+        self._join(starter)
+
+    def hold(self, first: int, *others: int) -> None:
+        """Bound the sandbox whose process 1 is ``first``; called while nothing but these processes is in it."""
+        self._root = first
+        self._join(first, *others)
+
+    def _join(self, *pids: int) -> None:
+        if not self._limits:
+            return
+        # A bound on processes is in place before they join, and counts those which are ours as well.
+        homes = _homes(cgroups.read("/proc/self/cgroup"))
+        for kind in self._limits.keys() & homes.keys():
+            home = homes[kind]
+            folder = f"{home.folder}/{self._name}"
+            try:
+                if kind not in self._groups:
+                    Path(folder).mkdir(exist_ok=True)
+                    self._made.add(folder)
+                    self._bound(home, folder, kind)
+                there = set(map(int, cgroups.read(f"{folder}/cgroup.procs").split()))
+                for pid in pids:
+                    if pid not in there:
+                        cgroups.write(f"{folder}/cgroup.procs", str(pid).encode())
+            except OSError:
+                self._groups.pop(kind, None)
+                self.enforcers.pop(kind, None)
+                if kind != CPUS:
+                    self.enforcers[kind] = WATCHDOG  # that it is
+                continue
+            self._groups[kind] = home, folder
+            self.enforcers[kind] = home.enforcer
+
+    def _bound(self, home: cgroups.Home, folder: str, kind: str) -> None:
+        if kind == CPU:
+            return  # it counts, and we look
+        if kind == CPUS:
+            quota = str(max(1000, round(self._limits[kind] * _PERIOD_US)))  # the least that the kernel takes
+            new = f"{quota} {_PERIOD_US}"
+            cgroups.write(f"{folder}/{home.file(kind)}", (quota if home.version == 1 else new).encode())
+            return
+        value = int(self._limits[kind]) + (self._own if kind == PROCESSES else 0)
+        cgroups.write(f"{folder}/{home.file(kind)}", str(value).encode())
+        if kind == MEMORY:
+            swap = ("memory.memsw.limit_in_bytes", value) if home.version == 1 else ("memory.swap.max", 0)
+            with contextlib.suppress(OSError):  # a kernel that does not count swap
+                cgroups.write(f"{folder}/{swap[0]}", str(swap[1]).encode())
+
+    def exceeded(self) -> str:
+        """The limit that the watchdog sees exceeded at this moment, or nothing."""
+        seen = self._limits.keys() - {CPUS}
+        looked = {kind: self._limits[kind] for kind in seen if kind not in self._groups or kind == CPU}
+        if not looked:
+            return ""
+        pids = process_tree.descendants([self._root])
+        return next((kind for kind, limit in looked.items() if self._used(kind, pids) > limit), "")
+
+    def _used(self, kind: str, pids: list[int]) -> float:
+        if kind == PROCESSES:
+            return len(pids)
+        return sum(map(_memory, pids)) if kind == MEMORY else self._cpu_s(pids)
+
+    def _cpu_s(self, pids: list[int]) -> float:
+        if CPU not in self._groups:
+            return sum(map(_ticks, [self._root, *pids])) / os.sysconf("SC_CLK_TCK")
+        home, folder = self._groups[CPU]
+        if home.version == 1:
+            return int(cgroups.read(f"{folder}/cpuacct.usage") or 0) / 1e9
+        return cgroups.counter(f"{folder}/cpu.stat", b"usage_usec") / 1e6
+
+    def hit(self) -> str:
+        """The limit that a group has enforced by itself, once all is over; or nothing."""
+        for kind, files, name in (
+            (MEMORY, ("", "memory.oom_control", "memory.events"), b"oom_kill"),
+            (PROCESSES, ("", "pids.events", "pids.events"), b"max"),
+        ):
+            if kind in self._groups:
+                home, folder = self._groups[kind]
+                if cgroups.counter(f"{folder}/{files[home.version]}", name):
+                    return kind
+        return ""
+
+    def remove(self) -> None:
+        """Remove the groups; the sandbox has ended. One that will not go is removed by a later sweep."""
+        for folder in self._made:
+            cgroups.remove(folder)
+        self._made.clear()
+        self._groups.clear()
+
+
+@lru_cache(maxsize=4)
+def _homes(_ours: bytes) -> Mapping[str, cgroups.Home]:
+    """Where groups can be made, which takes making one, and stays so while our own groups are the same."""
+    return cgroups.find(_KINDS, joins=False)
+
+
+def _memory(pid: int) -> int:
+    """Bytes that are a process's own, not shared with files."""
+    words = cgroups.read(f"/proc/{pid}/statm").split()
+    return max(0, int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE") if len(words) > 2 else 0
+
+
+def _ticks(pid: int) -> int:
+    """CPU time of a process and of its children that have ended."""
+    fields = cgroups.read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
+    return sum(map(int, fields[11:15])) if len(fields) > 14 else 0

@@ -1,0 +1,232 @@
+"""One program in one sandbox, seen from outside: held before it begins, watched, killed whole, its files collected.
+
+Nothing of ours that we believe runs beside the program. What it does to the sandbox's process 1 can end the sandbox,
+and nothing else; every fact here is the kernel's, read outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
+
+from hermes_exec.backend import Exit
+from hermes_exec.errors import PlaceUnavailable, UsageError
+from hermes_exec_backends.sandbox.bounds import LOOK_S, Bounds
+from hermes_exec_backends.sandbox.collect import Collected, collect
+from hermes_exec_backends.sandbox.observe import Observer, Watch, remaining
+from hermes_exec_backends.sandbox.procfs import read
+from hermes_exec_backends.sandbox.sandbox_handle import STDERR, STDOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from hermes_exec_backends.sandbox.observe import Act
+    from hermes_exec_backends.sandbox.report import Report
+    from hermes_exec_backends.sandbox.sandbox_handle import Held
+    from hermes_exec_backends.sandbox.spec import Limits
+
+WALL, OUTPUT = "wall", "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended, as seen from outside."""
+
+    exit: Exit
+    """Its exit code or its signal; ``lost`` where the sandbox was gone before that was known."""
+    limit: str
+    """The limit that ended it: ``wall``, ``output``, ``memory``, ``processes``, ``cpu``, or nothing."""
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+    acts: tuple[Act, ...] = ()
+    """What it asked the kernel for, as far as that was watched and notable."""
+    left: tuple[str, ...] = ()
+    """Programs that were still running when it had ended, where that was watched; they are ended by now."""
+    hit: str = ""
+    """A limit that the kernel enforced on it or on what it started, however it ended: ``memory``, ``processes``."""
+
+
+class Run:
+    """A sandbox with a program that waits for ``go``. Close it, or use it with ``async with``: nothing is left then."""
+
+    def __init__(self, held: Held, report: Report, limits: Limits, bounds: Bounds | None = None) -> None:
+        self.report = report
+        self._held = held
+        self._first = os.pidfd_open(held.first)
+        self._limits = limits
+        self._folders: dict[str, int] = {}
+        self._outputs = {STDOUT: bytearray(), STDERR: bytearray()}
+        self._bounds = bounds or Bounds(limits)
+        self._limit = ""
+        self._began = 0.0
+        self._ended: asyncio.Task[Ended] | None = None
+        self._watched: Watch | None = None
+        self.observer: Observer | None = None
+        """Who answers for what is watched; None where nothing is."""
+        self._bounds.hold(held.first, held.pid)
+        seen = read(held.pid)
+        # A kernel tells the label of the next exec to that process alone, so this is what our launcher read back.
+        self.facts = replace(seen, next_label=seen.next_label or report.apparmor)
+        """What the program will be, looked at from outside while it waits."""
+
+    @property
+    def enforcers(self) -> Mapping[str, str]:
+        """What enforces each limit that is set here: ``cgroup v2``, ``cgroup v1`` or ``watchdog``."""
+        known = dict(self._bounds.enforcers)
+        set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
+        return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
+
+    @property
+    def first(self) -> int:
+        """A descriptor that can be read from once the sandbox has ended."""
+        return self._first
+
+    def keep(self, target: str) -> None:
+        """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
+        path = f"/proc/{self.facts.pid}/root{target}"
+        try:
+            self._folders[target] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise PlaceUnavailable(f"the folder {target} of a sandbox cannot be opened: {error.strerror}") from error
+
+    def observe(self, listener: int, program: bytes, watch: Watch) -> None:
+        """See what the program does, from ``go`` on; takes over ``listener``, and ``program`` is its filter.
+
+        Raises:
+            PlaceUnavailable: the launcher did not hand over what is needed for that.
+        """
+        if listener < 0:
+            raise PlaceUnavailable("what a sandbox does cannot be seen from outside")
+        self.observer = Observer(listener, program, watch)
+        self._watched = watch
+
+    def go(self, stdin: bytes | None = None) -> None:
+        """Let the program begin; ``stdin`` is all that it can read, where the start left that open.
+
+        Raises:
+            UsageError: it has begun already.
+        """
+        if self._ended is not None:
+            raise UsageError("this program has begun already")
+        self._began = time.monotonic()
+        if self.observer is not None:
+            self.observer.begin()
+        self._ended = asyncio.get_running_loop().create_task(self._watch())
+        self._held.begin(self._written, stdin)
+
+    async def wait(self) -> Ended:
+        """Wait until the program has ended, and with it everything in its sandbox.
+
+        Raises:
+            UsageError: it was not told to begin.
+            PlaceUnavailable: it could not be started; nothing of it ran.
+        """
+        if self._ended is None:
+            raise UsageError("this program has not begun", remedy="go() first")
+        return await asyncio.shield(self._ended)
+
+    def kill(self, limit: str = "") -> None:
+        """End everything in the sandbox at once; ``wait`` tells when it is gone."""
+        self._limit = self._limit or limit
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._first, signal.SIGKILL)
+
+    def collect(self, target: str, into: Path, *, max_bytes: int, max_files: int = 10_000) -> Collected:
+        """Copy what is in a folder of the specification's ``tmpfs``, once the program has ended; see ``collect``.
+
+        Raises:
+            UsageError: the program may still be running, or there is no such folder.
+            TransferError: there is more than the bounds allow.
+        """
+        if self._ended is None or not self._ended.done():
+            raise UsageError("files are collected once the program has ended", remedy="wait() first")
+        if target not in self._folders:
+            raise UsageError(f"{target!r} is no folder of the sandbox", remedy=", ".join(self._folders))
+        return collect(self._folders[target], into, max_bytes=max_bytes, max_files=max_files)
+
+    async def close(self) -> None:
+        """End what still runs, and let go of everything. Safe to call twice."""
+        if self._first < 0:
+            return
+        self.kill()
+        if self._ended is not None:
+            with contextlib.suppress(PlaceUnavailable):
+                await asyncio.shield(self._ended)
+        await self._held.let_go()
+        self._bounds.remove()
+        if self.observer is not None:
+            self.observer.close()
+        for fd in (*self._folders.values(), self._first):
+            os.close(fd)
+        self._folders.clear()
+        self._first = -1
+
+    async def __aenter__(self) -> Self:
+        """Nothing more to do."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+    async def _watch(self) -> Ended:
+        left: tuple[str, ...] = ()
+        watching = asyncio.get_running_loop().create_task(self._guard())
+        try:
+            status, refusal = await self._held.told()
+            duration_s = time.monotonic() - self._began
+            if refusal:
+                self.kill()
+            elif self._watched is not None and self._watched.linger_s is not None:
+                left = await remaining(self._held.first, self._watched.linger_s)
+            await self._held.over()
+        finally:
+            watching.cancel()
+            if self.observer is not None:
+                self.observer.close()
+        if refusal and not self._limit:
+            raise PlaceUnavailable(f"the program could not be started in its sandbox: {refusal}")
+        if self.observer is not None and self.observer.failure:
+            raise PlaceUnavailable(f"what the program did could not be seen: {self.observer.failure}")
+        stdout, stderr = map(bytes, self._outputs.values())
+        exit = self._exit(status)
+        hit = self._bounds.hit()
+        limit = self._limit or (hit if exit.code != 0 else "")
+        acts = tuple(self.observer.acts) if self.observer is not None else ()
+        return Ended(exit, limit, stdout, stderr, duration_s, acts, left, hit)
+
+    def _exit(self, status: int | None) -> Exit:
+        if status is not None:
+            code = os.waitstatus_to_exitcode(status)
+            return Exit(code=code) if code >= 0 else Exit(signal=-code)
+        if self._limit:
+            return Exit(signal=signal.SIGKILL)
+        return Exit(lost="the sandbox ended before the program")
+
+    async def _guard(self) -> None:
+        """End the sandbox at its limits."""
+        give_up = None if self._limits.wall_s is None else self._began + self._limits.wall_s
+        while True:
+            now = time.monotonic()
+            limit = WALL if give_up is not None and now >= give_up else self._bounds.exceeded()
+            if limit:
+                self.kill(limit)
+                return
+            await asyncio.sleep(LOOK_S if give_up is None else max(0.0, min(LOOK_S, give_up - now)))
+
+    def _written(self, kind: int, data: bytes) -> None:
+        most = self._limits.output
+        room = len(data) if most is None else max(0, most - sum(map(len, self._outputs.values())))
+        self._outputs[kind] += data[:room]
+        if len(data) > room:
+            self.kill(OUTPUT)

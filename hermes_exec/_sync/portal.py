@@ -1,0 +1,308 @@
+"""Blocking calls into asynchronous objects: the door between threads and one private event loop.
+
+An event loop belongs to one thread at a time, and handing work from thread to thread costs 50 to 100 µs
+each way, a third of what a short command takes. So the loop has no thread of its own: **whoever calls,
+drives it**, until the own call is done. While one thread drives, the calls of others are handed to it, and
+they wait. When the driver is done before them, the *resident* goes on in its place: a daemon thread, which
+also drives when nobody has called for 10 to 20 ms, so that keep-alives, reconnects, forwards and streams go
+on. The next caller makes it stop and drives by itself. A caller that cannot drive, because its thread runs
+another event loop (a notebook), waits for the resident.
+
+One loop serves the whole process: a thousand open terminals then cost one thread and one selector.
+
+A signal whose handler raises (Ctrl-C) must not do so inside of the loop, so the main thread leaves it first;
+then the call is cancelled and waited for, and the exception raised. A second one gives up the waiting.
+
+A forked child shares its parent's selector and pipes, so all it could do with them is harm: every object
+that it inherited refuses to work, and it may open new ones. At the exit, what was left open is closed.
+"""
+
+from __future__ import annotations
+
+import _signal  # its functions are a tenth of the price of those of `signal`, which make enums
+import asyncio
+import atexit
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Awaitable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeGuard, TypeVar
+
+from hermes_exec._sync.finalizers import EXIT_S, Leftovers
+from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    Handler = Callable[[int, FrameType | None], Any]
+
+
+_RAISING = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP")
+"""Signals whose handlers are known to raise: Ctrl-C, ends of services, time limits of test suites."""
+_NUMBERS = tuple(int(getattr(_signal, name)) for name in _RAISING if hasattr(_signal, name))
+
+
+def run_undisturbed(work: Callable[[], None], noted: Callable[[], None]) -> None:
+    """Run ``work`` in the main thread; raise what the handler of a signal that came meanwhile raises.
+
+    ``noted`` is called when one comes, between any two instructions of ``work``, and makes it return soon.
+    Only handlers written in Python are put off, and they are in their places again afterwards.
+    """
+    handlers: dict[int, Handler] = {}
+    came: list[tuple[int, FrameType | None]] = []
+    working = True
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if working:
+            came.append((number, frame))
+            noted()
+        else:  # while the handlers are being put back
+            handlers[number](number, frame)
+
+    try:
+        for number in _NUMBERS:
+            handler = _signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                _signal.signal(number, note)
+        work()
+    finally:
+        working = False
+        for number, handler in handlers.items():
+            _signal.signal(number, handler)
+    for number, frame in came:
+        handlers[number](number, frame)
+
+
+T = TypeVar("T")
+
+_IDLE_S = 0.01
+_RESIDENT: Final = object()
+
+
+class _Call(Generic[T]):
+    """One blocking call: what it waits for, and what came of it."""
+
+    __slots__ = ("awaitable", "done", "error", "result", "signalled", "task", "wake")
+    result: T
+
+    def __init__(self, awaitable: Awaitable[T]) -> None:
+        self.awaitable = awaitable
+        self.done = False
+        self.error: BaseException | None = None
+        self.signalled = False
+        self.task: asyncio.Task[None] | None = None
+        self.wake: queue.SimpleQueue[None] = queue.SimpleQueue()  # may be put to by a signal's handler
+
+
+class Portal:
+    """The private loop, and who drives it. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self.leftovers = Leftovers()
+        self.refusal = ""  # why no call is served any more: after a fork, or at the exit
+        self._loop = asyncio.SelectorEventLoop()
+        self._mutex = threading.Lock()
+        self._driver: object = None  # the _Call whose thread drives, or _RESIDENT, also after a refusal
+        self._heir: _Call[Any] | None = None  # waits for the resident to leave
+        self._under_way = 0
+        self._begun = 0
+        self._bell = threading.Event()
+        self._main = threading.main_thread().ident
+        self._patience: float | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        threading.Thread(target=self._reside, name="hermes_exec.sync", daemon=True).start()
+        os.register_at_fork(after_in_child=self._forked)
+        atexit.register(self._exit)
+
+    def call(self, awaitable: Awaitable[T], unread: list[T] | None = None) -> T:
+        """Wait for an awaitable of the loop; its value or error becomes the caller's.
+
+        A value that came together with a signal, whose handler then raised, is appended to ``unread``; without one,
+        what was opened is closed, since no ``with`` of the caller will do it.
+
+        Raises:
+            UsageError: after a fork, at the exit, or inside a callback of the loop itself; nothing ran.
+        """
+        call = _Call(awaitable)
+        try:
+            self._wait(call)
+        except BaseException:
+            if not call.done:
+                self._loop.call_soon_threadsafe(self._cancel, call)
+                self._wait(call)
+            if call.error is None:
+                if unread is not None:
+                    unread.append(call.result)
+                elif _is_open(call.result):
+                    self._wait(_Call(call.result.__aexit__(None, None, None)))
+            raise
+        if call.error is None:
+            return call.result
+        try:
+            raise call.error
+        finally:
+            del call  # the error's traceback has this frame, so they would hold each other
+
+    def do(self, work: Callable[[], T]) -> T:
+        """Call a plain function on the loop, where nothing else happens meanwhile."""
+
+        async def doing() -> T:
+            return work()
+
+        return self.call(doing())
+
+    def end(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Wait for what closes an object; nothing is left to close in a forked child, or after the exit."""
+        if self.refusal:
+            closing.close()
+        elif asyncio._get_running_loop() is self._loop:  # noqa: SLF001  garbage may be collected within a callback
+            task = self._loop.create_task(closing)
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        else:
+            self.call(closing)
+
+    def _wait(self, call: _Call[Any]) -> None:
+        """Return when the call is done; raise what the handler of a signal raises."""
+        while not call.done:
+            call.signalled = False
+            if threading.get_ident() == self._main:
+                run_undisturbed(partial(self._attend, call), partial(self._signalled, call))
+            else:
+                self._attend(call)
+
+    def _signalled(self, call: _Call[Any]) -> None:
+        call.signalled = True
+        call.wake.put(None)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _attend(self, call: _Call[Any]) -> None:
+        """Drive the loop, or wait while another thread does, until the call is done or a signal came."""
+        running = asyncio._get_running_loop()  # noqa: SLF001  meant for makers of event loops
+        inherits = False
+        with self._mutex:
+            if self._driver is None and running is None:
+                self._driver = call
+            elif self.refusal:
+                self._refuse(call, self.refusal)
+            elif running is self._loop:
+                self._refuse(call, "a blocking call in a callback of another one would wait for itself")
+            elif self._driver is _RESIDENT and running is None and not self._under_way:
+                self._heir = call
+                inherits = True
+            elif self._driver is None:
+                self._bell.set()
+            self._under_way += 1
+            self._begun += 1
+        try:
+            if self._driver is not call:
+                if inherits:
+                    self._loop.call_soon_threadsafe(self._loop.stop)
+                else:
+                    self._loop.call_soon_threadsafe(self._begin, call)
+                while not (call.done or call.signalled or self._driver is call):
+                    call.wake.get(timeout=self._patience)
+            if self._driver is call:
+                self._begin(call)
+                while not (call.done or call.signalled):
+                    self._loop.run_forever()
+        finally:
+            self._leave(call)
+
+    def _leave(self, call: _Call[Any]) -> None:
+        with self._mutex:
+            self._under_way -= 1
+            if self._heir is call:
+                self._heir = None
+            if self._driver is call:
+                self._driver = None
+            if self._driver is None and self._under_way:
+                self._bell.set()
+
+    def _refuse(self, call: _Call[Any], why: str) -> NoReturn:
+        awaitable: Awaitable[Any] | Coroutine[Any, Any, Any] = call.awaitable
+        if isinstance(awaitable, Coroutine):
+            awaitable.close()  # or Python complains that nobody awaited it
+        call.error = UsageError(why)
+        call.done = True
+        raise call.error
+
+    def _begin(self, call: _Call[Any]) -> None:
+        if call.task is None:
+            call.task = self._loop.create_task(self._perform(call))
+
+    async def _perform(self, call: _Call[Any]) -> None:
+        try:
+            call.result = await call.awaitable
+        except BaseException as error:  # noqa: BLE001  it is the caller's
+            call.error = error
+        call.done = True
+        if self._driver is call:
+            self._loop.stop()
+        else:
+            call.wake.put(None)
+
+    def _cancel(self, call: _Call[Any]) -> None:
+        self._begin(call)
+        if call.task is not None:
+            self._loop.call_soon(call.task.cancel)  # after its first step, or it would never tell its end
+
+    def _reside(self) -> None:
+        """Drive the loop for those who cannot, and when nobody calls."""
+        begun = -1
+        while not self.refusal:
+            self._bell.wait(_IDLE_S)
+            with self._mutex:
+                wanted = self._bell.is_set() or self._begun == begun
+                self._bell.clear()
+                begun = self._begun
+                if self._driver is not None or not wanted:
+                    continue
+                self._driver = _RESIDENT
+            heir = None
+            while heir is None:
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a callback; not this thread's
+                    self._loop.run_forever()
+                with self._mutex:
+                    heir, self._heir = self._heir, None
+                    if heir is not None:
+                        self._driver = heir
+            heir.wake.put(None)
+
+    def _forked(self) -> None:
+        """In the child: touch nothing of the parent's.
+
+        Even closing the loop would, for both share one epoll. Nothing ever does: the resident's frame, of
+        which the fork left the memory alone, still refers to it.
+        """
+        self._mutex = threading.Lock()  # another thread may have held the old one
+        self._driver, self.refusal = _RESIDENT, "it was opened before a fork, in the parent process"
+        self.leftovers.forget()
+        portal.cache_clear()
+
+    def _exit(self) -> None:
+        if self.refusal:
+            return
+        self._patience = 2 * EXIT_S  # with a daemon thread that drives
+        with contextlib.suppress(queue.Empty):
+            self.call(self.leftovers.close())
+        with self._mutex:
+            free = self._driver is None
+            self._driver, self.refusal = _RESIDENT, "Python is exiting"
+        if free:
+            self._loop.close()
+
+
+def _is_open(value: object) -> TypeGuard[AbstractAsyncContextManager[Any]]:
+    return isinstance(value, AbstractAsyncContextManager)
+
+
+@cache
+def portal() -> Portal:
+    """The portal of this process."""
+    return Portal()

@@ -1,0 +1,157 @@
+"""The guests that have jobs or kept PTYs, found again by a process that did not start them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.cli.console import note
+from hermes_exec.cli.open_target import planned
+from hermes_exec.config.paths import audit_file
+from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
+from hermes_exec.observe.history import without_end
+from hermes_exec.terminal.guest_records import read_records, remove_record
+from hermes_exec.terminal.job import Job, list_jobs
+from hermes_exec.terminal.opening import guest_carrier
+from hermes_exec.terminal.output import Spools
+from hermes_exec.terminal.pty_status import PtyStatus, list_ptys
+from hermes_exec.terminal.requests import Account, Context
+from hermes_exec.transport.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from hermes_exec.backend import Backend
+    from hermes_exec.terminal.guest_records import GuestRecord
+    from hermes_exec.terminal.job_status import JobStatus
+
+_PATIENCE_S = 60.0
+"""To import a vendor's SDK alone may take a part of it; places out of reach mostly say so sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A guest that answered, its jobs, and its PTYs that can be left and attached to."""
+
+    record: GuestRecord
+    link: Link
+    jobs: list[JobStatus]
+    ptys: list[PtyStatus]
+    context: Context
+    """What accounts of its jobs go by."""
+
+    def job(self, status: JobStatus) -> Job:
+        """One of its jobs, whose end is recorded when it is seen; of several records the first counts."""
+        return Job(self.link, status.id, Account(self.context, status.id))
+
+
+@asynccontextmanager
+async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]:
+    """Those that answer, of one place or of all, the oldest first; the others are told of.
+
+    One that is gone for good is forgotten.
+    """
+    target = None if on is None else planned(on).target
+    records = [record for record in read_records() if target in {None, record.target}]
+    async with AsyncExitStack() as stack:
+        gone: list[GuestRecord] = []
+        found = await asyncio.gather(*(_ask(record, stack, gone) for record in records))
+        _forget(gone)
+        yield [guest for guest in found if guest is not None]
+
+
+def record_ends(guests: Iterable[Guest]) -> None:
+    """Record how jobs ended whose end nobody has seen yet. An audit that cannot be read is left as it is."""
+    ended = {job.id: (guest, job.result, job) for guest in guests for job in guest.jobs if job.result is not None}
+    if not ended:
+        return
+    with contextlib.suppress(OSError):
+        for id in without_end(audit_file(os.environ), ended):
+            guest, result, job = ended[id]
+            Account(guest.context, id).ended(result, job.stdout_bytes, job.stderr_bytes)
+
+
+def _forget(gone: list[GuestRecord]) -> None:
+    """Remove the records of guests that are gone, and name each place once, in one line."""
+    for record in gone:
+        remove_record(record.id)
+    if gone:
+        places = ", ".join(dict.fromkeys(record.target for record in gone))
+        whose = (
+            "its guest is gone, and so are its" if len(gone) == 1 else f"{len(gone)} guests are gone, and so are their"
+        )
+        note(f"{places}: {whose} jobs, if any were left")
+
+
+async def _ask(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecord]) -> Guest | None:
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            plan = planned(record.target, record.place)
+            await plan.backend.open()
+            link = Link(plan.backend, env={}, cwd=None)
+            stack.push_async_callback(_leave, record, plan.backend, link)
+            await link.attach(record.identity, record.interpreter)
+            ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
+            carrier = guest_carrier(plan.backend, link)
+            context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None))
+            return Guest(record, link, await list_jobs(link), ptys, context)
+    except TimeoutError:
+        note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
+    except PlaceUnavailable as error:
+        if isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what:
+            gone.append(record)
+        else:
+            note(f"{record.target}: its jobs are not shown: {error}")
+    except HermesError as error:
+        note(f"{record.target}: its jobs are not shown: {error}")
+    return None
+
+
+async def _leave(record: GuestRecord, backend: Backend, link: Link) -> None:
+    """Let go of a guest; once it has ended, a place that was created for its jobs ends too, or a note says why not."""
+    await link.close()
+    try:
+        await backend.close(keep=link.stays or not record.place)
+    except HermesError as error:
+        note(str(error))
+
+
+@asynccontextmanager
+async def called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Link, Job | PtyStatus]]:
+    """The one job with that id, or else the PTY or the job of that name, and the way to it.
+
+    Raises:
+        UsageError: there is none, or several have the name.
+    """
+    async with guests_with_jobs(on) as guests:
+        jobs = [(guest, status) for guest in guests for status in guest.jobs]
+        ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == word]
+        exact = [each for each in jobs if each[1].id == word]
+        chosen = exact or [each for each in jobs if word and each[1].name == word]
+        if len(chosen) + len(ptys) > 1:
+            ids = ", ".join([status.id for _, status in chosen] + [status.name for _, status in ptys])
+            raise UsageError(f"{len(chosen) + len(ptys)} jobs are called {word!r}", remedy=f"one of {ids}")
+        if ptys:
+            yield ptys[0]
+        elif chosen:
+            guest, status = chosen[0]
+            yield guest.link, guest.job(status)
+        else:
+            raise UsageError(f"there is no job {word!r}", remedy="hermes-exec jobs")
+
+
+@asynccontextmanager
+async def job_called(word: str, on: str | None = None) -> AsyncGenerator[Job]:
+    """The one job with that id, or else that name.
+
+    Raises:
+        UsageError: there is none, or several have the name, or it is a PTY.
+    """
+    async with called(word, on) as (_, found):
+        if not isinstance(found, Job):
+            raise UsageError(f"{word!r} has a terminal of its own", remedy=f"hermes-exec attach {word}")
+        yield found

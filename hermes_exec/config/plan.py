@@ -1,0 +1,214 @@
+"""What a target, its profile and the configuration say about opening a place."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.backend import Backend
+from hermes_exec.config import paths, registry
+from hermes_exec.errors import UsageError
+from hermes_exec.terminal.encoding import encode
+from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec.config.secrets import Secret
+    from hermes_exec.config.settings import Settings
+    from hermes_exec.observe.audit import Audit
+
+_log = logging.getLogger("hermes_exec.config")
+
+
+class Plan:
+    """Everything that is decided before a place is opened.
+
+    ``place`` is that of a backend that was opened once (empty where opening created nothing): it is found again
+    instead of created. With ``adopt`` what was created is ours to end from then on.
+
+    A Profile is opened as the profile of that content in a configuration file. A Backend brings the profile that it
+    is made from; the configuration is not read for it.
+
+    Raises:
+        ConfigError: the target or the configuration is wrong.
+        Unsupported: the place is known, but not part of this version.
+        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
+    """
+
+    def __init__(
+        self,
+        target: str | Profile | Backend | None,
+        settings: Settings | None = None,
+        *,
+        place: str | None = None,
+        adopt: bool = False,
+    ) -> None:
+        self.target = ""
+        self.cwd: str | None = None
+        self.env: dict[str, str] = {}
+        self.carrier = "auto"
+        self.lease_s = 900.0
+        self.lease_given = False
+        """Whether the lease is somebody's choice, and not only the usual one."""
+        self.job_lease_s: float | None = None
+        self.max_output = DEFAULT_MAX_OUTPUT
+        self.timeout_s: float | None = None
+        self.session: dict[str, Any] = {}
+        self.python: str | None = None
+        self.secrets: list[Secret] = []
+        self.logs = False
+        """Whether a file asks for another log than the usual one."""
+        self._audit_limits: dict[str, int] = {}
+        self._audits = True
+        if isinstance(target, Backend):
+            _refuse_dropped(target)
+            self.backend = target
+            if target.profile is not None:
+                self._take(target.profile)
+            self.lease_s, self.lease_given = target.lease_s, True
+        elif (target is None or target == "local") and settings is None and nothing_configured(os.environ):
+            self.backend = registry.backend_class("local")()
+        else:
+            self._resolve(target, settings, place or "")
+        self.backend.returning, self.backend.adopting = place is not None, bool(place) and adopt
+        self.target = self.target or self.backend.target
+
+    def _resolve(self, target: str | Profile | None, settings: Settings | None, place: str) -> None:
+        from hermes_exec.config.load import load_settings, resolve  # pydantic takes 0.2 s to import
+        from hermes_exec.config.targets import parse_profile
+
+        if target is not None and not isinstance(target, str):
+            _check_profile(target)
+        if settings is None:
+            settings = load_settings()
+            for warning in settings.warnings:
+                _log.warning("%s", warning)
+        if target is None or isinstance(target, str):
+            resolved = resolve(target, settings)
+        else:
+            resolved = parse_profile(target, settings.profiles)
+        self.target = str(resolved)
+        self._take(resolved.profile)
+        self.logs = settings.log != type(settings.log)()
+        self._audits = settings.audit.enabled
+        self._audit_limits = {"max_bytes": settings.audit.max_bytes, "keep": settings.audit.keep}
+        self.timeout_s = settings.limits.timeout_s
+        if settings.limits.max_output is not None:
+            self.max_output = settings.limits.max_output
+        created = place.split("+") + [""] * len(resolved.chain)
+        self.backend = self._chained([_at(*each) for each in zip(resolved.chain, created, strict=False)])
+
+    def _chained(self, chain: Sequence[Profile]) -> Backend:
+        """The backend of the innermost place, around those that it is inside of."""
+        from hermes_exec.wrapper import Prepared
+
+        outermost = chain[-1]
+        backend = registry.backend_class(outermost.type).from_profile(outermost)
+        for outside, profile in zip(chain[:0:-1], chain[-2::-1], strict=True):
+            prepared = Prepared.of(backend, outside, self._variables(outside))
+            backend = registry.backend_class(profile.type).inside(profile, prepared)
+        return backend
+
+    def _variables(self, profile: Profile) -> dict[str, str]:
+        """The variables of a profile, its secrets looked up and remembered."""
+        from hermes_exec.config.secrets import resolve_secrets
+
+        secrets = resolve_secrets(profile.secrets, os.environ)
+        self.secrets += secrets.values()
+        return {**profile.env, **{name: secret.reveal() for name, secret in secrets.items()}}
+
+    def _take(self, profile: Profile) -> None:
+        self.cwd = profile.cwd
+        self.env = self._variables(profile)
+        self.carrier = profile.carrier
+        self.lease_s, self.lease_given = profile.lease_s, "lease_s" in profile.model_fields_set
+        self.job_lease_s = profile.job_lease_s
+        self.max_output = profile.max_output
+        self.python = profile.python
+        if profile.shell:
+            self.session["shell"] = encode(profile.shell)
+        if profile.login:
+            self.session["login"] = True
+        if profile.setup:
+            self.session["setup"] = [encode(line) for line in profile.setup]
+
+    def clean(self, text: str) -> str:
+        """``text`` without the secrets known by now."""
+        if not self.secrets:
+            return text
+        from hermes_exec.observe.redact import Redactor
+
+        return Redactor(self.secrets).text(text)
+
+    def audit(self, *, wanted: bool | None) -> Audit | None:
+        """The audit of this terminal, or None."""
+        if not (self._audits if wanted is None else wanted):
+            return None
+        from hermes_exec.observe.audit import Audit
+        from hermes_exec.observe.redact import Redactor
+
+        return Audit(paths.audit_file(os.environ), Redactor(self.secrets), **self._audit_limits)
+
+
+def _check_profile(target: object) -> None:
+    """Refuse what is no Profile, or is not of the class that its type has; its content is not repeated."""
+    from hermes_exec.config.profile import Profile
+
+    if not isinstance(target, Profile):
+        given = type(target).__name__
+        raise UsageError(
+            f"open takes a profile's name, a one-line target, a Profile, a Backend or None, not {given}",
+            remedy='"local", "docker:IMAGE", "ssh://USER@HOST" or DockerProfile(image="IMAGE")',
+        )
+    model = registry.profile_model(target.type)
+    if not isinstance(target, model):
+        raise UsageError(
+            f"a {type(target).__name__} cannot be a profile of the type {target.type!r}",
+            remedy=f"{model.__name__} of {model.__module__}",
+        )
+
+
+def _refuse_dropped(backend: Backend) -> None:
+    """Refuse a Backend whose place outside would not get what a profile says about it."""
+    from hermes_exec.wrapper import Prepared
+
+    profile, outer = backend.profile, getattr(backend, "outer", None)
+    if profile is not None and profile.via and (outer is None or outer.target == "local") and profile.via != "local":
+        raise UsageError(
+            f"{backend.target}: this Backend is not inside of {profile.via!r}, which its profile names as 'via'",
+            remedy="open the profile itself",
+        )
+    while outer is not None:
+        prepared, outside = isinstance(outer, Prepared), outer.outer if isinstance(outer, Prepared) else outer
+        wanted = [] if prepared or outside.profile is None else _wanted(outside.profile)
+        if wanted:
+            raise UsageError(
+                f"{outside.target}: a Backend outside of another one cannot apply {', '.join(wanted)} of its profile",
+                remedy="open a Profile whose 'via' names the place outside",
+            )
+        outer = getattr(outside, "outer", None)
+
+
+def _wanted(profile: Profile) -> list[str]:
+    """The fields by which a profile changes what runs inside of its place."""
+    return [name for name in ("cwd", "env", "secrets", "setup", "login") if getattr(profile, name)]
+
+
+def _at(profile: Profile, name: str) -> Profile:
+    """The profile of a place that was created by this one and is called ``name`` now."""
+    return profile.model_copy(update={profile.attach_field: name}) if name and profile.attach_field else profile
+
+
+def nothing_configured(environ: Mapping[str, str]) -> bool:
+    """Whether there is no setting that could say anything; cheap, for the most frequent case."""
+    if any(name.startswith("HERMES_EXEC_") for name in environ):
+        return False
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return False
+    return not paths.may_exist(paths.user_file(environ)) and paths.find_project_file(here) is None

@@ -1,0 +1,89 @@
+"""Entry points: how other distributions add backends, profiles, commands, tools, hooks and confinements.
+
+Reading the metadata of installed distributions costs milliseconds for each of them, so callers look among the names
+that ship with this project first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from hermes_exec.errors import ConfigError, PlaceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+
+OUR_DISTRIBUTION = "hermes-exec"
+
+
+def own_entry_points(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of ``group`` that this distribution declares, by name."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=group) if owner(point) == OUR_DISTRIBUTION}
+
+
+def find_plugins(group: str, *, is_reserved: Callable[[str], bool]) -> dict[str, EntryPoint]:
+    """Return the entry points of ``group`` that other distributions declare, by name.
+
+    Raises:
+        ConfigError: a distribution uses a reserved name, or two distributions use the same name.
+    """
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=group):
+        distribution = owner(point)
+        if distribution == OUR_DISTRIBUTION:
+            continue
+        if is_reserved(point.name):
+            raise ConfigError(
+                f"the distribution {distribution!r} offers {point.name!r}, which is a built-in name, and is refused",
+                remedy=f"pip uninstall {distribution}",
+            )
+        other = found.setdefault(point.name, point)
+        if owner(other) != distribution:
+            raise ConfigError(
+                f"the distributions {owner(other)!r} and {distribution!r} both offer {point.name!r}",
+                remedy="uninstall one of them",
+            )
+    return found
+
+
+def owner(point: EntryPoint) -> str:
+    """Return the normalized name of the distribution that declares the entry point (PEP 503)."""
+    name = point.dist.name if point.dist is not None else "unknown"
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def load(point: EntryPoint) -> object:
+    """Load the object of an entry point.
+
+    Raises:
+        PlaceUnavailable: its module cannot be imported, or has no such attribute.
+    """
+    try:
+        loaded: object = point.load()
+    except Exception as error:  # a plugin's code may raise anything
+        raise PlaceUnavailable(f"{_describe(point)} cannot be loaded: {error}") from error
+    return loaded
+
+
+def load_class(point: EntryPoint, base: type[T]) -> type[T]:
+    """Load the class of an entry point; it must be a subclass of ``base``.
+
+    Raises:
+        PlaceUnavailable: it cannot be loaded, or is not such a class.
+    """
+    loaded = load(point)
+    if not (isinstance(loaded, type) and issubclass(loaded, base)):
+        raise PlaceUnavailable(f"{_describe(point)} is not a {base.__name__}")
+    return loaded
+
+
+def _describe(point: EntryPoint) -> str:
+    return f"{point.name}: {point.value} of the distribution {owner(point)!r}"

@@ -1,0 +1,196 @@
+"""From the name of a type to its profile model and its backend.
+
+The types that ship with us are a table in here, so that finding one reads no metadata of installed
+distributions and nothing that is installed can take its name. Every other type is an entry point of the
+groups ``hermes_exec.profiles`` and ``hermes_exec.backends``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.config.plugins import find_plugins, load_class
+from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.metadata import EntryPoint
+
+    from hermes_exec.backend import Backend
+    from hermes_exec.config.profile import Profile
+
+PROFILES = "hermes_exec.profiles"
+BACKENDS = "hermes_exec.backends"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """Where a type of ours is found, as ``module:name``, and the extra that brings its SDK."""
+
+    profile: str
+    backend: str
+    extra: str = ""
+
+
+BUILT_INS = {
+    "local": BuiltIn("hermes_exec_backends.profiles.local:LocalProfile", "hermes_exec_backends.local:LocalBackend"),
+    "docker": BuiltIn(
+        "hermes_exec_backends.profiles.docker:DockerProfile",
+        "hermes_exec_backends.docker:DockerBackend",
+        extra="docker",
+    ),
+    "ssh": BuiltIn("hermes_exec_backends.profiles.ssh:SshProfile", "hermes_exec_backends.ssh:SshBackend", extra="ssh"),
+    "singularity": BuiltIn(
+        "hermes_exec_backends.profiles.singularity:SingularityProfile",
+        "hermes_exec_backends.singularity:SingularityBackend",
+        extra="singularity",
+    ),
+    "bubblewrap": BuiltIn(
+        "hermes_exec_backends.profiles.bubblewrap:BubblewrapProfile",
+        "hermes_exec_backends.bubblewrap:BubblewrapBackend",
+    ),
+    "modal": BuiltIn(
+        "hermes_exec_backends.profiles.modal:ModalProfile",
+        "hermes_exec_backends.modal:ModalBackend",
+        extra="modal",
+    ),
+    "daytona": BuiltIn(
+        "hermes_exec_backends.profiles.daytona:DaytonaProfile",
+        "hermes_exec_backends.daytona:DaytonaBackend",
+        extra="daytona",
+    ),
+    "slurm": BuiltIn("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
+}
+ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
+"""Other words for a type; as firmly ours as the types themselves."""
+POLICIES = "hermes_exec_policies.confinement:confinement"
+"""What makes of a policy's name what a sandbox on this machine is made of."""
+
+
+def profile_model(type_name: str) -> type[Profile]:
+    """The model that checks profiles of this type.
+
+    Raises:
+        ConfigError: no such type; names the one that is like it.
+        Unsupported: the type is ours, but not in this version.
+        PlaceUnavailable: a plugin has it, and cannot be loaded.
+    """
+    from hermes_exec.config.profile import Profile
+
+    return cast("type[Profile]", _find(type_name, PROFILES, Profile))
+
+
+def backend_class(type_name: str) -> type[Backend]:
+    """The backend of this type, loading its module.
+
+    Raises:
+        ConfigError: no such type; names the one that is like it.
+        Unsupported: the type is known, but this version has no backend for it.
+        MissingExtra: its SDK is not installed.
+        PlaceUnavailable: its SDK has another version than we need, or a plugin cannot be loaded.
+    """
+    from hermes_exec.backend import Backend
+
+    return cast("type[Backend]", _find(type_name, BACKENDS, Backend))
+
+
+def confinement_of(policy: str, **options: Any) -> Any:
+    """What a sandbox on this machine has to be made of to be under the policy of this name, and its limits.
+
+    Policies stand above the backends that enforce them, so this is how a backend asks for one; the options are
+    those of ``hermes_exec_policies.confinement.confinement``.
+
+    Raises:
+        ConfigError: there is no such policy.
+        Unsupported: one of its rules cannot be enforced here, or no policies are installed.
+    """
+    module, _, name = POLICIES.partition(":")
+    try:
+        make = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise Unsupported(f"the policy {policy!r} cannot be looked up: {error}", remedy="install it again") from error
+    return make(policy, **options)
+
+
+def known_types() -> list[str]:
+    """Every type that a profile can have, sorted, without aliases. Reads the metadata of what is installed.
+
+    Raises:
+        ConfigError: a plugin claims a name that is taken.
+    """
+    return sorted({*BUILT_INS, *_plugins(PROFILES)})
+
+
+def canonical(type_name: str) -> str:
+    """The type that ``type_name`` is another word for, or itself."""
+    return ALIASES.get(type_name, type_name)
+
+
+def is_ours(type_name: str) -> bool:
+    """Whether the name is built in, so that no plugin can have it. Reads nothing of what is installed."""
+    return canonical(type_name) in BUILT_INS
+
+
+def sdk_missing(type_name: str, error: ImportError) -> Exception:
+    """The error for a place whose SDK could not be imported; ``error`` itself where a module of ours is to blame."""
+    from hermes_exec.extras import explain_import_error, install_command, is_installed, missing_extra
+
+    if (error.name or "").startswith("hermes_exec"):
+        return error
+    if known := explain_import_error(error):
+        return known
+    extra = BUILT_INS[type_name].extra if type_name in BUILT_INS else ""
+    if not extra:
+        return PlaceUnavailable(f"{type_name}: its code could not be loaded: {error}", remedy="install it again")
+    if isinstance(error, ModuleNotFoundError) and error.name and not is_installed(error.name.partition(".")[0]):
+        return missing_extra(extra, error.name, type_name)
+    remedy = install_command(extra, upgrade=True)
+    return PlaceUnavailable(f"{type_name}: its SDK does not fit: {error}", remedy=remedy)
+
+
+def guess(word: str, known: Iterable[str], before: str) -> str:
+    """``before`` and the known word that ``word`` may have been meant to be; empty where none is like it."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"{before} {close[0]!r}" if close else ""
+
+
+def _find(type_name: str, group: str, base: type[object]) -> object:
+    name = canonical(type_name)
+    if name in BUILT_INS:
+        return _built_in(name, group)
+    plugin = _plugins(group).get(name)
+    if plugin is not None:
+        return load_class(plugin, base)
+    if group == BACKENDS and name in _plugins(PROFILES):
+        raise Unsupported(f"{name}: the plugin describes such places, but has no backend for them")
+    near = guess(name, [*known_types(), *ALIASES], "; the nearest known one is")
+    raise ConfigError(f"unknown type {type_name!r}{near}", remedy=", ".join(known_types()))
+
+
+def _built_in(name: str, group: str) -> object:
+    row = BUILT_INS[name]
+    path = row.profile if group == PROFILES else row.backend
+    module_name, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in {
+            module_name,
+            module_name.partition(".")[0],
+        }:
+            raise _not_in_this_version(name) from error
+        raise sdk_missing(name, error) from error
+
+
+def _not_in_this_version(name: str) -> Unsupported:
+    return Unsupported(
+        f"{name}: a known type, but this version has no backend for it",
+        remedy="pip install --upgrade hermes-exec",
+    )
+
+
+def _plugins(group: str) -> dict[str, EntryPoint]:
+    return find_plugins(group, is_reserved=is_ours)

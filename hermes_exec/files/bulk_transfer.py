@@ -1,0 +1,264 @@
+"""Content that travels beside the link, by the vendor's own way of moving files, where a backend has a faster one.
+
+It is trusted with nothing. What arrives is compared by its SHA-256 with what the other side read, on both ways, before
+anything gets its name; and whatever does not get through goes by the link, from where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections import deque
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from hermes_exec.errors import HermesError, ProtocolError
+from hermes_exec.guest.files import staging
+from hermes_exec.guest.files.safe_paths import sha256
+from hermes_exec.guest.files.tree_stream import DIGEST
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from hermes_exec.files.requests import Stream
+
+_AHEAD = 3
+"""Pieces under way at once."""
+_BATCH = 2 << 20
+
+
+class _Fetcher(Protocol):
+    """The vendor's way of moving files of a place. Whatever fails raises a HermesError, or OSError."""
+
+    piece: int
+    """Bytes that it is given at once, at most."""
+
+    def fetch(self, path: str, /) -> AsyncIterator[bytes]:
+        """The content of a file, as it comes."""
+        ...
+
+
+@runtime_checkable
+class PieceMover(_Fetcher, Protocol):
+    """One that makes files of the place, whole."""
+
+    async def put(self, path: str, data: bytes, /) -> None:
+        """Make a file."""
+
+
+@runtime_checkable
+class PipeMover(_Fetcher, Protocol):
+    """One that has a stream of its own into the place."""
+
+    async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview], /) -> None:
+        """Write all that comes into the pipe of that name."""
+
+
+Mover = PieceMover | PipeMover
+
+
+def way(mover: Mover | None) -> bool | str:
+    """How the guest is asked to take content."""
+    return "pipe" if isinstance(mover, PipeMover) else mover is not None
+
+
+async def _place(stream: Stream) -> tuple[int, str]:
+    """The size of a file, and the path that the guest tells; neither where it has ended instead."""
+    head = await stream.exactly(staging.PLACE.size)
+    if len(head) < staging.PLACE.size:
+        return 0, ""
+    size, length = staging.PLACE.unpack(head)
+    try:
+        return size, (await stream.exactly(length)).decode()
+    except ValueError:
+        raise ProtocolError("the guest told a path that is none") from None
+
+
+async def send(
+    stream: Stream, mover: Mover, pieces: AsyncIterator[bytes | memoryview], sent: Callable[[int], object]
+) -> bool:
+    """Send content; ``sent`` is told the size of each piece that is there.
+
+    False: it did not get through, and the guest will answer that it is to be sent by the link.
+    """
+    _, path = await _place(stream)
+    if not isinstance(mover, PipeMover):
+        await _send_files(stream, mover, path, pieces, sent)
+        return True
+
+    async def counted() -> AsyncIterator[bytes | memoryview]:
+        async for piece in pieces:
+            yield piece
+            sent(len(piece))
+
+    try:
+        if path:
+            await mover.pour(path, counted())
+    except (HermesError, OSError):
+        return False
+    return bool(path)
+
+
+async def _send_files(
+    stream: Stream,
+    mover: PieceMover,
+    folder: str,
+    pieces: AsyncIterator[bytes | memoryview],
+    sent: Callable[[int], object],
+) -> None:
+    """Send pieces, each by a file or else by the link."""
+    under_way: deque[tuple[bytes, asyncio.Task[None]]] = deque()
+
+    async def settle() -> None:
+        data, task = under_way[0]
+        await asyncio.wait([task])
+        there = bool(folder) and _is_done(task)
+        under_way.popleft()
+        await stream.call.write(staging.PIECE.pack(there, len(data)))
+        if not there:
+            await stream.call.write(data)
+        sent(len(data))
+
+    number = 0
+    try:
+        async for piece in pieces:
+            data = bytes(piece)
+            work = mover.put(f"{folder}/{number}", data) if folder else asyncio.sleep(0)
+            under_way.append((data, asyncio.ensure_future(work)))
+            number += 1
+            if stream.answered:
+                return
+            if len(under_way) == _AHEAD:
+                await settle()
+        while under_way and not stream.answered:
+            await settle()
+    finally:
+        for _, task in under_way:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in under_way), return_exceptions=True)
+
+
+def _is_done(task: asyncio.Task[None]) -> bool:
+    """Whether it got through; raises what is no failure of the vendor's."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, HermesError | OSError):
+        raise error
+    return error is None and not task.cancelled()
+
+
+class Arrival(Protocol):
+    """What takes a file that is fetched, in order."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it has taken."""
+        ...
+
+    async def take(self, pieces: list[bytes], /) -> None:
+        """The next bytes."""
+
+    async def restart(self) -> None:
+        """Forget what was taken."""
+
+    async def digest(self) -> bytes:
+        """The SHA-256 of what was taken."""
+        ...
+
+
+async def fetch(stream: Stream, mover: Mover, arrival: Arrival) -> bytes:
+    """Fetch the file that the guest tells of, unless it tells of none; what is missing then comes by the stream.
+
+    Where that is a part, its hash with what it follows has to be what is returned.
+    """
+    size, path = await _place(stream)
+    if not path:
+        return b""
+    try:
+        await _fetched(mover.fetch(path), size, arrival)
+        start = size
+    except (HermesError, OSError):
+        start = arrival.size
+    told = await stream.exactly(DIGEST)
+    if start >= size:
+        start = staging.NOTHING if told == await arrival.digest() else 0
+    if not start:
+        await arrival.restart()
+    await stream.call.write(staging.START.pack(start))
+    stream.call.write_eof()
+    return told if 0 < start < size else b""
+
+
+async def _fetched(chunks: AsyncIterator[bytes], size: int, arrival: Arrival) -> None:
+    """Hand a file over in batches, one of them while the next one comes."""
+    left = size
+    batch: list[bytes] = []
+    count = 0
+    taking = asyncio.ensure_future(arrival.take([]))
+    try:
+        async for chunk in chunks:
+            batch.append(chunk)
+            count += len(chunk)
+            left -= len(chunk)
+            if left < 0:
+                raise OSError("it is larger than it was said to be")
+            if count >= _BATCH:
+                await taking
+                taking = asyncio.ensure_future(arrival.take(batch))
+                batch, count = [], 0
+    finally:
+        await taking
+        await arrival.take(batch)  # also of one that broke: what came is worth as much
+
+
+class _InMemory:
+    """An arrival that keeps what comes, in one piece that grows: to join many costs as much as to receive them."""
+
+    def __init__(self) -> None:
+        self.content = io.BytesIO()
+        self.size = 0
+        self._digest = sha256()
+
+    async def take(self, pieces: list[bytes]) -> None:
+        hashing = asyncio.ensure_future(asyncio.to_thread(_hash, self._digest, pieces))
+        for piece in pieces:
+            self.size += self.content.write(piece)
+        await hashing
+
+    async def restart(self) -> None:
+        self.content, self.size, self._digest = io.BytesIO(), 0, sha256()
+
+    async def digest(self) -> bytes:
+        return bytes(self._digest.digest())
+
+
+def _hash(digest: Any, pieces: list[bytes]) -> None:
+    for piece in pieces:
+        digest.update(piece)
+
+
+async def fetched(stream: Stream, mover: Mover) -> bytes | None:
+    """A file that is read; None where the beginning that the mover brought is not what is there."""
+    arrival = _InMemory()
+    told = await fetch(stream, mover, arrival)
+    if not told:
+        return arrival.content.getvalue() or await stream.all()
+    await stream.each(arrival.take)
+    return arrival.content.getvalue() if told == await arrival.digest() else None
+
+
+async def send_all(stream: Stream, mover: Mover, data: bytes) -> None:
+    """Send content that is here as a whole, and its hash."""
+    digest = sha256()
+    hashing = asyncio.ensure_future(asyncio.to_thread(digest.update, data))
+
+    async def pieces() -> AsyncIterator[memoryview]:
+        view = memoryview(data)
+        for start in range(0, len(data), mover.piece):
+            yield view[start : start + mover.piece]
+
+    try:
+        there = await send(stream, mover, pieces(), lambda _: None)
+    finally:
+        await hashing
+    if there:
+        await stream.call.write(digest.digest())
+    stream.call.write_eof()

@@ -1,0 +1,1 @@
+"""File operations: single files, trees and transfers."""

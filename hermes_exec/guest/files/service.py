@@ -1,0 +1,224 @@
+"""The guest's part for files: hands each operation to a worker, and its streams to the link."""
+
+import _socket
+import errno
+import os
+from _collections import deque
+
+from ..core import wire
+from ..core.fdutil import enlarge
+from ..core.process_tree import TreeKill
+from ..process import runner
+from ..shell.folders import resolve_folder
+from . import worker as fileworker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Deque
+
+    from ..core.client import Client, Request
+    from ..core.server import Server
+
+_SPARE = 2
+"""Idle workers that are kept."""
+_MOST = 32
+"""Workers of one client at most; further operations wait their turn."""
+_GRACE_S = 2.0
+_WITH_INPUT = ("write", "put", "put_tree")
+
+
+class Worker:
+    """The guest's side of one worker process."""
+
+    def __init__(self, pool: "Pool") -> None:
+        ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                fileworker.serve(theirs.fileno())
+            finally:
+                os._exit(1)
+        theirs.close()
+        self.doomed = False
+        self._pool = pool
+        self._loop = pool.server.loop
+        self._channel = ours
+        self._answer = b""
+        self._operation: "Operation | None" = None
+        self._loop.on_read(ours.fileno(), self._readable)
+        self._loop.on_exit(self.pid, _ended)
+
+    def start(self, operation: "Operation", arguments: "dict[str, Any]", fds: "list[int]") -> None:
+        """Begin an operation; its ``answered`` is called once."""
+        self._operation = operation
+        try:
+            runner.send_spec(self._channel, arguments, fds)
+        except OSError:
+            pass  # it has just been killed; the end of the channel will tell
+
+    def _readable(self) -> None:
+        try:
+            data = self._channel.recv(65536)
+        except OSError:  # killed before it had read all that it was sent
+            data = b""
+        self._answer += data
+        size = fileworker.LENGTH.size
+        if not data:
+            self.doomed = True
+            self._done({"error": "os", "errno": errno.EIO, "message": "its process was killed", "path": b""})
+        elif len(self._answer) >= size + fileworker.LENGTH.unpack_from(self._answer.ljust(size, b"\xff"))[0]:
+            answer = wire.unpack(self._answer[size:])
+            self._answer = b""
+            self._done(answer)
+
+    def _done(self, answer: "dict[str, Any]") -> None:
+        operation = self._operation
+        self._operation = None
+        self._pool.give_back(self)
+        if operation is not None:
+            operation.answered(answer)
+
+    def close(self) -> None:
+        """Let it go; it ends by that when it is idle."""
+        self._loop.ignore_read(self._channel.fileno())
+        self._channel.close()
+
+
+def _ended(status: int) -> None:
+    """A worker is reaped; its closed channel has told the rest."""
+    del status
+
+
+class Pool:
+    """The workers of one client, and the operations that wait for one."""
+
+    def __init__(self, server: "Server") -> None:
+        self.server = server
+        self._idle: "list[Worker]" = []
+        self._busy = 0
+        self._waiting: "Deque[Operation]" = deque()
+        self._closed = False
+
+    def run(self, operation: "Operation") -> None:
+        """Begin an operation now, or as soon as a worker is there for it."""
+        if self._busy >= _MOST:
+            self._waiting.append(operation)
+            return
+        self._busy += 1
+        operation.begin(self._idle.pop() if self._idle else Worker(self))
+
+    def forget(self, operation: "Operation") -> None:
+        """It is not wanted any more, and has not begun."""
+        self._waiting.remove(operation)
+
+    def give_back(self, worker: Worker) -> None:
+        """One has done its work, or has ended."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+            self._busy += 1
+        self._busy -= 1
+        if self._closed or worker.doomed or len(self._idle) >= _SPARE:
+            worker.close()
+        else:
+            self._idle.append(worker)
+        if self._waiting:
+            self.run(self._waiting.popleft())
+
+    def close(self) -> None:
+        """No more work will come."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Operation:
+    """One request: its answer waits for the last byte of its output."""
+
+    def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
+        self._pool = pool
+        self._request = request
+        self._arguments = arguments
+        self._worker: "Worker | None" = None
+        self._answer: "dict[str, Any] | None" = None
+        self._stopping = False
+        self._output = -1
+        self._outlet = request.outlet(wire.STDOUT, bulk=True)
+        if arguments["do"] in _WITH_INPUT or arguments.get("near") or arguments.get("beside"):
+            request.expect_input()
+        request.cancel = self._cancel
+        pool.run(self)
+
+    def begin(self, worker: Worker) -> None:
+        """Give the streams and the work to a worker."""
+        self._worker = worker
+        self._output, writing = os.pipe()
+        enlarge(writing)
+        os.set_blocking(self._output, False)
+        self._outlet.read_from(self._output, self._output_ended)
+        reading = self._input()
+        worker.start(self, self._arguments, [reading, writing])
+        os.close(reading)
+        os.close(writing)
+
+    def _input(self) -> int:
+        if self._request.inlet is None:
+            return os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        reading, ours = os.pipe()
+        enlarge(ours)
+        os.set_blocking(ours, False)
+        self._request.inlet.write_to(ours)
+        return reading
+
+    def _output_ended(self) -> None:
+        if self._output >= 0:
+            self._outlet.release()
+            os.close(self._output)
+            self._output = -1
+            self._finish()
+
+    def answered(self, answer: "dict[str, Any]") -> None:
+        """The worker has done it, or is gone."""
+        if self._answer is None:
+            self._answer = {"cancelled": True} if self._stopping else answer
+            if self._request.inlet is not None:
+                self._request.inlet.close()
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._answer is not None and self._output < 0:
+            self._request.finish(self._answer)
+
+    def _cancel(self) -> None:
+        worker = self._worker
+        if worker is None:
+            self._pool.forget(self)
+            self._stopped([])
+        elif self._answer is not None:
+            self._output_ended()
+        elif not self._stopping:
+            self._stopping = True
+            worker.doomed = True
+            TreeKill(self._pool.server.loop, lambda: [worker.pid], _GRACE_S, self._stopped)
+
+    def _stopped(self, survivors: "list[int]") -> None:
+        del survivors  # one that hangs in the kernel is not waited for
+        self._stopping = True
+        self.answered({})
+        self._output_ended()
+
+
+def install(server: "Server") -> None:
+    """Offer the ``file`` operation, whose argument ``do`` says which."""
+    pools: "dict[Client, Pool]" = {}
+
+    def perform(request: "Request", arguments: "dict[str, Any]") -> None:
+        client = request.client
+        if client not in pools:
+            pools[client] = Pool(server)
+            client.on_close.append(lambda: pools.pop(client).close())
+        arguments["cwd"] = resolve_folder(client, arguments.get("cwd"))
+        if arguments.get("beside"):
+            arguments["shelf"] = os.fsencode(server.spool_folder())
+        Operation(pools[client], request, arguments)
+
+    server.operations["file"] = perform

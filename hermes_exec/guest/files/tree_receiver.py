@@ -1,0 +1,175 @@
+"""The receiver of a tree: cuts the stream of ``filetree`` into blocks, checks them, and lets each land."""
+
+import struct
+
+from . import tree_stream
+from .safe_paths import Refused, sha256
+from .tree_stream import COUNTS, DIGEST, ENTRY, HEAD
+from .tree_writer import TOLD, Landing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_WITH_CONTENT = (tree_stream.FILE, tree_stream.LINK)
+
+
+class Receiver:
+    """Takes a stream in pieces of any size. ``finish`` it when all has come; ``close`` it in any case."""
+
+    def __init__(self, root: int, fresh: bool, verify: bool, keep_outside: bool) -> None:
+        """Write below ``root``, an open folder, the receiver's from here on; ``fresh`` if it is a new one.
+
+        ``keep_outside`` makes links whose targets may be outside of the tree, instead of leaving them out.
+        """
+        self.landing = Landing(root, keep_outside)
+        self.skipped: "list[list[Any]]" = []
+        self._fresh = fresh
+        self._verify = verify
+        self._held: "list[bytes]" = []
+        self._held_size = 0
+        self._need = HEAD.size
+        self._left = 0  # bytes of the present data block
+        self._digest: "Any" = None
+        self._rooted = False
+        self._ended = False
+
+    def close(self) -> None:
+        """Close what is open and remove what is unfinished."""
+        self.landing.close()
+
+    def finish(self) -> None:
+        """The stream is at its end; raises Refused when it came to it too early."""
+        if not self._ended or self._held_size:
+            raise Refused("the stream broke off")
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes as they came.
+
+        Raises:
+            Refused: they are no honest tree.
+            OSError: this system failed; ``filename`` is the path relative to the root.
+        """
+        if self._held_size:
+            self._held.append(data)
+            self._held_size += len(data)
+            if self._held_size < self._need:
+                return
+            data = b"".join(self._held)
+        try:
+            at = self._cut(data, memoryview(data))
+        except OSError as error:
+            error.filename = self.landing.path
+            raise
+        except struct.error as error:
+            raise Refused("a block that does not fit: {}".format(error)) from None
+        self._held = [data[at:]]
+        self._held_size = len(data) - at
+
+    def _cut(self, data: bytes, view: memoryview) -> int:
+        """Handle what is whole; gives where the rest begins."""
+        at = 0
+        end = len(data)
+        while at < end:
+            if self._left:
+                piece = view[at : at + self._left]
+                self._left -= len(piece)
+                at += len(piece)
+                self._data(piece)
+                continue
+            self._need = HEAD.size
+            if end - at < self._need:
+                break
+            kind, size = HEAD.unpack_from(data, at)
+            if kind == tree_stream.DATA:
+                self._left = size
+                at += self._need
+                continue
+            if size > tree_stream.MAX_BLOCK:
+                raise Refused("a block of {} bytes".format(size))
+            self._need += size
+            if end - at < self._need:
+                break
+            self._block(kind, view[at + HEAD.size : at + self._need])
+            at += self._need
+        return at
+
+    def _data(self, piece: memoryview) -> None:
+        if not self.landing.in_large_file:
+            raise Refused("content of no file")
+        self.landing.write(piece)
+        if self._verify:
+            self._digest.update(piece)
+
+    def _block(self, kind: int, payload: memoryview) -> None:
+        if self._ended or self.landing.in_large_file != (kind == tree_stream.FILE_END):
+            raise Refused("a block of kind {} out of turn".format(kind))
+        if kind == tree_stream.BATCH:
+            if self._verify:
+                self._digest = sha256()
+                self._digest.update(payload[DIGEST:])
+                self._compare(payload[:DIGEST])
+            self._batch(payload[DIGEST:])
+        elif kind == tree_stream.FILE_END:
+            if self._verify:
+                self._compare(payload)
+            self.landing.complete()
+        elif kind == tree_stream.END:
+            landing = self.landing
+            if landing.depth or tree_stream.TOTALS.unpack(payload) != (landing.files, landing.bytes):
+                raise Refused("the totals do not agree")
+            if self._fresh and self._rooted:
+                landing.settle_root()
+            self._ended = True
+        else:
+            raise Refused("a block of kind {}".format(kind))
+
+    def _compare(self, told: memoryview) -> None:
+        if self._digest.digest() != told:
+            raise Refused("the content does not have the hash that came with it")
+
+    def _batch(self, payload: memoryview) -> None:
+        count, size = COUNTS.unpack_from(payload, 0)
+        at = COUNTS.size + count * ENTRY.size
+        names = bytes(payload[at : at + size]).split(b"\0")
+        entries = payload[COUNTS.size : at]
+        at += size
+        if at > len(payload) or len(names) != count:
+            raise Refused("a batch whose parts do not fit")
+        landing = self.landing
+        for (kind, mode, mtime, length), name in zip(ENTRY.iter_unpack(entries), names):
+            if landing.in_large_file:
+                raise Refused("an entry in the middle of a large file")
+            if kind in _WITH_CONTENT:
+                content = payload[at : at + length]
+                at += length
+                if at > len(payload):
+                    raise Refused("content that is cut short")
+                if kind == tree_stream.FILE:
+                    landing.file(name, mode, mtime, content)
+                else:
+                    landing.link(name, mtime, bytes(content))
+            else:
+                self._entry(kind, mode, mtime, length, name)
+        if at != len(payload):
+            raise Refused("bytes after a batch")
+
+    def _entry(self, kind: int, mode: int, mtime: int, size: int, name: bytes) -> None:
+        landing = self.landing
+        if kind == tree_stream.FOLDER:
+            landing.enter(name, mode, mtime)
+        elif kind == tree_stream.LEAVE and landing.depth:
+            landing.leave()
+        elif kind == tree_stream.LARGE:
+            landing.begin(name, mode, mtime)
+            self._digest = sha256()
+        elif kind == tree_stream.META:
+            landing.touch(name, mode, mtime)
+        elif kind == tree_stream.SKIP:
+            if len(self.skipped) < TOLD:
+                self.skipped.append([landing.folder_path(name), mode, size])
+        elif kind == tree_stream.ROOT and not self._rooted:
+            self._rooted = True
+            landing.root_is(mode, mtime)
+        else:
+            raise Refused("an entry of kind {}".format(kind))

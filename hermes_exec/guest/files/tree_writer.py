@@ -1,0 +1,265 @@
+"""Where a received tree lands: folders, files and links below one root, each in its place at once and whole.
+
+Nothing that comes from the sender is trusted: a name is one component, a link is never followed, a
+content is written beside its place and renamed into it, so at any moment there is the old or the new.
+"""
+
+import os
+
+from .safe_paths import (
+    NEW,
+    PERMISSIONS,
+    Refused,
+    check_name,
+    fold,
+    leads_out,
+    make_writable,
+    open_folder,
+    same_file,
+    touch,
+    umask,
+    write_all,
+)
+
+TEMPORARY = b".hx-"
+"""How the names of unfinished files begin."""
+TOLD = 200
+"""Entries left out that are told one by one."""
+
+
+class Folder:
+    """A folder that is being filled, and the mode and time that it gets when all is in it."""
+
+    __slots__ = ("fd", "hidden", "mode", "mtime", "path", "seen")
+
+    def __init__(self, fd: int, path: bytes, mode: int, mtime: int, *, hidden: bool = False) -> None:
+        self.fd = fd
+        self.path = path
+        self.mode = mode & PERMISSIONS
+        self.mtime = mtime
+        self.hidden = hidden
+        self.seen: "dict[bytes | str, bytes]" = {}
+
+    def join(self, name: bytes) -> bytes:
+        """The path of a name in here, relative to the root."""
+        return self.path + b"/" + name if self.path else name
+
+    def settle(self) -> None:
+        """All is in it."""
+        os.fchmod(self.fd, self.mode)
+        os.utime(self.fd, ns=(self.mtime, self.mtime))
+
+
+class Landing:
+    """The folders from the root down to the present one, and the large file that is being written, if any.
+
+    A new folder is hidden, under a name of ours, until its files are in it, so that these need no
+    renaming of their own; it takes its name before any folder in it is entered.
+    """
+
+    def __init__(self, root: int, keep_outside: bool) -> None:
+        self.files = 0
+        self.bytes = 0
+        self.outside: "list[list[bytes]]" = []
+        self._keep_outside = keep_outside
+        self._folders = [Folder(root, b"", 0, 0)]
+        self._temporary = TEMPORARY + os.urandom(6).hex().encode()
+        self._hidden = self._temporary + b".d"
+        self._umask = umask()
+        self._name = b""
+        self._writing = b""
+        self._making = False
+        self._large = -1
+        self._large_mode = 0
+        self._large_mtime = 0
+
+    @property
+    def depth(self) -> int:
+        """Folders between the present one and the root."""
+        return len(self._folders) - 1
+
+    @property
+    def in_large_file(self) -> bool:
+        """True between ``begin`` and ``complete``."""
+        return self._large >= 0
+
+    @property
+    def path(self) -> bytes:
+        """What was worked on last, relative to the root."""
+        return self._folders[-1].join(self._name)
+
+    def folder_path(self, name: bytes) -> bytes:
+        """The path of a name in the present folder; of the folder itself for ``.``."""
+        return self._folders[-1].path if name == b"." else self._folders[-1].join(name)
+
+    def close(self) -> None:
+        """Close what is open, remove what is unfinished, and let what is whole be seen."""
+        if self._large >= 0:
+            os.close(self._large)
+            self._large = -1
+        self._drop()
+        if self._making:
+            try:
+                os.rmdir(self._hidden, dir_fd=self._folders[-1].fd)
+            except OSError:
+                pass
+        while len(self._folders) > 1:
+            try:
+                self.leave()
+            except OSError:
+                pass  # it stays as it is
+        while self._folders:
+            os.close(self._folders.pop().fd)
+
+    def root_is(self, mode: int, mtime: int) -> None:
+        """The root is a new folder: its mode and time for the end."""
+        root = self._folders[0]
+        root.mode = mode & PERMISSIONS
+        root.mtime = mtime
+
+    def settle_root(self) -> None:
+        """All is there."""
+        self._folders[0].settle()
+
+    def take(self, name: bytes) -> None:
+        """Refuse a name that is not plain, or that was sent before for the same file."""
+        check_name(name)
+        self._name = name
+        seen = self._folders[-1].seen
+        key = fold(name)
+        earlier = seen.get(key)
+        if earlier is None:
+            seen[key] = name
+        elif earlier == name or same_file(earlier, name, self._folders[-1].fd):
+            raise Refused("{!r} was sent twice".format(self.path))
+
+    def enter(self, name: bytes, mode: int, mtime: int) -> None:
+        """Go into a folder, which is made if it is not there."""
+        self.take(name)
+        self._publish()
+        above = self._folders[-1]
+        hidden = False
+        try:
+            fd = open_folder(name, above.fd)
+            make_writable(fd)
+        except FileNotFoundError:
+            self._making = True
+            os.mkdir(self._hidden, 0o700, dir_fd=above.fd)
+            fd = open_folder(self._hidden, above.fd)
+            hidden = True
+        self._folders.append(Folder(fd, above.join(name), mode, mtime, hidden=hidden))
+        self._making = False
+
+    def _publish(self) -> None:
+        folder = self._folders[-1]
+        if folder.hidden:
+            above = self._folders[-2].fd
+            os.rename(self._hidden, os.path.basename(folder.path), src_dir_fd=above, dst_dir_fd=above)
+            folder.hidden = False
+
+    def leave(self) -> None:
+        """Go back up from a folder that is complete."""
+        folder = self._folders[-1]
+        self._name = b""
+        try:
+            folder.settle()
+            self._publish()
+        finally:
+            self._folders.pop()
+            os.close(folder.fd)
+
+    def file(self, name: bytes, mode: int, mtime: int, content: memoryview) -> None:
+        """A whole small file."""
+        self.take(name)
+        folder = self._folders[-1]
+        at = folder.fd
+        mode &= PERMISSIONS
+        self._writing = name if folder.hidden else self._temporary
+        fd = -1
+        try:  # a signal may end this at any moment, also when the file is there and nobody knows it yet
+            fd = self._create(mode)
+            write_all(fd, content)
+            if mode & self._umask:
+                os.fchmod(fd, mode)
+            os.utime(fd, ns=(mtime, mtime))
+            if not folder.hidden:
+                os.rename(self._writing, name, src_dir_fd=at, dst_dir_fd=at)
+            self._writing = b""
+        except BaseException:
+            self._drop()
+            raise
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        self.files += 1
+        self.bytes += len(content)
+
+    def begin(self, name: bytes, mode: int, mtime: int) -> None:
+        """A large file, whose content follows in pieces."""
+        self.take(name)
+        folder = self._folders[-1]
+        self._writing = name if folder.hidden else self._temporary
+        self._large = self._create(0o600)
+        self._large_mode = mode & PERMISSIONS
+        self._large_mtime = mtime
+
+    def write(self, piece: memoryview) -> None:
+        """More content of the large file."""
+        write_all(self._large, piece)
+        self.bytes += len(piece)
+
+    def complete(self) -> None:
+        """The large file is whole and right."""
+        fd = self._large
+        os.fchmod(fd, self._large_mode)
+        os.utime(fd, ns=(self._large_mtime, self._large_mtime))
+        self._take_name()
+        self._large = -1
+        os.close(fd)
+        self.files += 1
+
+    def _take_name(self) -> None:
+        folder = self._folders[-1]
+        if not folder.hidden:
+            os.rename(self._writing, self._name, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
+        self._writing = b""
+
+    def _create(self, mode: int) -> int:
+        try:
+            return os.open(self._writing, NEW, mode, dir_fd=self._folders[-1].fd)
+        except OSError:
+            self._writing = b""  # what is there is not ours
+            raise
+
+    def _drop(self) -> None:
+        if self._writing:
+            try:
+                os.unlink(self._writing, dir_fd=self._folders[-1].fd)
+            except OSError:
+                pass
+            self._writing = b""
+
+    def link(self, name: bytes, mtime: int, target: bytes) -> None:
+        """A symbolic link; one that may lead out of the tree is noted instead."""
+        self.take(name)
+        self.files += 1
+        if b"\0" in target:
+            raise Refused("a link with an impossible target")
+        if not self._keep_outside and leads_out(target, self.depth):
+            if len(self.outside) < TOLD:
+                self.outside.append([self.path, target])
+            return
+        folder = self._folders[-1]
+        self._writing = name if folder.hidden else self._temporary
+        try:
+            os.symlink(target, self._writing, dir_fd=folder.fd)
+            os.utime(self._writing, ns=(mtime, mtime), dir_fd=folder.fd, follow_symlinks=False)
+            self._take_name()
+        except BaseException:
+            self._drop()
+            raise
+
+    def touch(self, name: bytes, mode: int, mtime: int) -> None:
+        """Give a file that has the right content the mode and time that go with it."""
+        self.take(name)
+        touch(name, self._folders[-1].fd, mode & PERMISSIONS, mtime)

@@ -1,0 +1,94 @@
+"""A worker: a small process that does one file operation at a time, so that a slow disk stops nobody else.
+
+It is forked from the guest once and then waits for work: the arguments and the descriptors of the
+streams come over a socket, as for a runner. TERM ends an operation after it has cleaned up.
+"""
+
+import _signal
+import _socket
+import os
+import struct
+
+from ..core import wire
+from ..process.runner import keep_channel
+from . import safe_paths, staging, transfers
+from .atomic_writer import BrokeOff
+from .operations import Task
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LENGTH = struct.Struct(">I")
+_CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
+
+
+class Stopped(BaseException):
+    """The operation is not wanted any more."""
+
+
+def _stop(signum: int, stack: "Any") -> None:
+    del signum, stack
+    _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
+    raise Stopped
+
+
+def serve(fd: int) -> None:
+    """Be a worker until the other end of ``fd`` closes. Does not return."""
+    _signal.set_wakeup_fd(-1)
+    _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
+    _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+    channel = keep_channel(fd)
+    while True:
+        head, ancillary, _, _ = channel.recvmsg(LENGTH.size, _socket.CMSG_SPACE(8), _CLOEXEC)
+        if not head:
+            os._exit(0)
+        fds = struct.unpack("2i", ancillary[0][2])
+        arguments = wire.unpack(_receive(channel, LENGTH.unpack(head)[0]))
+        _signal.signal(_signal.SIGTERM, _stop)
+        try:
+            answer = perform(Task(arguments, *fds))
+        except Stopped:
+            os._exit(0)
+        _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+        for stream in fds:
+            os.close(stream)
+        packed = wire.pack(answer)
+        channel.sendall(LENGTH.pack(len(packed)) + packed)
+
+
+def _receive(channel: "_socket.socket", size: int) -> bytes:
+    parts: "list[bytes]" = []
+    while size:
+        part = channel.recv(min(size, 1 << 20))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def perform(task: Task) -> "dict[str, Any]":
+    """Do it; whatever goes wrong is the answer."""
+    try:
+        return transfers.OPERATIONS[task.arguments["do"]](task)
+    except OSError as error:
+        path = error.filename
+        answer = _failure("os", error.strerror or str(error))
+        answer["errno"] = error.errno or 0
+        answer["path"] = os.fsencode(path) if isinstance(path, (str, bytes)) else b""
+        return answer
+    except safe_paths.Refused as error:
+        return _failure("refused", str(error))
+    except staging.Elsewhere:
+        return {"elsewhere": True}
+    except BrokeOff:
+        return _failure("refused", "the stream broke off")
+    except (KeyError, TypeError, ValueError) as error:
+        return _failure("malformed", "{}: {}".format(type(error).__name__, error))
+    except MemoryError:
+        return _failure("os", "not enough memory")
+
+
+def _failure(kind: str, message: str) -> "dict[str, Any]":
+    return {"error": kind, "message": message, "errno": 0}

@@ -1,0 +1,1 @@
+"""Forwarded connections and listeners."""

@@ -1,0 +1,128 @@
+"""One forwarded connection: a request of the client on one side, a socket to a peer on the other."""
+
+import _socket
+import os
+import struct
+
+from ..core import wire
+from ..streams.input_stream import Inlet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Request
+    from ..core.loop import Loop
+
+_READ = 64 << 10
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Upstream(Inlet):
+    """Bytes to the peer; tells when there will be no more."""
+
+    def __init__(self, request: "Request", on_closed: "Callable[[], None]") -> None:
+        super().__init__(request.client.server.loop, request.credit)
+        self._on_closed = on_closed
+
+    def close(self) -> None:
+        """After the last byte, or because the peer takes no more."""
+        if not self.closed:
+            super().close()
+            self._on_closed()
+
+
+class Tube:
+    """Carries bytes both ways; ``forward`` says which stream has what.
+
+    What the peer sends is never spooled: while nobody takes it the peer waits, as on any slow network.
+    """
+
+    def __init__(self, request: "Request") -> None:
+        self.loop: "Loop" = request.client.server.loop
+        self.over = False
+        self._request = request
+        self._socket: "_socket.socket | None" = None
+        self._received = 0
+        self._peer_ended = False
+        self._outlet = request.outlet(wire.STDOUT)
+        self._end = request.outlet(wire.STDERR)
+        self._upstream = request.inlet = Upstream(request, self._sent_all)
+        request.cancel = self._abort
+
+    def open(self, sock: "_socket.socket") -> None:
+        """The connection is there; the socket belongs to the tube."""
+        self._socket = sock
+        self._upstream.write_to(os.dup(sock.fileno()))
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if self._socket is not None and not self._peer_ended:
+            self.loop.on_read(self._socket.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        sock = self._socket
+        if sock is None:
+            return
+        try:
+            data = sock.recv(_READ)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.fail(error)
+            return
+        if data:
+            self._received += len(data)
+            self._outlet.put(data)
+            if self._outlet.full:
+                self.loop.ignore_read(sock.fileno())
+                self._outlet.on_room = self._read_on
+        else:
+            self._peer_ended = True
+            self.loop.ignore_read(sock.fileno())
+            self._end.put(wire.OFFSET.pack(self._received))
+            self._check()
+
+    def _sent_all(self) -> None:
+        if self._socket is not None:
+            try:
+                self._socket.shutdown(_socket.SHUT_WR)
+            except OSError:
+                pass  # the peer has gone, which reading will tell
+        self._check()
+
+    def _check(self) -> None:
+        if self._peer_ended and self._upstream.closed:
+            self._finish({})
+
+    def fail(self, error: OSError) -> None:
+        """The connection could not be made, or it broke."""
+        message = error.strerror or str(error)
+        if self._socket is None:
+            self._finish({"error": "os", "errno": error.errno or 0, "message": message})
+        else:
+            self._finish({"broken": message})
+
+    def _abort(self) -> None:
+        """The client's own side broke, so the peer's breaks too."""
+        if self._socket is not None:
+            reset_on_close(self._socket)
+        self._finish({"cancelled": True})
+
+    def _finish(self, answer: "dict[str, Any]") -> None:
+        if self.over:
+            return
+        self.over = True
+        sock = self._socket
+        self._socket = None
+        if sock is not None:
+            self.loop.ignore_read(sock.fileno())
+        self._upstream.close()
+        if sock is not None:
+            sock.close()
+        self._request.finish(answer)
+
+
+def reset_on_close(sock: "_socket.socket") -> None:
+    """From now on closing the socket tells its peer that it broke, rather than that it ended."""
+    sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_LINGER, _RESET)

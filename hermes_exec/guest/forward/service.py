@@ -1,0 +1,191 @@
+"""Connections forwarded into the place and out of it.
+
+``forward.connect`` makes one. ``forward.listen`` accepts them: its output is the port, and then a number for
+each connection, 8 bytes each; ``forward.accept`` takes one up. The request of a connection has as its STDOUT
+what the peer sends and as its input what is sent to the peer. Its STDERR has 8 bytes: the count of bytes
+after which the peer has ended its sending, while the other direction may go on. The answer comes when both
+have ended, empty; with ``broken``, why, when it broke; with ``error`` when it was never made. Cancelling
+resets it.
+"""
+
+import _socket
+import errno
+import os
+import stat
+
+from ..core import wire
+from .connect import connect, numeric
+from .forwarded_connection import Tube, reset_on_close
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Client, Request
+    from ..core.server import Server
+
+_BACKLOG = 128
+_WAITING = 256
+"""Accepted connections that may wait to be taken up; the kernel's queue holds further ones."""
+_PAUSE_S = 0.1
+
+
+class Listener:
+    """Accepts connections until its request is cancelled or its client goes."""
+
+    def __init__(
+        self, request: "Request", sock: "_socket.socket", path: bytes, on_closed: "Callable[[], None]"
+    ) -> None:
+        self._request = request
+        self._on_closed = on_closed
+        self._loop = request.client.server.loop
+        self._socket = sock
+        self._path = path
+        self._inode = inode_of(path) if path else 0
+        self._count = 0
+        self._waiting: "dict[int, _socket.socket]" = {}
+        self._outlet = request.outlet(wire.STDOUT)
+        self._outlet.put(wire.OFFSET.pack(0 if path else sock.getsockname()[1]))
+        request.cancel = self.close
+        self._listen_on()
+
+    def _listen_on(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.on_read(self._socket.fileno(), self._acceptable)
+
+    def _acceptable(self) -> None:
+        try:
+            number = _accept(self._socket)
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError:  # too many open files: others may close some
+            self._loop.ignore_read(self._socket.fileno())
+            self._loop.call_later(_PAUSE_S, self._listen_on)
+            return
+        peer = _socket.socket(self._socket.family, _socket.SOCK_STREAM, 0, number)
+        peer.setblocking(False)
+        if not self._path:
+            peer.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
+        self._count += 1
+        self._waiting[self._count] = peer
+        self._outlet.put(wire.OFFSET.pack(self._count))
+        if len(self._waiting) >= _WAITING:
+            self._loop.ignore_read(self._socket.fileno())
+
+    def take(self, request: "Request", number: int) -> None:
+        """Make a request the tube of a connection that was told of."""
+        peer = self._waiting.pop(number)
+        self._listen_on()
+        Tube(request).open(peer)
+
+    def close(self) -> None:
+        """Listen no more; connections that were taken up go on."""
+        if self._socket.fileno() < 0:
+            return
+        self._loop.ignore_read(self._socket.fileno())
+        self._socket.close()
+        for peer in self._waiting.values():
+            reset_on_close(peer)
+            peer.close()
+        if self._path:
+            remove_path(self._path, self._inode)
+        self._on_closed()
+        self._request.finish({})
+
+
+def _accept(sock: "_socket.socket") -> int:
+    return int(sock._accept()[0])  # type: ignore[attr-defined]  # noqa: SLF001  what socket.accept is made of
+
+
+def bind_path(path: bytes) -> "_socket.socket":
+    """A socket of this user alone; one that a listener has left behind dead is replaced."""
+    sock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
+        try:
+            sock.bind(path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not _is_dead(path):
+                raise
+            os.unlink(path)
+            sock.bind(path)
+        os.chmod(path, 0o600)  # nobody can connect before it listens
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def inode_of(path: "bytes | str") -> int:
+    """What tells a socket from another one of that name."""
+    return os.stat(path).st_ino
+
+
+def remove_path(path: bytes, inode: int) -> None:
+    """Remove a socket unless somebody has put another one in its place."""
+    try:
+        if inode_of(path) == inode:
+            os.unlink(path)
+    except OSError:
+        pass  # somebody has removed it
+
+
+def _is_dead(path: bytes) -> bool:
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):  # connecting to a plain file is refused too
+        return False
+    probe = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    probe.setblocking(False)
+    code = probe.connect_ex(path)
+    probe.close()
+    return code == errno.ECONNREFUSED
+
+
+def _bind_port(host: str, port: int) -> "_socket.socket":
+    addresses = numeric(host, port)
+    if not addresses:
+        raise OSError(errno.EADDRNOTAVAIL, "only an address can be listened on, not a name")
+    family, address = addresses[0]
+    sock = _socket.socket(family, _socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(_socket.SOL_SOCKET, _socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def install(server: "Server") -> None:
+    """Offer ``forward.connect``, ``forward.listen`` and ``forward.accept``."""
+    listeners: "dict[Client, dict[int, Listener]]" = {}
+
+    def make(request: "Request", arguments: "dict[str, Any]") -> None:
+        connect(Tube(request), arguments["host"], arguments["port"], arguments["path"])
+
+    def listen(request: "Request", arguments: "dict[str, Any]") -> None:
+        path = arguments["path"]
+        sock = bind_path(path) if path else _bind_port(arguments["host"], arguments["port"])
+        sock.setblocking(False)
+        sock.listen(_BACKLOG)
+        client = request.client
+        if client not in listeners:
+            listeners[client] = {}
+            client.on_close.append(lambda: forget(client))
+        own = listeners[client]
+        number = request.number
+
+        def closed() -> None:
+            del own[number]
+
+        own[number] = Listener(request, sock, path, closed)
+
+    def forget(client: "Client") -> None:
+        for listener in list(listeners[client].values()):
+            listener.close()
+        del listeners[client]
+
+    def accept(request: "Request", arguments: "dict[str, Any]") -> None:
+        listeners[request.client][arguments["listener"]].take(request, arguments["connection"])
+
+    server.operations["forward.connect"] = make
+    server.operations["forward.listen"] = listen
+    server.operations["forward.accept"] = accept

@@ -1,0 +1,1 @@
+"""Jobs: commands that outlive every connection."""

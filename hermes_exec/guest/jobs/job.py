@@ -1,0 +1,251 @@
+"""One job: a program below a runner of its own, and what becomes of it and of its tree."""
+
+import os
+import time
+
+from ..core import process_tree
+from ..core.fdutil import remove_folder
+from ..core.loop import now
+from ..process import runner
+from ..process.command import Command
+from ..process.process import Pool, Runner
+from ..shell.folders import add_note, default_shell, resolve_folder, write_file
+from .job_io import Input, Recorder
+from .job_log import Log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Request
+    from ..core.loop import Timer
+    from ..limits.confinement import Confinement
+
+LOG_CAP = 1 << 30
+GRACE_S = 2.0
+_SHOWN = 1024
+"""Bytes of a command that its status repeats."""
+_LARGE = 100 << 10
+"""Kernels refuse to start a program with a word over 128 KiB, so the shell gets larger commands by file."""
+_LONGEST_NAME = 256
+_FULL_LOG = "its log is full"
+_ERRORS = {
+    runner.NO_FOLDER: "cwd",
+    runner.NO_PROGRAM: "program",
+    runner.NO_LIMITS: "unsupported",
+    runner.NO_ROOM: "os",
+}
+
+
+class _Alone(Pool):
+    """For the runner of one job, which is never used again."""
+
+    def give_back(self, used: Runner, left: bool) -> None:
+        """Keep it: it holds together what the program left behind."""
+
+
+class Job:
+    """From its start, which answers ``request``, until it is forgotten.
+
+    ``on_end`` is called when it has ended, or could not be started (``started`` is False then).
+    """
+
+    def __init__(self, request: "Request", arguments: "dict[str, Any]", on_end: "Callable[[Job], None]") -> None:
+        server = request.client.server
+        self.id: str = arguments["job"]
+        self.over = False
+        self.unwanted = False  # it is forgotten as soon as it has ended
+        self.input = Input()
+        self.timer: "Timer | None" = None  # of its cap, and of its oblivion later
+        self.on_over: "list[Callable[[], None]]" = []
+        self.on_killed: "list[Callable[[], None]]" = []
+        self._loop = server.loop
+        self._on_end = on_end
+        self._request = request
+        self._name: str = arguments.get("name") or ""
+        self._command: "bytes | None" = arguments.get("command")
+        self._argv: "list[bytes]" = arguments.get("argv") or []
+        if bool(self._argv) == (self._command is not None) or len(self._name) > _LONGEST_NAME:
+            raise ValueError("either a command or an argv, and a name of {} characters".format(_LONGEST_NAME))
+        self._shown = _shortened(self._argv) if self._command is None else self._command[:_SHOWN]
+        self._main: "process_tree.Process" = (0, 0)
+        self._answer: "dict[str, Any]" = {}
+        self._program_over = self._refused = False
+        self._killing: "process_tree.TreeKill | None" = None
+        self._began = now()
+        self._started = time.time()
+        self._ended: "float | None" = None
+        self._confined: "Confinement | None" = None
+        folder = server.spool_folder() + "/job-" + self.id
+        self._closers: "list[Callable[[], None]]" = []
+        try:
+            self._runner = Runner(server.loop, _Alone(server.loop))
+            self._closers.append(self._runner.close)
+            if arguments.get("limits"):
+                self._confined = Command.confine(server.loop, arguments["limits"])
+                self._closers.append(self._confined_ended)
+            self.log = Log(folder, int(arguments.get("log_cap") or LOG_CAP))
+            self._recorder = Recorder(server.loop, self.log, self._log_failed)
+            self._closers += [self.log.close, self._recorder.close, self.input.close]
+            self._launch(arguments)
+        except BaseException:
+            self._close()
+            remove_folder(folder)
+            raise
+
+    @property
+    def started(self) -> bool:
+        """False when its program could not be started."""
+        return not self._refused
+
+    def _launch(self, arguments: "dict[str, Any]") -> None:
+        client = self._request.client
+        env = dict(client.env)
+        env.update(arguments.get("env") or {})
+        spec: "dict[str, Any]" = {
+            "argv": self._words(),
+            "env": env,
+            "cwd": resolve_folder(client, arguments.get("cwd")),
+        }
+        if self._confined is not None:
+            spec["confine"] = self._confined.spec()
+            self._confined.begin()
+        fds = [self.input.open() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)]
+        try:
+            fds += self._recorder.open()
+            self._runner.start(spec, fds, self._program_ended, self._program_started)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _words(self) -> "list[bytes]":
+        if self._command is None:
+            return self._argv
+        if len(self._command) < _LARGE:
+            return [default_shell(), b"-c", self._command]
+        path = self.log.folder + "/script"
+        write_file(path, self._command)
+        return [default_shell(), b"-c", b'. "$0"', path.encode()]
+
+    def _program_started(self, pid: int) -> None:
+        self._main = (pid, process_tree.stat(pid)[2])
+        self._request.finish({"job": self.status()})
+
+    def _program_ended(self, kind: int, value: int) -> None:
+        self._program_over = True
+        if kind == runner.ENDED:
+            if os.WIFSIGNALED(value):
+                self._answer["signal"] = os.WTERMSIG(value)
+            else:
+                self._answer["code"] = os.WEXITSTATUS(value)
+            self._request.finish({"job": self.status()})  # counts only where its runner was killed before it said so
+            self._end(GRACE_S)
+            return
+        self._refused = True
+        self._close()
+        error = _ERRORS[kind]
+        message = ("its limits could not be set: " if error == "unsupported" else "") + os.strerror(value)
+        self._request.fail(error, message, value)
+        self._on_end(self)
+
+    def _log_failed(self, why: str) -> None:
+        self._answer.setdefault("note", why + ": it was stopped, and its log ends there")
+        self._answer.setdefault("cancelled", True)
+        self._end(0.0)
+
+    def stop(self, why: str, grace_s: float) -> None:
+        """End it with all that it started: TERM, and KILL after the grace."""
+        if not self._program_over and "timed_out" not in self._answer:
+            self._answer.setdefault(why, True)
+        self._end(grace_s)
+
+    def _end(self, grace_s: float) -> None:
+        if self._killing is not None:
+            self._killing.hurry(grace_s)
+        elif not self.over:
+            self._killing = process_tree.TreeKill(
+                self._loop, self._tree, grace_s, lambda pids: self._loop.call_soon(lambda: self._killed(pids))
+            )
+
+    def _tree(self) -> "list[int]":
+        found = process_tree.descendants([self._runner.pid])
+        pid = self._main[0]
+        if not found and pid and self._main in process_tree.living([pid]):  # somebody killed the runner
+            found = [pid, *process_tree.descendants([pid])]
+        return found
+
+    def _killed(self, pids: "list[int]") -> None:
+        self._killing = None
+        if pids:
+            self._answer["note"] = "these processes could not be ended: {}".format(pids)
+        if self._program_over:
+            self._finish()
+        elif pids:
+            _call_all(self.on_killed)
+        else:  # the runner had not started it yet, or is about to tell its end
+            self._loop.call_later(0.01, lambda: self._end(0.0))
+
+    def _finish(self) -> None:
+        self.over = True
+        self._answer["duration"] = now() - self._began
+        self._ended = time.time()
+        add_note(self._request.client, self._answer)
+        self._close()
+        _call_all(self.on_killed)
+        _call_all(self.on_over)
+        self._on_end(self)
+
+    def status(self) -> "dict[str, Any]":
+        """What is known of it."""
+        waits = not self.over and not self.log.room
+        answer = dict(self._answer)
+        if waits:
+            answer.setdefault("note", _FULL_LOG)
+        answer.setdefault("duration", now() - self._began)
+        return {
+            "job": self.id,
+            "name": self._name,
+            "state": "ended" if self.over else "waiting" if waits else "running",
+            "command": self._shown,
+            "pid": self._main[0],
+            "started": self._started,
+            "ended": self._ended,
+            "log": list(self.log.sizes),
+            "answer": answer,
+        }
+
+    def _close(self) -> None:
+        """Let go of everything but the log's files and the status."""
+        if self.timer is not None:
+            self.timer.cancel()
+        while self._closers:
+            self._closers.pop()()
+
+    def _confined_ended(self) -> None:
+        if self._confined is not None:
+            self._confined.end(self._answer)
+
+    def forget(self) -> None:
+        """Remove its log."""
+        if self.timer is not None:
+            self.timer.cancel()
+        remove_folder(self.log.folder)
+
+
+def _shortened(words: "list[bytes]") -> "list[bytes]":
+    """The first words, and no more bytes of them than are shown."""
+    left = _SHOWN
+    shown: "list[bytes]" = []
+    for word in words:
+        if left <= 0:
+            break
+        shown.append(word[:left])
+        left -= len(word) + 8  # a word costs the reply something too
+    return shown
+
+
+def _call_all(calls: "list[Callable[[], None]]") -> None:
+    waiting = list(calls)
+    calls.clear()
+    for call in waiting:
+        call()

@@ -1,0 +1,139 @@
+"""What goes into a job and what comes out of it: its standard input, and the pipes that its log is fed by."""
+
+import errno
+import os
+
+from ..core import wire
+from ..core.fdutil import enlarge
+from ..process.runner import open_pipes
+from ..streams.input_stream import Inlet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..core.client import Request
+    from ..core.loop import Loop
+    from .job_log import Log
+
+
+class Recorder:
+    """Reads a job's two outputs into its log, and lets the job wait when that is full.
+
+    ``on_failure`` is told why nothing more can be kept.
+    """
+
+    def __init__(self, loop: "Loop", log: "Log", on_failure: "Callable[[str], None]") -> None:
+        self._loop = loop
+        self._log = log
+        self._on_failure = on_failure
+        self._pipes: "dict[int, int]" = {}
+
+    def open(self) -> "list[int]":
+        """New pipes; gives the ends for standard output and standard error."""
+        theirs: "list[int]" = []
+        for channel, (ours, end) in zip((wire.STDOUT, wire.STDERR), open_pipes(2)):
+            self._pipes[channel] = ours
+            theirs.append(end)
+            os.set_blocking(self._pipes[channel], False)
+            self._watch(channel, self._pipes[channel])
+        return theirs
+
+    def _watch(self, channel: int, fd: int) -> None:
+        self._loop.on_read(fd, lambda: self._read(channel, fd))
+
+    def _read(self, channel: int, fd: int) -> None:
+        room = self._log.room
+        if not room:
+            self._ignore()
+            return
+        try:
+            data = os.read(fd, min(wire.CHUNK, room))
+        except BlockingIOError:
+            return
+        if not data:
+            self._loop.ignore_read(fd)
+            return
+        if len(data) >= 65536:
+            enlarge(fd)
+        self._keep(channel, data)
+
+    def _keep(self, channel: int, data: bytes) -> bool:
+        try:
+            self._log.append(channel, data)
+        except OSError as error:
+            self._ignore()
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self._on_failure(
+                "the place's disk was full" if full else "its log could not be written ({})".format(error.strerror)
+            )
+            return False
+        return True
+
+    def _ignore(self) -> None:
+        for fd in self._pipes.values():
+            self._loop.ignore_read(fd)
+
+    def close(self) -> None:
+        """Close the pipes after the last byte, which is kept even beyond the log's cap."""
+        self._ignore()
+        for channel, fd in self._pipes.items():
+            while self._rest(channel, fd):
+                pass
+            os.close(fd)
+        self._pipes = {}
+
+    def _rest(self, channel: int, fd: int) -> bool:
+        try:
+            data = os.read(fd, wire.CHUNK)
+        except BlockingIOError:
+            return False
+        return bool(data) and self._keep(channel, data)
+
+
+class Input:
+    """A job's standard input, which any number of requests may bring, one after the other."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+
+    def open(self) -> int:
+        """A new pipe; gives the end for the job."""
+        theirs, self._fd = os.pipe()
+        os.set_blocking(self._fd, False)
+        return theirs
+
+    def take(self, request: "Request", last: bool) -> None:
+        """Write what the request brings, then answer it; after the ``last`` one the input ends."""
+        if self._fd < 0:
+            request.fail("closed", "the job's standard input is closed")
+            return
+
+        def done() -> None:
+            if last:
+                self.close()
+            request.finish({})
+
+        feed = request.inlet = _Feed(request, done)
+        request.cancel = feed.close
+        feed.write_to(os.dup(self._fd))
+
+    def close(self) -> None:
+        """No more input."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _Feed(Inlet):
+    """One request's input; ``done`` is called when all of it was written, or nobody reads any more."""
+
+    def __init__(self, request: "Request", done: "Callable[[], None]") -> None:
+        super().__init__(request.client.server.loop, request.credit)
+        self._done = done
+
+    def close(self) -> None:
+        """Let go of the descriptor."""
+        if not self.closed:
+            super().close()
+            self._done()

@@ -1,0 +1,226 @@
+"""What a job wrote: one file for each of its outputs, an index of their interleaving, and readers of it all.
+
+The index is a row of 4-byte records: in the top bit the stream, below it the number of bytes that came
+from it. Every ``_STRIDE`` records a mark is kept in memory, so that a reader finds any offset of the
+interleaved log without walking through an index that may be hundreds of megabytes long.
+"""
+
+import os
+import struct
+from bisect import bisect_right
+
+from ..core.wire import CHUNK, STDERR, STDOUT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..core.loop import Loop
+    from ..streams.output_stream import Outlet
+
+BOTH = 0
+RECORD = struct.Struct(">I")
+"""A record of the index, and the head of a piece in the interleaved stream."""
+ERR_BIT = 1 << 31
+_LONGEST = ERR_BIT - 1
+_STRIDE = 4096
+_BATCH = 512
+"""Records that a reader handles before others get their turn."""
+_NAMES = ("index", "stdout", "stderr")
+
+
+class Log:
+    """The files of one job, in a folder of their own. ``cap`` bounds what they take together."""
+
+    def __init__(self, folder: str, cap: int) -> None:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        self.folder = folder
+        self.cap = cap
+        self.sizes = [0, 0, 0]  # of both streams together, of stdout, of stderr
+        self.records = 0
+        self.over = False
+        self.readers: "list[Reader]" = []
+        self._marks: "list[tuple[int, int, int, int]]" = []  # both, record, stdout, stderr
+        self._last = 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._fds: "list[int]" = []
+        try:
+            for name in _NAMES:
+                self._fds.append(os.open("{}/{}".format(folder, name), flags, 0o600))
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def room(self) -> int:
+        """Bytes that may be added before the cap."""
+        return max(0, self.cap - self.sizes[BOTH] - RECORD.size * self.records)
+
+    def append(self, channel: int, data: bytes) -> None:
+        """Add bytes of one stream; raises OSError when that cannot be, and then has those that fitted."""
+        view = memoryview(data)
+        try:
+            while view:
+                done = os.pwrite(self._fds[channel], view, self.sizes[channel])
+                self._record(channel, done)
+                view = view[done:]
+        finally:
+            for reader in list(self.readers):
+                reader.more()
+
+    def _record(self, channel: int, count: int) -> None:
+        bit = ERR_BIT if channel == STDERR else 0
+        last = self._last
+        if self.records and last & ERR_BIT == bit and (last & _LONGEST) + count <= _LONGEST:
+            last += count
+            at = self.records - 1
+        else:
+            last = bit | count
+            at = self.records
+        os.pwrite(self._fds[0], RECORD.pack(last), at * RECORD.size)
+        if at == self.records:
+            if at % _STRIDE == 0:
+                self._marks.append((self.sizes[BOTH], at, self.sizes[STDOUT], self.sizes[STDERR]))
+            self.records += 1
+        self._last = last
+        self.sizes[channel] += count
+        self.sizes[BOTH] += count
+
+    def mark_before(self, offset: int) -> "tuple[int, int, int, int]":
+        """The nearest known place at or before an offset of both streams together."""
+        return self._marks[bisect_right(self._marks, (offset, _LONGEST)) - 1]
+
+    def close(self) -> None:
+        """Nothing more will come; readers end when they have read it all."""
+        self.over = True
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+        for reader in list(self.readers):
+            reader.more()
+
+
+class Reader:
+    """Sends a log from an offset on, as fast as its reader consumes it; ``done`` is called at the end.
+
+    One stream is sent as it is. Both together are sent in pieces, each with a ``RECORD`` before it.
+    """
+
+    def __init__(
+        self,
+        loop: "Loop",
+        log: Log,
+        outlet: "Outlet",
+        stream: int,
+        span: "tuple[int, int | None]",
+        done: "Callable[[], None]",
+    ) -> None:
+        self.at = span[0]  # the offset of the next byte
+        self._end = span[1]
+        self._loop = loop
+        self._log = log
+        self._outlet = outlet
+        self._stream = stream
+        self._done = done
+        self._closed = False
+        self._busy = False
+        names = _NAMES if stream == BOTH else (_NAMES[stream],)
+        self._fds = [os.open("{}/{}".format(log.folder, name), os.O_RDONLY | os.O_CLOEXEC) for name in names]
+        self._place = [
+            0,
+            0,
+            0,
+            0,
+        ]  # where ``at`` is: record, bytes of it that are read, both streams' offsets
+        self._sought = stream != BOTH
+        log.readers.append(self)
+        self.more()
+
+    def more(self) -> None:
+        """There may be more to read, or the end was reached."""
+        if not self._busy and not self._closed:
+            self._busy = True
+            self._loop.call_later(0, self._step)
+
+    def _step(self) -> None:
+        self._busy = False
+        if self._closed:
+            return
+        end = self._log.sizes[self._stream]
+        if self._end is not None:
+            end = min(end, self._end)
+        if self.at >= end:
+            if self._log.over or (self._end is not None and self.at >= self._end):
+                self.close()
+                self._done()
+        elif self._outlet.full:
+            self._outlet.on_room = self.more
+        else:
+            if not self._sought:
+                self._seek()
+            count = min(CHUNK, end - self.at)
+            self._outlet.put(self._both(count) if self._stream == BOTH else self._one(count))
+            self.more()
+
+    def _one(self, count: int) -> bytes:
+        data = os.pread(self._fds[0], count, self.at)
+        self.at += len(data)
+        return data
+
+    def _seek(self) -> None:
+        self._sought = True
+        at, record, out, err = self._log.mark_before(self.at)
+        heads = os.pread(self._fds[0], _STRIDE * RECORD.size, record * RECORD.size)
+        offsets = [out, err]
+        for (head,) in RECORD.iter_unpack(heads):
+            skipped = min(head & _LONGEST, self.at - at)
+            offsets[head >> 31] += skipped
+            at += skipped
+            if skipped < head & _LONGEST:
+                self._place = [record, skipped, *offsets]
+                return
+            record += 1
+        self._place = [record, 0, *offsets]
+
+    def _both(self, count: int) -> bytes:
+        record, inside, out, err = self._place
+        heads = os.pread(self._fds[0], min(_BATCH, self._log.records - record) * RECORD.size, record * RECORD.size)
+        pieces: "list[tuple[int, int]]" = []
+        sums = [0, 0]
+        for (head,) in RECORD.iter_unpack(heads):
+            length = head & _LONGEST
+            taken = min(length - inside, count)
+            if taken:
+                pieces.append((head & ERR_BIT, taken))
+                sums[head >> 31] += taken
+                count -= taken
+            inside += taken
+            if inside < length or record == self._log.records - 1:  # the last record may still grow
+                break
+            record += 1
+            inside = 0
+        data = [os.pread(self._fds[STDOUT], sums[0], out), os.pread(self._fds[STDERR], sums[1], err)]
+        self._place = [record, inside, out + sums[0], err + sums[1]]
+        self.at += sum(sums)
+        return _joined(pieces, data)
+
+    def close(self) -> None:
+        """Stop reading; safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self._log.readers.remove(self)
+            for fd in self._fds:
+                os.close(fd)
+
+
+def _joined(pieces: "list[tuple[int, int]]", data: "list[bytes]") -> bytes:
+    """The pieces, each with its head, in their order."""
+    parts: "list[bytes]" = []
+    ends = [0, 0]
+    for bit, length in pieces:
+        stream = bit >> 31
+        start = ends[stream]
+        ends[stream] = start + length
+        parts.append(RECORD.pack(bit | length))
+        parts.append(data[stream][start : start + length])
+    return b"".join(parts)

@@ -1,0 +1,1 @@
+"""Resource limits on single commands."""

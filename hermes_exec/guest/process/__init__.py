@@ -1,0 +1,1 @@
+"""Programs started from an argv, and the supervisor processes that own them."""

@@ -1,0 +1,252 @@
+"""What every command has, whoever runs it: a deadline, a cancel, and the fields of its answer.
+
+The ``exec`` operation, a program from an argv list, is the plainest of them.
+"""
+
+import errno
+import os
+
+from ..core import wire
+from ..core.loop import now
+from ..shell.folders import add_note, resolve_folder
+from ..streams.output_stream import Outlet, waiting_bytes
+from . import runner
+from .process import Pool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Client, Request
+    from ..core.loop import Loop, Timer
+    from ..core.server import Server
+    from ..limits.confinement import Confinement
+    from .process import Runner
+
+
+def _no_limits(_: "Loop", __: "dict[str, Any]") -> "Confinement":
+    raise ValueError("the part for limits was not sent")
+
+
+class Command:
+    """A request that runs something: its time limit, its cancellation, its answer."""
+
+    confine: "Callable[[Loop, dict[str, Any]], Confinement]" = staticmethod(_no_limits)
+    """What prepares the limits of a command; set by the part for limits."""
+
+    def __init__(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        self.request = request
+        self.arguments = arguments
+        self.loop: "Loop" = request.client.server.loop
+        self.grace_s = float(arguments.get("grace", 2.0))
+        self.answer: "dict[str, Any]" = {}
+        self._started = 0.0
+        self._deadline: "Timer | None" = None
+        limits = arguments.get("limits")
+        self.confined = Command.confine(self.loop, limits) if limits else None
+        request.cancel = self.cancel
+
+    def begin(self) -> None:
+        """The clock starts."""
+        self._started = now()
+        limit = self.arguments.get("timeout")
+        if limit is not None:
+            self._deadline = self.loop.call_later(float(limit), self._timed_out)
+        if self.confined is not None:
+            self.confined.begin()
+
+    def _timed_out(self) -> None:
+        self.stop("timed_out")
+
+    def cancel(self) -> None:
+        """The client wants it to end."""
+        self.stop("cancelled")
+
+    def disk_full(self) -> None:
+        """The spool's disk is full, so output could no longer be kept."""
+        self.answer["note"] = "the place's disk was full: it was stopped, and its output ends there"
+        self.stop("cancelled")
+
+    def stop(self, why: str) -> None:
+        """End the process tree; the answer follows when it is gone."""
+        if "timed_out" in self.answer or "cancelled" in self.answer:
+            return
+        self.answer[why] = True
+        self.kill()
+
+    def survivors(self, pids: "list[int]") -> None:
+        """What a kill could not end."""
+        if pids:
+            self.answer["note"] = "these processes could not be ended: {}".format(pids)
+
+    def kill(self) -> None:
+        """Begin to end everything that the command started."""
+        raise AssertionError("each kind of command has its own")
+
+    def open_outlets(self, merge: bool) -> "list[tuple[Outlet, int, int]]":
+        """New pipes for the output: outlet, read end, write end; one for both if ``merge``."""
+        pipes: "list[tuple[Outlet, int, int]]" = []
+        channels = (wire.STDOUT,) if merge else (wire.STDOUT, wire.STDERR)
+        for channel, (ours, theirs) in zip(channels, runner.open_pipes(len(channels))):
+            os.set_blocking(ours, False)
+            outlet = self.request.outlet(channel, bulk=True)
+            outlet.on_disk_full = self.disk_full
+            outlet.read_from(ours)
+            pipes.append((outlet, ours, theirs))
+        return pipes
+
+    def ended(self, status: int) -> None:
+        """Put a wait status into the answer."""
+        if os.WIFSIGNALED(status):
+            self.answer["signal"] = os.WTERMSIG(status)
+        else:
+            self.answer["code"] = os.WEXITSTATUS(status)
+
+    def finish(self) -> None:
+        """Send the answer."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self.confined is not None:
+            self.confined.end(self.answer)
+        self.answer["duration"] = now() - self._started
+        add_note(self.request.client, self.answer)
+        self.request.finish(self.answer)
+
+
+class Exec(Command):
+    """One program from an argv list, below a runner."""
+
+    def __init__(self, pool: Pool, request: "Request", arguments: "dict[str, Any]") -> None:
+        super().__init__(request, arguments)
+        self._over = False
+        self._killing = False
+        self._cwd: bytes = resolve_folder(request.client, arguments.get("cwd"))
+        env = dict(request.client.env)
+        env.update(arguments.get("env") or {})
+        spec = {
+            "argv": arguments["argv"],
+            "env": env,
+            "cwd": self._cwd,
+        }
+        if self.confined is not None:
+            spec["confine"] = self.confined.spec()
+        self._pipes = self.open_outlets(bool(arguments.get("merge")))
+        fds = [self._pipes[0][2], self._pipes[-1][2]]
+        try:
+            stdin = self._stdin() if arguments.get("stdin") else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+            fds.insert(0, stdin)
+            self._runner: "Runner" = pool.start(spec, fds, self._ended)
+        except OSError:
+            self._let_go(self._pipes)
+            raise
+        finally:
+            for fd in set(fds):
+                os.close(fd)
+        self.begin()
+
+    def _stdin(self) -> int:
+        theirs, ours = os.pipe()
+        os.set_blocking(ours, False)
+        self.request.open_inlet(ours)
+        return theirs
+
+    def kill(self) -> None:
+        """End the tree below the runner; the answer waits for that."""
+        if not self._over:
+            self._killing = True
+            self._runner.kill(self.grace_s, self._killed)
+
+    def _killed(self, pids: "list[int]") -> None:
+        self._killing = False
+        self.survivors(pids)
+        if self._over or pids:
+            self._deliver()
+        else:  # the runner had not started it yet, or is about to tell its end
+            self.loop.call_later(0.01, self.kill)
+
+    def _ended(self, kind: int, value: int) -> None:
+        self._over = True
+        if kind == runner.NO_PROGRAM:
+            self.answer.update(error="program", errno=value, message=os.strerror(value))
+            self.answer["code"] = 127 if value in (errno.ENOENT, errno.ENOTDIR) else 126
+        elif kind == runner.NO_FOLDER:
+            message = "{}: {}".format(os.fsdecode(self._cwd), os.strerror(value))
+            self.answer.update(error="cwd", errno=value, message=message)
+        elif kind == runner.NO_ROOM:
+            self.answer.update(error="os", errno=value, message=os.strerror(value))
+        elif kind == runner.NO_LIMITS:
+            message = "its limits could not be set: " + os.strerror(value)
+            self.answer.update(error="unsupported", errno=value, message=message)
+        else:
+            self.ended(value)
+        if not self._killing:
+            self._deliver()
+
+    def _deliver(self) -> None:
+        if self._pipes:
+            pipes, self._pipes = self._pipes, []
+            drain_all([outlet for outlet, _, _ in pipes], lambda: self._drained(pipes))
+
+    def _drained(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
+        self._let_go(pipes)
+        self.finish()
+
+    def _let_go(self, pipes: "list[tuple[Outlet, int, int]]") -> None:
+        for outlet, fd, _ in pipes:
+            outlet.release()
+            if outlet.ended:
+                os.close(fd)
+            else:
+                Discard(self.loop, fd)
+        if self.request.inlet is not None:
+            self.request.inlet.close()
+
+
+class Discard:
+    """Reads a pipe to nowhere until it ends, so that a process left behind is not killed by writing."""
+
+    def __init__(self, loop: "Loop", fd: int) -> None:
+        self._loop = loop
+        self._fd = fd
+        loop.on_read(fd, self._read)
+        if not waiting_bytes(fd):
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            if os.read(self._fd, 65536):
+                return
+        except BlockingIOError:
+            return
+        self._loop.ignore_read(self._fd)
+        os.close(self._fd)
+
+
+def drain_all(outlets: "list[Outlet]", done: "Callable[[], None]") -> None:
+    """Call ``done`` once each outlet has read what its pipe holds now."""
+    if not outlets:
+        return done()
+    left = [len(outlets)]
+
+    def one() -> None:
+        left[0] -= 1
+        if not left[0]:
+            done()
+
+    for outlet in outlets:
+        outlet.drain(one)
+    return None
+
+
+def install(server: "Server") -> None:
+    """Offer the ``exec`` operation."""
+    pools: "dict[Client, Pool]" = {}
+
+    def execute(request: "Request", arguments: "dict[str, Any]") -> None:
+        client = request.client
+        if client not in pools:
+            pools[client] = Pool(server.loop)
+            client.on_close.append(lambda: pools.pop(client).close())
+        Exec(pools[client], request, arguments)
+
+    server.operations["exec"] = execute

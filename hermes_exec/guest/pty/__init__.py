@@ -1,0 +1,1 @@
+"""Interactive programs on pseudo-terminals."""

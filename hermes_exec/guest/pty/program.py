@@ -1,0 +1,282 @@
+"""A pseudo-terminal, and the program that has it as its controlling terminal."""
+
+import _signal
+import errno
+import fcntl
+import os
+import struct
+import time
+
+from ..core.loop import now
+from ..process import runner
+from ..process.process import Pool
+from ..shell.folders import add_note, resolve_folder
+from .view import History, View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Request
+    from ..core.loop import Timer
+
+_TURN = 64 << 10
+"""Bytes read in one turn, of which a PTY gives at most 4 KiB at once."""
+_GRACE_S = 1.0
+_AGAIN_S = 0.01
+_SIZE = struct.Struct("4H")
+_IUTF8 = 0o40000
+
+
+class Pty:
+    """A pseudo-terminal, its program and its viewers. ``gone`` is called when nobody can attach any more."""
+
+    def __init__(self, request: "Request", arguments: "dict[str, Any]", gone: "Callable[[Pty], None]") -> None:
+        self.name: str = arguments["name"]
+        self.owner = request.client
+        self.keep_s = float(arguments.get("keep_s") or 0)
+        self.views: "list[View]" = []
+        self.on_end: "list[Callable[[], None]]" = []
+        self.ended = False  # the program has ended, and all that it showed was read
+        self._request = request
+        self._gone = gone
+        self._loop = request.client.server.loop
+        self._history = History()
+        self._answer: "dict[str, Any]" = {}
+        self._over = False  # the program has ended, or cannot be ended
+        self._closed = False
+        self._seen = False
+        self._reading = False
+        self._lease: "Timer | None" = None
+        self._began = now()
+        self.started = time.time()
+        self.argv: "list[bytes]" = arguments["argv"]
+        # The guest holds the program's side too, so that the program may close it and open it again.
+        self._master, self._slave = os.openpty()
+        self._reserve: "list[int]" = []  # what the first viewer takes, or its program would run and be refused
+        try:
+            ((reading, writing),) = runner.open_pipes(1)
+            self._reserve += [reading, writing]
+            self._reserve.append(os.dup(reading))
+            self.tty = os.ttyname(self._slave)
+            self._start(arguments)
+        except BaseException:
+            self._hang_up()
+            self._release_reserve()
+            raise
+        self._read_on()
+        self._unwatched()
+
+    def _start(self, arguments: "dict[str, Any]") -> None:
+        import termios  # a file of its own
+
+        self._set_size = termios.TIOCSWINSZ
+        os.set_blocking(self._master, False)
+        self.resize(arguments.get("rows") or 24, arguments.get("cols") or 80)
+        modes = termios.tcgetattr(self._slave)
+        modes[0] |= _IUTF8  # a backspace takes a whole character, as in every terminal of today
+        termios.tcsetattr(self._slave, termios.TCSANOW, modes)
+        env = {b"TERM": b"xterm-256color"}
+        env.update(self.owner.env)
+        env.update(arguments.get("env") or {})
+        spec = {
+            "argv": arguments["argv"],
+            "env": env,
+            "cwd": resolve_folder(self.owner, arguments.get("cwd")),
+            "tty": self.tty,
+        }
+        self._pool = Pool(self._loop)
+        self._runner = self._pool.take()
+
+        def started(pid: int) -> None:
+            self._request.finish({"pid": pid, "tty": self.tty})
+
+        self._runner.start(spec, [self._slave] * 3, self._program_ended, started)
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Set the size; when it is another one the kernel tells those in the foreground."""
+        if self._master >= 0:
+            fcntl.ioctl(self._master, self._set_size, _SIZE.pack(rows, cols, 0, 0))
+
+    def signal(self, number: int) -> None:
+        """Signal the foreground; raises OSError when there is none, or it is another user's."""
+        group = os.tcgetpgrp(self._master) if self._master >= 0 else 0
+        if group <= 0:
+            raise OSError(errno.ESRCH, "nothing runs in the foreground")
+        os.killpg(group, number)
+
+    def attach(self, request: "Request", rows: int, cols: int) -> None:
+        """A new viewer: it gets what was shown of late, then the program is asked to draw anew."""
+        self._seen = True
+        self._release_reserve()
+        view = View(request, self._master, self._read_on, self._left, self._type_end)
+        if self._lease is not None:
+            self._lease.cancel()
+        replay = self._history.replay()
+        if replay:
+            view.show(replay)
+        if self.ended:
+            view.end(self._answer)
+            self._gone(self)
+            return
+        self.views.append(view)
+        if rows and cols:
+            self.resize(rows, cols)
+        if replay:
+            try:
+                self.signal(_signal.SIGWINCH)
+            except OSError:
+                pass  # nobody is there to draw
+
+    def _left(self, view: View) -> None:
+        if view in self.views:
+            self.views.remove(view)
+            self._unwatched()
+
+    def _type_end(self, wait_s: float = 0.02) -> None:
+        """Type the end of input (Ctrl-D) of a viewer, once all before it was read, and again until the program ends.
+
+        One typed too early is lost: a shell that edits its lines reads a zero byte instead. And as a file's, the end
+        is there for each program that reads on. Only a shell that edits needs the last line to be finished.
+        """
+        import select
+        import termios
+
+        ended = [view for view in self.views if view.keys.closed]
+        if not ended or self._slave < 0:
+            return
+        if not select.select([self._slave], [], [], 0)[0]:
+            edits = not termios.tcgetattr(self._slave)[3] & termios.ICANON
+            finish = edits and any(view.keys.in_line for view in ended)
+            for view in ended:
+                view.keys.in_line = view.keys.in_line and not edits
+            try:
+                os.write(self._master, b"\r\4" if finish else b"\4")
+            except BlockingIOError:
+                pass  # it is full of what nobody reads
+        self._loop.call_later(wait_s, lambda: self._type_end(min(2 * wait_s, 1.0)))
+
+    def _unwatched(self) -> None:
+        if self.keep_s and not self.views:
+            self._lease = self._loop.call_later(self.keep_s, self.close)
+
+    def _read_on(self) -> None:
+        """Read from the program unless a viewer is too far behind."""
+        wanted = self._master >= 0 and not any(view.full for view in self.views)
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._loop.on_read(self._master, self._readable)
+            else:
+                self._loop.ignore_read(self._master)
+
+    def _readable(self) -> None:
+        parts: "list[bytes]" = []
+        size = 0
+        ended = False
+        while size < _TURN and not ended:
+            try:
+                part = os.read(self._master, _TURN)
+            except BlockingIOError:
+                ended = self._slave < 0  # somebody outside still holds the program's side
+                break
+            except OSError:  # EIO: nobody does
+                ended = True
+            else:
+                parts.append(part)
+                size += len(part)
+        if parts:
+            data = b"".join(parts)
+            self._history.add(data)
+            for view in self.views:
+                view.show(data)
+        if ended:
+            self._end()
+        else:
+            self._read_on()
+
+    def _program_ended(self, kind: int, value: int) -> None:
+        if self.ended:  # it could not be ended then
+            return
+        self._over = True
+        answer = self._answer
+        answer["duration"] = now() - self._began
+        if kind == runner.NO_PROGRAM:
+            code = 127 if value in (errno.ENOENT, errno.ENOTDIR) else 126
+            answer.update(error="program", errno=value, message=os.strerror(value), code=code)
+        elif kind == runner.NO_FOLDER:
+            answer.update(error="cwd", errno=value, message=os.strerror(value))
+        elif kind == runner.NO_ROOM:
+            answer.update(error="os", errno=value, message=os.strerror(value))
+        elif os.WIFSIGNALED(value):
+            answer["signal"] = os.WTERMSIG(value)
+        else:
+            answer["code"] = os.WEXITSTATUS(value)
+        add_note(self.owner, answer)
+        self._request.finish(answer)  # counts only where it was never started
+        self._runner.kill(_GRACE_S, self._swept)
+
+    def _swept(self, survivors: "list[int]") -> None:
+        """The program and what it left are gone: read the last of it."""
+        if survivors:
+            self._answer["note"] = "these processes could not be ended: {}".format(survivors)
+        self._pool.close()
+        if self._master < 0:
+            self._end()
+        else:
+            os.close(self._slave)
+            self._slave = -1
+            self._read_on()
+
+    def _end(self) -> None:
+        self.ended = True
+        self._hang_up()
+        views = self.views
+        self.views = []
+        for view in views:
+            view.end(self._answer)
+        if views or self._closed or (self._seen and not self.keep_s):  # else somebody will come and ask
+            self._gone(self)
+        for call in self.on_end:
+            call()
+
+    def _hang_up(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.ignore_read(self._master)
+        for fd in (self._master, self._slave):
+            if fd >= 0:
+                os.close(fd)
+        self._master = self._slave = -1
+
+    def _release_reserve(self) -> None:
+        while self._reserve:
+            os.close(self._reserve.pop())
+
+    def close(self) -> None:
+        """Hang up, at which shells and editors save what they have, and end all that runs in it."""
+        self._release_reserve()
+        if self.ended:
+            self._gone(self)
+        elif not self._closed:
+            self._closed = True
+            for view in self.views:
+                view.hang_up()
+            swept = self._slave < 0  # then only the last of what it showed was waited for, and comes no more
+            self._hang_up()
+            if swept:
+                self._end()
+            else:
+                self._kill()
+
+    def _kill(self) -> None:
+        if not self._over:
+            self._answer["cancelled"] = True
+            self._runner.kill(_GRACE_S, self._killed)
+
+    def _killed(self, survivors: "list[int]") -> None:
+        if not self._over and survivors:
+            self._over = True
+            self._swept(survivors)
+        elif not self._over:  # the runner had not started it yet, or is about to tell its end
+            self._loop.call_later(_AGAIN_S, self._kill)

@@ -1,0 +1,131 @@
+"""The PTYs of a guest: interactive programs that go on when nobody looks.
+
+``pty`` starts a program under a name; ``pty.attach`` is one look at it, a request whose output is what the
+program shows and whose input is what is typed. A look ends by cancelling it, and the program goes on; a
+PTY ends with its program, by ``pty.close``, or with the client that started it unless it is kept.
+"""
+
+import _signal
+import errno
+import os
+
+from ..shell.folders import default_shell
+from .program import Pty
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Client, Request
+    from ..core.server import Server
+
+
+class Ptys:
+    """The PTYs of a guest, by name, whoever started them."""
+
+    def __init__(self, server: "Server") -> None:
+        self._server = server
+        self._ptys: "dict[str, Pty]" = {}
+        self._owners: "set[Client]" = set()
+        server.keeps_alive.append(lambda: any(pty.keep_s for pty in self._ptys.values()))
+
+    def start(self, request: "Request", arguments: "dict[str, Any]") -> None:
+        """Answers when the program has started, or could not be."""
+        client = request.client
+        if arguments["name"] in self._ptys:
+            raise OSError(errno.EEXIST, "there is a PTY of that name")
+        if client not in self._owners:
+            self._owners.add(client)
+            client.on_close.append(lambda: self._leave(client))
+        if not arguments.get("argv"):
+            own: "dict[bytes, bytes]" = arguments.get("env") or {}
+            named = own.get(b"SHELL") or client.env.get(b"SHELL")
+            arguments["argv"] = [login_shell(named), b"-l"]
+        self._ptys[arguments["name"]] = Pty(request, arguments, self._gone)
+
+    def _gone(self, pty: Pty) -> None:
+        if self._ptys.get(pty.name) is pty:
+            del self._ptys[pty.name]
+            self._server.check_idle()
+
+    def _leave(self, client: "Client") -> None:
+        self._owners.discard(client)
+        for pty in list(self._ptys.values()):
+            if pty.owner is client and not pty.keep_s:
+                pty.close()
+
+    def offer(self, operation: str, call: "Callable[[Pty, Request, dict[str, Any]], None]") -> None:
+        """An operation on one PTY that is named in its arguments."""
+
+        def named(request: "Request", arguments: "dict[str, Any]") -> None:
+            pty = self._ptys.get(arguments["name"])
+            if pty is None:
+                names = ", ".join(sorted(self._ptys)) or "none"
+                request.fail("closed", "no PTY of that name is here; there are: " + names)
+            else:
+                call(pty, request, arguments)
+
+        self._server.operations["pty." + operation] = named
+
+    def list(self, request: "Request", _: "dict[str, Any]") -> None:
+        """Every PTY: its name and terminal, its program and start, how many look at it, and what it is kept for."""
+        ptys = [
+            {
+                "name": pty.name,
+                "tty": pty.tty,
+                "views": len(pty.views),
+                "ended": pty.ended,
+                "keep_s": pty.keep_s,
+                "started": pty.started,
+                "argv": pty.argv,
+            }
+            for pty in self._ptys.values()
+        ]
+        request.finish({"ptys": ptys})
+
+
+def login_shell(named: "bytes | None") -> bytes:
+    """The shell that was named, or else this user's, or a usual one where that is none to work in."""
+    import pwd  # a file of its own in some builds
+
+    shell = named or os.environb.get(b"SHELL")
+    if not shell:
+        try:
+            shell = os.fsencode(pwd.getpwuid(os.getuid()).pw_shell)
+        except KeyError:
+            shell = b""
+    useless = os.path.basename(shell) in (b"", b"nologin", b"false")
+    return default_shell() if useless or not os.access(shell, os.X_OK) else shell
+
+
+def _attach(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+    pty.attach(request, arguments.get("rows") or 0, arguments.get("cols") or 0)
+
+
+def _resize(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+    pty.resize(arguments["rows"], arguments["cols"])
+    request.finish({})
+
+
+def _send_signal(pty: Pty, request: "Request", arguments: "dict[str, Any]") -> None:
+    pty.signal(int(vars(_signal)["SIG" + arguments["signal"]]))
+    request.finish({})
+
+
+def _close(pty: Pty, request: "Request", _: "dict[str, Any]") -> None:
+    """Answers when nothing of it is left."""
+    if pty.ended:
+        request.finish({})
+    pty.on_end.append(lambda: request.finish({}))
+    pty.close()
+
+
+def install(server: "Server") -> None:
+    """Offer ``pty`` and its ``attach``, ``resize``, ``signal``, ``close`` and ``list``."""
+    ptys = Ptys(server)
+    server.operations["pty"] = ptys.start
+    server.operations["pty.list"] = ptys.list
+    ptys.offer("attach", _attach)
+    ptys.offer("resize", _resize)
+    ptys.offer("signal", _send_signal)
+    ptys.offer("close", _close)

@@ -1,0 +1,143 @@
+"""Those who look at a PTY, and what it has shown of late."""
+
+import os
+
+from ..core import wire
+from ..process.runner import open_pipes
+from ..streams.input_stream import Inlet
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Request
+
+HISTORY = 256 << 10
+"""Bytes of output that a new viewer gets, where the program has shown as many."""
+_BEHIND = 2 << 20
+"""Bytes that a viewer may be behind before the program waits: twice the step in which an Inlet tells."""
+_QUESTIONS = (
+    rb"\x1b\[[?>=]?[\d;]*(?:[cnt]|\$p)|\x1b\[>\d*q|\x1b\[\?u"
+    rb"|\x1b\][\d;]+;\?(?:\x07|\x1b\\)|\x1bP[+$]q[^\x1b]*\x1b\\|\x05"
+)
+"""What asks a terminal for an answer: one to a question of long ago would look like something typed."""
+
+
+class History:
+    """The last HISTORY bytes that a PTY has shown."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._cut = False
+
+    def add(self, data: bytes) -> None:
+        """What came last."""
+        self._bytes += data
+        if len(self._bytes) > 2 * HISTORY:
+            self._cut = True
+            del self._bytes[:-HISTORY]
+
+    def replay(self) -> bytes:
+        """What to show to a new viewer; empty when nothing was shown yet."""
+        recent = bytes(self._bytes[-HISTORY:])
+        if not recent:
+            return b""
+        import re  # slow to import, and few attach a second time
+
+        if self._cut or len(recent) < len(self._bytes):
+            recent = recent.partition(b"\n")[2] or recent  # no half of a line, nor of an escape sequence
+        return re.sub(_QUESTIONS, b"", recent)
+
+
+class Keys(Inlet):
+    """What a viewer types. ``on_end`` is called when its input has ended and all of it was typed."""
+
+    def __init__(self, request: "Request", on_end: "Callable[[], None]") -> None:
+        Inlet.__init__(self, request.client.server.loop, request.credit)
+        self.in_line = False  # the last line was not finished
+        self._on_end = on_end
+
+    def feed(self, data: "bytes | memoryview") -> None:
+        """Take what was typed."""
+        self.in_line = bytes(data[-1:]) not in (b"\r", b"\n")
+        Inlet.feed(self, data)
+
+    def close(self) -> None:
+        """Type no more."""
+        ended = self._ended and not self.closed
+        Inlet.close(self)
+        if ended:
+            self._on_end()
+
+
+class View:
+    """One look at a PTY. A pipe holds what is shown until the request's outlet takes or spools it."""
+
+    def __init__(
+        self,
+        request: "Request",
+        master: int,
+        on_room: "Callable[[], None]",
+        on_left: "Callable[[View], None]",
+        on_end: "Callable[[], None]",
+    ) -> None:
+        self._request = request
+        self._on_room = on_room
+        self._on_left = on_left
+        self._answer: "dict[str, Any]" = {"detached": True}
+        self._shown = 0
+        self._taken = 0
+        typed = os.dup(master) if master >= 0 else -1
+        try:
+            ((self._pipe, end),) = open_pipes(1)
+        except OSError:
+            if typed >= 0:
+                os.close(typed)
+            raise
+        os.set_blocking(self._pipe, False)
+        os.set_blocking(end, False)
+        self._tee = Inlet(request.client.server.loop, self._passed)
+        self._tee.write_to(end)
+        self._outlet = request.outlet(wire.STDOUT)
+        self._outlet.read_from(self._pipe, self._finish)
+        self.keys = request.inlet = Keys(request, on_end)
+        if typed >= 0:
+            self.keys.write_to(typed)
+        request.cancel = self._detach
+
+    @property
+    def full(self) -> bool:
+        """True when the program has to wait for this viewer."""
+        return self._shown - self._taken >= _BEHIND
+
+    def show(self, data: bytes) -> None:
+        """What the program has written."""
+        self._shown += len(data)
+        self._tee.feed(data)
+
+    def _passed(self, offset: int) -> None:
+        self._taken = offset
+        self._on_room()
+
+    def end(self, answer: "dict[str, Any]") -> None:
+        """The answer follows what was shown."""
+        self._answer = answer
+        self._tee.end()
+
+    def hang_up(self) -> None:
+        """Nothing more can be typed."""
+        self.keys.close()
+
+    def _detach(self) -> None:
+        """The viewer goes, the program does not."""
+        self._on_left(self)
+        self._tee.close()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._pipe >= 0:
+            self._outlet.release()
+            os.close(self._pipe)
+            self._pipe = -1
+            self.hang_up()
+            self._request.finish(self._answer)

@@ -1,0 +1,1 @@
+"""Live shells: sessions, their commands and their state."""

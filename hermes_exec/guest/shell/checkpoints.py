@@ -1,0 +1,79 @@
+"""When a session's state has to be written down, and whether its shell is stuck.
+
+One timer a session, and only while something may be due, so that a thousand idle sessions cost nothing.
+"""
+
+from ..core.loop import now
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..core.loop import Loop
+
+_IDLE_S = 0.02
+"""After this long without a command, in any session, the state is written down."""
+_LATEST_S = 1.0
+"""After this long it is written down though other sessions are busy: to write costs more than a short command."""
+_SLOWEST_S = 1.0
+EXEC = b"exec"
+_RISKY = (EXEC, b"kill")
+_WARY = b"trap"  # from then on the shell's own EXIT trap may be another one
+
+
+class Lookout:
+    """Calls ``look`` from time to time while a command runs or there is state to write down."""
+
+    _busy = 0.0
+    """When a command of any session ended."""
+
+    def __init__(self, loop: "Loop", look: "Callable[[], bool]") -> None:
+        self.dirty = False
+        """Whether a command has run since the state was written down."""
+        self._loop = loop
+        self._look = look
+        self._wary = False
+        self._waiting = 0
+        self._ticking = False
+        self._pause = _IDLE_S
+        self._since = self._last = now()
+
+    def due_before(self, text: bytes) -> bool:
+        """Whether the state has to be written down before a command, which may end the shell without doing so."""
+        self._wary = self._wary or _WARY in text
+        return self.dirty and (self._wary or any(word in text for word in _RISKY))
+
+    def command_began(self) -> None:
+        """Look soon, then ever less often."""
+        self._waiting = 0
+        self._pause = _IDLE_S
+        if not self._ticking:
+            self._ticking = True
+            self._loop.call_later(_IDLE_S, self._tick)
+
+    def command_ended(self) -> None:
+        """There is state to write down once nothing else is to do."""
+        self._pause = _IDLE_S
+        self._last = Lookout._busy = now()
+        if not self.dirty:
+            self.dirty = True
+            self._since = self._last
+
+    @property
+    def idle_long_enough(self) -> bool:
+        """Whether the state has to be written down now."""
+        moment = now()
+        if not self.dirty or moment - self._last < _IDLE_S:
+            return False
+        return moment - Lookout._busy >= _IDLE_S or moment - self._since >= _LATEST_S
+
+    def stuck(self, *, waits: bool) -> bool:
+        """Whether the shell was waiting for a command at this look and the one before, though it owes a status."""
+        self._waiting = self._waiting + 1 if waits else 0
+        return self._waiting == 2
+
+    def _tick(self) -> None:
+        self._ticking = self._look()
+        if self._ticking:
+            self._pause = _IDLE_S if self.dirty or self._waiting else min(2 * self._pause, _SLOWEST_S)
+            self._loop.call_later(self._pause, self._tick)

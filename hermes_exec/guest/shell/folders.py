@@ -1,0 +1,140 @@
+"""Small files and folders of ours in the private runtime folder."""
+
+import os
+
+from . import shell_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..core.client import Client
+
+_LARGE = 100 << 10
+"""Kernels refuse to start a program with a variable over 128 KiB, so a shell gets larger ones by file."""
+
+
+class NoFolder(OSError):
+    """A folder to run in cannot be entered."""
+
+
+def write_file(path: str, data: bytes) -> None:
+    """A new private file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
+
+
+def describe(error: OSError) -> str:
+    """What failed, and why."""
+    why = error.strerror or str(error)
+    return "{}: {}".format(os.fsdecode(error.filename), why) if error.filename else why
+
+
+def resolve_folder(client: "Client", path: "bytes | None") -> bytes:
+    """A folder as seen from the one that the client's commands start in: the home, or / where none can be entered.
+
+    That is decided once, as at a login: a home that goes away later is an error, and no reason to run elsewhere.
+    """
+    if client.cwd[:1] != b"/":
+        home = os.environb.get(b"HOME") or b"/"
+        try:
+            os.stat(os.path.join(home, b"."))
+        except OSError as error:
+            client.note = "commands start in /, because of the home {}: {}".format(os.fsdecode(home), error.strerror)
+            home = b"/"
+        client.cwd = os.path.join(home, client.cwd)
+    return os.path.join(client.cwd, path or b"")
+
+
+def add_note(client: "Client", answer: "dict[str, Any]") -> None:
+    """Put the client's note into the first answer that has room for it."""
+    if client.note and "note" not in answer:
+        answer["note"], client.note = client.note, ""
+
+
+def default_shell() -> bytes:
+    """The best shell of this place."""
+    for path in (b"/bin/bash", b"/usr/bin/bash", b"/usr/local/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    return b"/bin/sh"
+
+
+def first_state(folder: str) -> None:
+    """Make the next shell of a session start as its first one did."""
+    with open(folder + "/first", "rb") as file:
+        write_file(folder + "/state", file.read())
+
+
+def last_state(folder: str) -> bytes:
+    """The last state of a session's shell, without the line that says to whoever watches that it was read."""
+    try:
+        with open(folder + "/state", "rb") as file:
+            return file.read().rpartition(_whole(folder))[0]
+    except OSError:
+        return b""
+
+
+def _whole(folder: str) -> bytes:
+    return b'>|"%b/s/whole"\n' % folder.encode()
+
+
+class Recipe:
+    """What each shell of a session is made from: its program, its environment, and a folder with its state.
+
+    Raises NoFolder when the session's working directory does not exist.
+    """
+
+    def __init__(self, client: "Client", arguments: "dict[str, Any]") -> None:
+        self.folder = "{}/{}".format(client.server.folder, os.urandom(4).hex())
+        self.program: bytes = arguments.get("shell") or default_shell()
+        self.login = bool(arguments.get("login"))
+        self._name = os.path.basename(self.program)
+        self.dialect = shell_text.Dialect(self.folder, self._name.startswith(b"bash"))
+        self.env = _prepare_folder(self.folder, self.dialect, client, arguments)
+
+    def argv(self) -> "list[bytes]":
+        """What its program is started as."""
+        argv = [b"-" + self._name if self.login else self._name]
+        if not self.dialect.bash:
+            return [*argv, self.folder.encode() + b"/in"]
+        argv += [b"--login"] if self.login else [b"--norc", b"--noprofile"]
+        return [*argv, b"-c", self.dialect.loop(self.login), self._name]
+
+
+def _prepare_folder(
+    folder: str, dialect: shell_text.Dialect, client: "Client", arguments: "dict[str, Any]"
+) -> "dict[bytes, bytes]":
+    """Make a session's folder with its first state; gives the environment for the shell itself."""
+    cwd: bytes = resolve_folder(client, arguments.get("cwd"))
+    try:
+        os.stat(os.path.join(cwd, b"."))
+    except OSError as error:
+        raise NoFolder(error.errno, error.strerror, cwd) from error
+    for path in (os.path.dirname(folder), folder, folder + "/s"):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass  # the runtime folder, unless somebody has removed it
+    env = dict(os.environb)
+    env.update(client.env)
+    env.update(arguments.get("env") or {})
+    large = [name for name, value in env.items() if len(value) > _LARGE]
+    lines: "list[bytes]" = [b"export %b=%b\n" % (name, shell_text.quote(env.pop(name))) for name in large]
+    lines.append(b"\\cd -- %b; unset OLDPWD\n" % shell_text.quote(cwd))
+    setup: "list[bytes]" = arguments.get("setup") or []
+    lines += [line + b"\n" for line in setup]
+    lines.append(_whole(folder))
+    write_file(folder + "/first", b"".join(lines))
+    first_state(folder)
+    if arguments.get("state"):
+        write_file(folder + "/state", arguments["state"] + _whole(folder))
+    write_file(folder + "/dump", shell_text.dump_text(folder, dialect.bash))
+    write_file(folder + "/stay", shell_text.stay_text(folder))
+    write_file(folder + "/b", b"")
+    return env

@@ -1,0 +1,73 @@
+"""Watching sessions by inotify, one pair of instances for all of a guest's; ``polled`` does without."""
+
+from ..streams import inotify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..core.loop import Loop
+
+
+class Watches:
+    """Which session's folder was touched: one inotify for statuses, one for beginnings, only looked at."""
+
+    note = ""
+
+    def __init__(self, loop: "Loop") -> None:
+        self._statuses = inotify.Touched()
+        try:
+            self._begun = inotify.Touched()
+        except OSError:
+            self._statuses.close()
+            raise
+        self._seen: "dict[int, bool]" = {}
+        self._calls: "dict[int, Callable[[bytes], None]]" = {}
+        loop.on_read(self._statuses.fd, self.catch_up)
+
+    def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
+        """Watch a session's folder; ``call`` gets the names of what is written in its ``s``."""
+        number = self._statuses.watch(folder + "/s", False)
+        try:
+            begun = self._begun.watch(folder + "/b", False)
+        except OSError:
+            self._statuses.unwatch(number)
+            raise
+        self._calls[number] = call
+        self._seen[begun] = False
+        return number, begun
+
+    def see_stdin(self, folder: str, on: bool) -> None:
+        """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
+        try:
+            self._statuses.watch(folder + "/s", on)
+        except OSError:
+            if on:  # else somebody has removed the folder, and nobody can open anything in it
+                raise
+
+    def remove(self, numbers: "tuple[int, int]") -> None:
+        """Stop watching."""
+        self._statuses.unwatch(numbers[0])
+        self._begun.unwatch(numbers[1])
+        del self._calls[numbers[0]]
+        del self._seen[numbers[1]]
+
+    def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
+        """A session's shell, the process ``pid``, was given something to do; the kernel reports the outcome."""
+
+    def begun(self, numbers: "tuple[int, int]") -> bool:
+        """Whether a command of that session has begun since this was last asked."""
+        number = numbers[1]
+        for seen, _, _ in self._begun.read():
+            if seen in self._seen:
+                self._seen[seen] = True
+        answer = self._seen[number]
+        self._seen[number] = False
+        return answer
+
+    def catch_up(self) -> None:
+        """Call for all that was opened so far."""
+        for number, name, written in self._statuses.read():
+            call = self._calls.get(number)
+            if call is not None and written != (name == b"stdin"):  # that one we close ourselves
+                call(name)

@@ -1,0 +1,126 @@
+"""Watching sessions without inotify, whose instances are few and shared by all that a user runs.
+
+The same answers as ``Watches`` gives, by looking: each file that a shell has opened is removed once it was
+seen, so that it is news when it is there again. Slower by some milliseconds a command.
+"""
+
+import os
+
+from ..core import process_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
+    from ..core.loop import Loop, Timer
+
+_FASTEST_S, _SLOWEST_S = 0.001, 0.015
+_IDLE_S = 0.25
+
+
+class Polled:
+    """Takes the place of ``Watches``."""
+
+    note = "its shell is watched by polling, which is slower, for want of inotify (fs.inotify.max_user_instances)"
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+        self._sessions: "dict[int, tuple[str, Callable[[bytes], None]]]" = {}
+        self._stdin: "set[str]" = set()
+        self._owing: "dict[int, int]" = {}
+        self._last = 0
+        self._pause = _FASTEST_S
+        self._timer: "Timer | None" = None
+
+    def add(self, folder: str, call: "Callable[[bytes], None]") -> "tuple[int, int]":
+        """Watch a session's folder; ``call`` gets the names of what is opened in its ``s``."""
+        for name in _opened(folder):
+            os.unlink("{}/s/{}".format(folder, name))
+        _take(folder + "/b")
+        self._last += 1
+        self._sessions[self._last] = (folder, call)
+        self.expect((self._last, self._last), 0)
+        return self._last, self._last
+
+    def see_stdin(self, folder: str, on: bool) -> None:
+        """Tell, or no longer tell, when ``stdin`` in the session's ``s`` is opened."""
+        if on:
+            self._stdin.add(folder)
+        else:
+            self._stdin.discard(folder)
+
+    def remove(self, numbers: "tuple[int, int]") -> None:
+        """Stop watching."""
+        self._owing.pop(numbers[0], None)
+        self._stdin.discard(self._sessions.pop(numbers[0])[0])
+
+    def begun(self, numbers: "tuple[int, int]") -> bool:
+        """Whether a command of that session has begun since this was last asked."""
+        return _take(self._sessions[numbers[0]][0] + "/b")
+
+    def expect(self, numbers: "tuple[int, int]", pid: int) -> None:
+        """A session's shell, the process ``pid``, was given something to do: look soon, then ever less often."""
+        self._owing[numbers[0]] = pid
+        self._pause = _FASTEST_S
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(self._pause, self._look)
+
+    def catch_up(self) -> None:
+        """Call for all that was opened so far."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look()
+
+    def _look(self) -> None:
+        self._timer = None
+        for number, (folder, call) in list(self._sessions.items()):
+            if folder in self._stdin and _is_open(folder + "/s/stdin"):
+                self._stdin.discard(folder)
+                call(b"stdin")
+            for name in _opened(folder):
+                path = "{}/s/{}".format(folder, name)
+                if number in self._sessions and not _writes_to(self._owing.get(number, 0), path) and _take(path):
+                    if name.isdigit():
+                        self._owing.pop(number, None)
+                    call(name.encode())
+        if self._sessions and self._timer is None:
+            self._pause = min(2 * self._pause, _SLOWEST_S) if self._owing else _IDLE_S
+            self._timer = self._loop.call_later(self._pause, self._look)
+
+
+def _opened(folder: str) -> "list[str]":
+    """What a shell has opened, its status last, for it opens that when it has opened all else."""
+    try:
+        names = os.listdir(folder + "/s")
+    except OSError:
+        return []  # somebody has removed it, which the shell's end will tell
+    return sorted((name for name in names if name != "stdin"), key=lambda name: (name.isdigit(), name))
+
+
+def _writes_to(pid: int, path: str) -> bool:
+    """Whether a shell has not closed this file yet, which takes the place of its standard output while it is open."""
+    try:
+        return os.readlink("/proc/{}/fd/1".format(pid)) == path
+    except OSError:
+        return False
+
+
+def _take(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True
+
+
+def _is_open(path: str) -> bool:
+    """Whether a process below the guest has opened a FIFO that the guest itself holds too."""
+    for pid in process_tree.descendants([os.getpid()]):
+        fds = "/proc/{}/fd/".format(pid)
+        try:
+            if any(os.readlink(fds + fd) == path for fd in os.listdir(fds)):
+                return True
+        except OSError:
+            continue  # it has just ended, or closed one
+    return False

@@ -1,0 +1,302 @@
+"""A session: a live shell, the queue of its commands, and what happens when the shell ends or is broken.
+
+The state of the shell is written down when it is idle, before a command that may replace or kill it, and
+by its own EXIT trap. After a shell that is gone comes a new one with the last state; the answer says so.
+"""
+
+from _collections import deque
+
+from ..core import process_tree
+from ..core.fdutil import remove_folder
+from ..process.orphans import Orphans
+from .checkpoints import EXEC, Lookout
+from .folders import Recipe, describe, first_state
+from .outputs import Outputs
+from .shell import Shell, complete_state, fate
+from .shell_text import BROKEN, MOVED, REPLACED, UNREADABLE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Deque
+
+    from ..core.client import Request
+    from .inotify_watcher import Watches
+    from .polling_watcher import Polled
+    from .shell_command import ShellCommand
+
+_GRACE_S = 0.5
+KEPT, RESTORED, ROLLED_BACK = range(3)
+
+
+class Session:
+    """One live shell and its successors."""
+
+    def __init__(self, watches: "Watches | Polled", request: "Request", arguments: "dict[str, Any]") -> None:
+        self._loop = request.client.server.loop
+        self._recipe = Recipe(request.client, arguments)
+        self.folder = self._recipe.folder
+        self._watches = watches
+        self._request = request
+        self._outputs = Outputs(request)
+        self._queue: "Deque[ShellCommand]" = deque()
+        self._current: "ShellCommand | None" = None
+        self._internal: "Callable[[int, bool], None] | None" = None
+        self._shell: "Shell | None" = None
+        self._settling = self._replacing = False
+        self._closed: "Callable[[], None] | None" = None
+        self._orphans = Orphans(self._loop, self.folder)
+        self._state = KEPT
+        self._note = watches.note
+        self._code = 0
+        self._stillborn = 0
+        if arguments.get("state"):
+            self._state, self._note = ROLLED_BACK, MOVED
+        self._lookout = Lookout(self._loop, self.look)
+        self._start_shell()
+
+    def _start_shell(self) -> None:
+        self._ready = self._whole = False
+        try:
+            outputs = self._outputs.open()
+            self._shell = Shell(self._loop, self._watches, self._recipe, outputs, self._opened, self._exited)
+            self._orphans.record(process_tree.living([self._shell.pid]))
+        except OSError:
+            self._outputs.retire()
+            raise
+
+    def submit(self, command: "ShellCommand") -> None:
+        """Run a command after those that were submitted before."""
+        self._queue.append(command)
+        self._next()
+
+    def _next(self) -> None:
+        if self._current or self._internal or self._settling or self._replacing or self._closed or not self._queue:
+            return
+        shell = self._shell
+        try:
+            if shell is None:
+                self._start_shell()
+            elif self._ready:
+                if self._lookout.due_before(self._queue[0].text) and self._checkpoint():
+                    return
+                self._current = self._queue.popleft()
+                self._run(shell, self._current)
+        except OSError as error:
+            command = self._queue.popleft() if self._current is None else self._current
+            self._current = None
+            self._refuse(command, error)
+
+    def _refuse(self, command: "ShellCommand", error: OSError) -> None:
+        """Nothing of it ran, for want of something of ours here, such as room or the folder; the next has its turn."""
+        command.disconnect(self._shell)
+        command.refuse(describe(error), error.errno or 0)
+        self._settling = True
+        self._loop.call_soon(self._settle)
+
+    def _run(self, shell: Shell, command: "ShellCommand") -> None:
+        command.connect(self._outputs.taps, shell)
+        command.begin()
+        text = self._recipe.dialect.status(self._code, command.text) + command.text
+        shell.run(text, command.wrap(self._recipe.dialect), self._outputs.switch)
+        self._outputs.switched()
+        self._lookout.command_began()
+
+    def _opened(self, name: bytes) -> None:
+        """The shell has opened a file in its status folder."""
+        command = self._current
+        if self._replacing:
+            return
+        if name in (b"stdin", b"cwd"):
+            if command is not None:
+                command.opened(name)
+        elif name == b"whole":
+            self._whole = True
+        elif not self._ready:
+            self._ready = True
+            self._stillborn = 0
+            if not self._whole:
+                self._state, self._note = ROLLED_BACK, UNREADABLE
+            self._next()
+        elif name.isdigit():
+            self._status(int(name))
+
+    def _status(self, code: int) -> None:
+        begun = self._shell is not None and self._shell.begun()
+        command = self._current
+        internal, self._internal = self._internal, None
+        if internal is not None:
+            internal(code, begun)
+        elif command is None:
+            self._replace()
+        elif command.bad_folder:
+            command.no_folder()
+            self._done(command, code)
+        elif begun:
+            self._done(command, code)
+        elif not code or not self._ask(b"", lambda _, works: self._done(command, code) if works else self._replace()):
+            self._replace()  # else a syntax error, or machinery that is shadowed: an empty command tells
+
+    def _replace(self) -> None:
+        """What the loop needs is shadowed, so nothing of the current command ran: run it in a new shell."""
+        self._note = REPLACED
+        command = self._current
+        if command is not None and not command.stopping:
+            self._current = None
+            try:
+                command.unread()
+                self._queue.appendleft(command)
+            except OSError as error:
+                self._refuse(command, error)
+        if self._shell is not None:
+            self._replacing = True
+            self._shell.kill()
+
+    def _done(self, command: "ShellCommand", code: int) -> None:
+        if not command.stopping:
+            command.answer["code"] = self._code = code
+            if EXEC in command.text and self._shell is not None:
+                self._note = self._note or self._outputs.away(self._shell)
+            self._deliver(command)
+
+    def _deliver(self, command: "ShellCommand") -> None:
+        if not command.over:
+            command.over = True
+            command.drain(lambda: self._finish(command))
+
+    def _finish(self, command: "ShellCommand") -> None:
+        command.disconnect(self._shell)
+        if self._state != KEPT:
+            command.answer["shell"] = self._state
+            self._state = KEPT
+        if self._note:
+            command.answer.setdefault("note", self._note)
+            self._note = ""
+        command.finish()
+        self._current = None
+        self._lookout.command_ended()
+        self._settling = True
+        self._loop.call_soon(self._settle)  # after the answer has left
+
+    def _settle(self) -> None:
+        """Keep what the last command left in the background apart from the next one."""
+        self._settling = False
+        shell = self._shell
+        if shell is None:
+            self._outputs.retire()
+        elif shell.has_children():
+            shell.kept = process_tree.living(shell.descendants())
+            self._orphans.record(shell.kept)
+            self._note = self._note or self._outputs.renew(shell)
+        self._next()
+
+    def _ask(self, text: bytes, told: "Callable[[int, bool], None]") -> bool:
+        """Have the shell run something of ours; False where it cannot be given that, for want of room for instance."""
+        try:
+            if self._shell is not None:
+                self._shell.run(text)
+                self._internal = told
+        except OSError:
+            pass
+        return self._internal is told
+
+    def _checkpoint(self) -> bool:
+        self._lookout.dirty = False
+        return self._ask("{{ . {}/dump; }} >/dev/null 2>&1".format(self.folder).encode(), self._checkpointed)
+
+    def _checkpointed(self, _: int, begun: bool) -> None:
+        if not begun:
+            return self._replace()
+        complete_state(self.folder)
+        return self._next()
+
+    def look(self) -> bool:
+        """What the lookout asks from time to time; whether it has to look again."""
+        shell = self._shell
+        if shell is None or not self._ready or self._closed:
+            return False
+        if self._current is None:
+            if self._lookout.idle_long_enough and not self._internal:
+                self._checkpoint()
+            return self._lookout.dirty and not self._internal
+        command = self._current
+        settled = command.stopping or command.over  # it has its status, and a slow reader
+        if not settled and self._lookout.stuck(waits=shell.waits):
+            owed = (command, self._internal)
+            self._watches.catch_up()  # or its status is on its way to us
+            if (self._current, self._internal) == owed and not command.over:
+                command.answer["note"] = BROKEN
+                self._replacing = True  # files that close when it dies may tell a status yet
+                shell.kill_command(_GRACE_S, lambda _: None)
+        return True
+
+    def stop(self, command: "ShellCommand") -> None:
+        """End a command: a waiting one never runs, the running one is killed with all that it started."""
+        if command is self._current and self._shell is not None:
+            self._shell.kill_command(command.grace_s, command.survivors)
+        elif command in self._queue:
+            self._queue.remove(command)
+            command.withdraw()
+
+    def _exited(self, status: int) -> None:
+        """The shell is gone: by itself, by a command, or by us."""
+        shell, self._shell = self._shell, None
+        stillborn = not self._ready and not self._replacing
+        self._ready = self._replacing = False
+        self._internal = None
+        self._code = 0
+        new: "set[process_tree.Process]" = self._orphans.claim(shell.pid) - shell.kept if shell is not None else set()
+        self._state = RESTORED if complete_state(self.folder) else ROLLED_BACK
+        self._lookout.dirty = False
+        if self._closed is not None:
+            self._end()
+        elif self._current is not None:
+            command = self._current
+            command.ended(status)
+            if command.stopping and new:  # started after all by the shell that was to end
+                self._orphans.kill(new, command.grace_s, lambda _: self._deliver(command))
+            else:
+                self._deliver(command)
+        else:
+            self._stillborn = self._stillborn + 1 if stillborn else 0
+            if self._stillborn:
+                self._begin_anew(status)
+            self._settle()
+
+    def _begin_anew(self, status: int) -> None:
+        """A shell ended before it took a command: try without the state, then say that none works."""
+        why = "its shell ends as soon as it starts ({})".format(fate(status))
+        if self._stillborn == 1:
+            try:
+                first_state(self.folder)
+            except OSError as error:
+                why = describe(error)
+            else:
+                self._note = UNREADABLE
+                return
+        self._stillborn = 0
+        while self._queue:
+            self._queue.popleft().refuse(why)
+
+    def close(self, done: "Callable[[], None]") -> None:
+        """End the shell and everything that its commands left; ``done`` is called when it is gone."""
+        self._closed = done
+        for command in list(self._queue):
+            command.cancel()
+        if self._shell is None:
+            return self._end()
+        self._shell.kept = set()
+        return self._shell.kill_command(_GRACE_S, lambda _: None)
+
+    def _end(self) -> None:
+        if self._current is not None:
+            self._current.answer.setdefault("cancelled", True)
+            self._deliver(self._current)
+        else:
+            self._outputs.retire()
+        self._orphans.kill_all(_GRACE_S, self._gone)
+        remove_folder(self.folder)
+
+    def _gone(self, _: "list[int]") -> None:
+        self._request.finish({})
+        if self._closed is not None:
+            self._closed()

@@ -1,0 +1,94 @@
+"""The operations on sessions: ``session`` opens one, ``run`` gives it a command, ``close`` ends it.
+
+``states`` tells what the shells of a client wrote down last, for sessions that go on in another place.
+"""
+
+from ..core import libc
+from ..process import runner
+from .folders import NoFolder, describe, last_state
+from .inotify_watcher import Watches
+from .polling_watcher import Polled
+from .session import Session
+from .shell_command import ShellCommand
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ..core.client import Client, Request
+    from ..core.loop import Loop
+    from ..core.server import Server
+
+
+def _watch(loop: "Loop") -> "Watches | Polled":
+    """By inotify; by polling where no instance can be had, or only one of two."""
+    try:
+        return Watches(loop)
+    except OSError:
+        return Polled(loop)
+
+
+def _tell_states(sessions: "dict[tuple[Client, int], Session]", request: "Request") -> None:
+    mine = [(number, session) for (client, number), session in sessions.items() if client is request.client]
+    request.finish({"states": [[number, last_state(session.folder)] for number, session in mine]})
+
+
+def install(server: "Server") -> None:
+    """Offer ``session``, ``run``, ``close`` and ``states``."""
+    sessions: "dict[tuple[Client, int], Session]" = {}
+    refused: "dict[tuple[Client, int], tuple[str, str, int]]" = {}
+    watches: "list[Watches | Polled]" = []
+
+    clients: "set[Client]" = set()
+
+    def leave(client: "Client") -> None:
+        """That client is gone, and so are its sessions."""
+        clients.discard(client)
+        for key in [key for key in refused if key[0] is client]:
+            del refused[key]
+        for key in [key for key in sessions if key[0] is client]:
+            sessions.pop(key).close(lambda: None)
+
+    def open_session(request: "Request", arguments: "dict[str, Any]") -> None:
+        client = request.client
+        if client not in clients:
+            clients.add(client)
+            client.on_close.append(lambda: leave(client))
+        key = (client, request.number)
+        try:
+            if not watches:
+                libc.become_subreaper()
+                runner.raise_descriptor_limit()
+                watches.append(_watch(server.loop))
+            session = sessions[key] = Session(watches[0], request, arguments)
+        except OSError as error:
+            kind = "cwd" if isinstance(error, NoFolder) else "os"
+            refused[key] = (kind, describe(error), error.errno or 0)
+            request.fail(*refused[key])
+            return
+
+        def cancel() -> None:
+            sessions.pop(key, None)
+            session.close(lambda: None)
+
+        request.cancel = cancel
+
+    def run(request: "Request", arguments: "dict[str, Any]") -> None:
+        key = (request.client, arguments["session"])
+        session = sessions.get(key)
+        if session is None:
+            request.fail(*refused.get(key, ("closed", "the session is closed, or its lease was over", 0)))
+        else:
+            ShellCommand(session, request, arguments)
+
+    def close_session(request: "Request", arguments: "dict[str, Any]") -> None:
+        session = sessions.pop((request.client, arguments["session"]), None)
+        if session is None:
+            request.finish({})
+        else:
+            session.close(lambda: request.finish({}))
+
+    server.operations["session"] = open_session
+    server.operations["states"] = lambda request, _: _tell_states(sessions, request)
+    server.operations["run"] = run
+    server.operations["close"] = close_session

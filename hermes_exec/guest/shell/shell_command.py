@@ -1,0 +1,133 @@
+"""One command of a session."""
+
+import os
+
+from ..process.command import Command, drain_all
+from . import shell_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+    from ..core.client import Request
+    from ..streams.output_stream import Outlet
+    from .outputs import Tap
+    from .session import Session
+    from .shell import Shell
+
+
+class ShellCommand(Command):
+    """One command of a session."""
+
+    def __init__(self, session: "Session", request: "Request", arguments: "dict[str, Any]") -> None:
+        super().__init__(request, arguments)
+        self._session = session
+        self.text: bytes = arguments["command"]
+        self._stdin_keeper = -1
+        self.bad_folder = False
+        self.over = False
+        self._taps: "list[Tap]" = []
+        if b"\0" in self.text:
+            raise ValueError("a command cannot hold a NUL byte")
+        if arguments.get("stdin"):
+            request.expect_input()
+        session.submit(self)
+
+    def kill(self) -> None:
+        """End what it started; a command that still waits for its turn never runs."""
+        self._session.stop(self)
+
+    @property
+    def stopping(self) -> bool:
+        """True once it timed out or was cancelled."""
+        return "timed_out" in self.answer or "cancelled" in self.answer
+
+    def wrap(self, dialect: shell_text.Dialect) -> bytes:
+        """What stands around the text because of the options of this command."""
+        arguments = self.arguments
+        wrap = dialect.redirect(bool(arguments.get("stdin")), bool(arguments.get("merge")))
+        if arguments.get("cwd") is not None or arguments.get("env") or self.confined is not None:
+            limits = b"" if self.confined is None else self.confined.text(dialect.bash, self._session.folder)
+            wrap = dialect.subshell(wrap, arguments.get("cwd"), arguments.get("env") or {}, limits)
+        return wrap
+
+    def unread(self) -> None:
+        """It has not begun and will be run once more: release what was prepared for it."""
+        for tap in self._taps:
+            tap.disconnect()
+        if self.arguments.get("stdin"):
+            self._stdin_opened()
+            self._stdin_keeper = os.open(self._session.folder + "/s/stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def _open_stdin(self, folder: str) -> None:
+        """A FIFO that the shell opens by name; ours stays open until then, or it would wait for a writer."""
+        path = folder + "/fifo"
+        os.mkfifo(path, 0o600)
+        self._stdin_keeper = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.request.inlet is not None:
+            self.request.inlet.write_to(writer)
+        os.rename(path, folder + "/s/stdin")  # watched from here on: only the shell's opening is seen
+
+    def opened(self, name: bytes) -> None:
+        """The shell has opened its standard input, or what tells that its folder is not there."""
+        if name == b"cwd":
+            self.bad_folder = True
+        else:
+            self._stdin_opened()
+
+    def _stdin_opened(self) -> None:
+        if self._stdin_keeper >= 0:
+            os.close(self._stdin_keeper)
+            self._stdin_keeper = -1
+
+    def withdraw(self) -> None:
+        """It is stopped before its turn has come."""
+        self.answer["note"] = "it was still waiting for its turn, so nothing ran"
+        self.finish()
+
+    def no_folder(self) -> None:
+        """Nothing of it ran, because its folder is not there."""
+        message = "{}: no such folder".format(os.fsdecode(self.arguments["cwd"]))
+        self.answer.update(error="cwd", errno=2, message=message)
+
+    def refuse(self, why: str, errno: int = 0) -> None:
+        """Nothing of it ran."""
+        self.answer.update(error="os", errno=errno, message=why)
+        self.finish()
+
+    def connect(self, taps: "list[Tap]", shell: "Shell") -> None:
+        """Send what comes out of these pipes as the output of this command, and what is sent to it into its input."""
+        self._taps = taps[:1] if self.arguments.get("merge") else taps[:]
+        for tap in self._taps:
+            tap.connect(self)
+        if self.arguments.get("stdin"):
+            if self._stdin_keeper < 0:
+                self._open_stdin(self._session.folder)
+            shell.see_stdin(True)
+
+    def open_stream(self, channel: int) -> "Outlet":
+        """A stream of what it says."""
+        outlet = self.request.outlet(channel, bulk=True)
+        outlet.on_disk_full = self.disk_full
+        return outlet
+
+    def drain(self, done: "Callable[[], None]") -> None:
+        """Call ``done`` once all that it said until now has been read."""
+        for tap in self._taps:
+            tap.look()
+        drain_all([tap.outlet for tap in self._taps if tap.outlet is not None], done)
+
+    def disconnect(self, shell: "Shell | None") -> None:
+        """The command has ended: let go of the pipes and of its input."""
+        for tap in self._taps:
+            tap.disconnect()
+        self._stdin_opened()
+        if self.request.inlet is not None:
+            self.request.inlet.close()
+            try:
+                os.unlink(self._session.folder + "/s/stdin")
+            except FileNotFoundError:
+                pass
+        if shell is not None and self.arguments.get("stdin"):
+            shell.see_stdin(False)

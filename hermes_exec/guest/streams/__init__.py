@@ -1,0 +1,1 @@
+"""Output and input streams of commands, between file descriptors and the link."""

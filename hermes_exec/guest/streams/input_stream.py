@@ -1,0 +1,105 @@
+"""Bytes from the other end of the link to a file descriptor here."""
+
+import os
+from _collections import deque  # collections itself is slow to import
+
+from ..core.wire import OFFSET, WINDOW, DamageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Deque
+
+    from ..core.loop import Loop
+
+
+class Inlet:
+    """Bytes on their way from the writer to a descriptor, which may be given later than the first bytes come.
+
+    ``credit`` tells how far they were written.
+    """
+
+    def __init__(self, loop: "Loop", credit: "Callable[[int], None]") -> None:
+        self.received = 0
+        self.closed = False
+        self._loop = loop
+        self._fd = -1
+        self._credit = credit
+        self._written = 0
+        self._told = 0
+        self._queue: "Deque[bytes | memoryview]" = deque()
+        self._ended = False
+
+    def write_to(self, fd: int) -> None:
+        """The descriptor, which belongs to the stream from here on."""
+        if self.closed:
+            os.close(fd)
+            return
+        self._fd = fd
+        self._write()
+
+    def receive(self, position: int, data: bytes) -> None:
+        """Take bytes that came over the link; raises DamageError unless they follow those before."""
+        self._expect(position)
+        self.received = position + len(data)
+        self.feed(data)
+
+    def receive_end(self, payload: bytes) -> None:
+        """No more will come over the link; raises DamageError unless all is here."""
+        self._expect(OFFSET.unpack(payload)[0])
+        self.end()
+
+    def _expect(self, position: int) -> None:
+        if position != self.received and not self.closed:  # to a closed one the writer may leave out some
+            raise DamageError("input goes on at {} after {} bytes".format(position, self.received))
+
+    def feed(self, data: "bytes | memoryview") -> None:
+        """Queue bytes for the descriptor."""
+        if self.closed:
+            return
+        self._queue.append(data)
+        if len(self._queue) == 1 and self._fd >= 0:
+            self._write()
+
+    def end(self) -> None:
+        """No more will come: close the descriptor after the last byte."""
+        self._ended = True
+        if not self._queue and self._fd >= 0:
+            self.close()
+
+    def close(self) -> None:
+        """Close the descriptor now, drop what was not written, and let the writer go on."""
+        if not self.closed:
+            self.closed = True
+            if self._fd >= 0:
+                self._loop.ignore_write(self._fd)
+                os.close(self._fd)
+            self._queue.clear()
+            self._written = 1 << 62  # nobody reads any more: never make the writer wait
+            self.tell()
+
+    def _write(self) -> None:
+        while self._queue:
+            data = self._queue[0]
+            try:
+                done = os.write(self._fd, data)
+            except BlockingIOError:
+                self._loop.on_write(self._fd, self._write)
+                return
+            except OSError:
+                self.close()
+                return
+            self._written += done
+            if done < len(data):
+                self._queue[0] = memoryview(data)[done:]
+            else:
+                self._queue.popleft()
+        self._loop.ignore_write(self._fd)
+        if self._ended:
+            self.close()
+        elif self._written - self._told >= WINDOW // 4:
+            self.tell()
+
+    def tell(self) -> None:
+        """Say how far it was written; once more after a break, since that word may have been lost."""
+        self._told = self._written
+        self._credit(self._written)

@@ -1,0 +1,260 @@
+"""Bytes from a file descriptor here to their reader at the other end of the link.
+
+An ``Outlet`` numbers its bytes from 0 and keeps what the reader has not consumed, so that a new
+connection can go on where the old one broke. The reader says how far it has consumed; no more than
+WINDOW bytes beyond that are ever read from the producer, which waits in its pipe. While nobody is
+connected the rest goes to a file instead, up to CAP bytes of it, so that a command can go on.
+"""
+
+import errno
+import fcntl
+import os
+from _collections import deque  # collections itself is slow to import
+
+from ..core.fdutil import enlarge
+from ..core.wire import CHUNK, CREDIT, DATA, HEADER, OFFSET, RESENT, RETURNED, WINDOW, Sealer
+from .spool import Spool
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, Deque
+
+    from ..core.loop import Loop
+
+_FIONREAD = 0x541B
+
+
+def waiting_bytes(fd: int) -> int:
+    """Bytes that can be read from a pipe without waiting."""
+    return int.from_bytes(fcntl.ioctl(fd, _FIONREAD, b"\0\0\0\0"), "little")
+
+
+class Outlet:
+    """Bytes on their way to the reader. ``wake`` is called when there is something to send."""
+
+    def __init__(self, loop: "Loop", wake: "Callable[[Outlet], None]", request: int, channel: int) -> None:
+        self.request = request
+        self.channel = channel
+        self.queued = False
+        self.ended = False  # whether its descriptor has nothing more to give, ever
+        self._loop = loop
+        self._wake = wake
+        self._chunks: "Deque[bytes]" = deque()
+        self._start = 0  # offset of the first byte in _chunks
+        self._end = 0
+        self._consumed = 0
+        self._unsent = 0  # index in _chunks of the first one not sent on this connection
+        self._skip = 0  # bytes of that chunk which the reader has already
+        self._position = 0  # offset of what is sent next on this connection
+        self._most = CHUNK  # bytes of the next DATA frame
+        self._fd = -1
+        self._spool: "Spool | None" = None
+        self._spool_folder: "Callable[[], str] | None" = None
+        self._watched = False
+        self._bulk = False
+        self._on_end: "Callable[[], None] | None" = None
+        self._drain_left = -1
+        self._on_drained: "Callable[[], None] | None" = None
+        self.on_disk_full: "Callable[[], None] | None" = None
+        self.on_room: "Callable[[], None] | None" = None
+        self.on_emptied: "Callable[[], None] | None" = None
+
+    def read_from(self, fd: int, on_end: "Callable[[], None] | None" = None) -> None:
+        """Send what ``fd`` gives; the caller keeps ``fd`` and is told when it has ended."""
+        self._fd = fd
+        self._on_end = on_end
+        self._watch(True)
+
+    def release(self) -> None:
+        """Stop reading the descriptor; what was read is still delivered."""
+        self._watch(False)
+        self._fd = -1
+
+    def returned(self, received: int, consumed: int) -> None:
+        """A pipe that was lent is given back; nothing was."""
+
+    def spool_to(self, folder: "Callable[[], str]") -> None:
+        """Nobody is connected: keep reading, into a file in ``folder()`` once the window is full."""
+        self.queued = False
+        self._spool_folder = folder
+        self._pump_on()
+
+    def drain(self, done: "Callable[[], None]") -> None:
+        """Call ``done`` once everything that is in the pipe at this moment has been read."""
+        self._drain_left = waiting_bytes(self._fd) if self._fd >= 0 and not self.ended else 0
+        self._on_drained = done
+        self._drain_on()
+        self._settle()
+
+    def _drain_on(self) -> None:
+        while self._drain_left > 0 and self._room():
+            left = self._drain_left
+            self._pump()
+            if self._drain_left == left:  # nothing came after all
+                self._drain_left = 0
+
+    def put(self, data: bytes) -> None:
+        """Add bytes that do not come from a descriptor."""
+        self._chunks.append(data)
+        self._end += len(data)
+        self._wake(self)
+
+    @property
+    def full(self) -> bool:
+        """True when the reader has to consume before more is put."""
+        return self._end - self._consumed >= WINDOW
+
+    def consumed(self, offset: int) -> None:
+        """The reader has consumed everything below ``offset``."""
+        if not self._consumed < offset <= self._end:
+            return
+        self._consumed = offset
+        self._drop(offset)
+        if self.on_room is not None and not self.full:
+            call = self.on_room
+            self.on_room = None
+            call()
+        self._pump_on()
+
+    def resume(self, received: int) -> None:
+        """A new connection: go on at the offset up to which the reader has received."""
+        self._spool_folder = None
+        self.queued = False
+        self.on_emptied = None
+        self._drop(min(received, self._end))
+        self._unsent = 0
+        self._skip = max(0, received - self._start)
+        self._position = self._start + self._skip
+        self._most = RESENT
+        if self._chunks:
+            self._wake(self)
+        self._pump_on()
+
+    @property
+    def spooled(self) -> bool:
+        """True while bytes wait on disk; ``on_emptied`` is called when the last of them is on its way."""
+        return self._spool is not None
+
+    @property
+    def pending(self) -> bool:
+        """True when there is something to send on this connection."""
+        return self._unsent < len(self._chunks)
+
+    def next_chunk(self) -> bytes:
+        """What to send next on this connection, at most CHUNK bytes; empty when there is nothing."""
+        if self._unsent >= len(self._chunks):
+            return b""
+        most = self._most
+        data = self._chunks[self._unsent]
+        if len(data) - self._skip > most:
+            data = data[self._skip : self._skip + most]
+            self._skip += most
+            self._most = min(most + most // 4, CHUNK)
+        else:
+            data = data[self._skip :]
+            self._unsent += 1
+            self._skip = 0
+        self._position += len(data)
+        return data
+
+    def frame(self, chunk: bytes, sealer: Sealer) -> "tuple[bytes | memoryview, ...]":
+        """The parts of the DATA frame that brings what ``next_chunk`` just gave."""
+        head = HEADER.pack(len(chunk), DATA, self.channel, self.request, self._position - len(chunk))
+        return sealer.parts(head, chunk)
+
+    def told(self, kind: int, payload: bytes) -> None:
+        """What the reader says of the stream, in a CREDIT or RETURN frame."""
+        if kind == CREDIT:
+            self.consumed(OFFSET.unpack(payload)[0])
+        else:
+            self.returned(*RETURNED.unpack(payload))
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.release()
+        self._chunks.clear()
+        self._unsent = 0
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
+
+    def _drop(self, offset: int) -> None:
+        while self._chunks and self._start + len(self._chunks[0]) <= offset:
+            self._start += len(self._chunks.popleft())
+            self._unsent = max(0, self._unsent - 1)
+
+    def _watch(self, on: bool) -> None:
+        if on != self._watched and self._fd >= 0:
+            self._watched = on
+            if on:
+                self._loop.on_read(self._fd, self._pump)
+            else:
+                self._loop.ignore_read(self._fd)
+
+    def _room(self) -> bool:
+        if self._spool_folder:
+            return self._spool is None or not self._spool.full
+        return self._spool is None and not self.full
+
+    def _pump_on(self) -> None:
+        while self._spool is not None and not self._spool_folder and not self.full:
+            data = self._spool.take()
+            if data:
+                self.put(data)
+            if not self._spool.size:
+                self._spool.close()
+                self._spool = None
+                if self.on_emptied is not None:
+                    self.on_emptied()
+        if self._fd >= 0:
+            self._drain_on()
+            self._watch(self._room() and not self.ended)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._drain_left == 0 and self._on_drained is not None:
+            done = self._on_drained
+            self._on_drained = None
+            self._drain_left = -1
+            done()
+
+    def _pump(self) -> None:
+        try:
+            data = os.read(self._fd, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EIO:  # EIO: the other side of a PTY has closed
+                raise
+            data = b""
+        if not data:
+            self.ended = True
+            self._watch(False)
+            self._drain_left = min(self._drain_left, 0)
+            self._settle()
+            if self._on_end is not None:
+                self._on_end()
+            return
+        if len(data) >= 65536 and not self._bulk:
+            self._bulk = True
+            enlarge(self._fd)
+        if self._drain_left > 0:
+            self._drain_left = max(0, self._drain_left - len(data))
+        self._store(data)
+        if not self._room():
+            self._watch(False)
+        self._settle()
+
+    def _store(self, data: bytes) -> None:
+        if self._spool is None and (self._spool_folder is None or not self.full):
+            self.put(data)
+            return
+        if self._spool is None and self._spool_folder is not None:
+            try:
+                self._spool = Spool(self._spool_folder())
+            except OSError:
+                self.put(data)  # over the window by one read; the producer waits from now on
+        if self._spool is None or not self._spool.put(data):
+            self._watch(False)
+            if self.on_disk_full is not None:
+                self.on_disk_full()

@@ -1,5 +1,0 @@
-"""The carrier for places without a Python: each command is a process of its own, started through ``sh``."""
-
-from hermes_exec.plain.carrier import PlainCarrier
-
-__all__ = ["PlainCarrier"]

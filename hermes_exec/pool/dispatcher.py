@@ -1,0 +1,181 @@
+"""The terminals of one place and who has them: handed out in turns, and never more than the place may have.
+
+Everything is decided in ``_pump``, which runs whenever something changed and never waits: who waits gets
+what is ready, in fair order; for those left over a terminal is opened, or a ready one of another pool gives
+way; whatever room is left then is for keeping pools warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import Closed, HermesError, PlaceUnavailable
+from hermes_exec.pool.fair_queue import FairQueue
+from hermes_exec.pool.idle_pool import Stock
+from hermes_exec.pool.lease import Lease
+from hermes_exec.pool.provisioner import Supply
+
+if TYPE_CHECKING:
+    from hermes_exec.pool.journal import Journal
+    from hermes_exec.pool.options import Pool
+    from hermes_exec.pool.pooled_terminal import Member
+
+_log = logging.getLogger("hermes_exec.pool")
+
+
+@dataclass(eq=False, frozen=True, slots=True)
+class _Waiter:
+    stock: Stock
+    key: str
+    hold_s: float | None
+    lease: asyncio.Future[Lease]
+
+
+class Place:
+    """Who has which terminal of one place, and who waits for one."""
+
+    def __init__(self, limit: int, journal: Journal) -> None:
+        self.held: set[Lease] = set()
+        self._supply = Supply(limit, journal, changed=self._pump, waiting=self._waiting_for, refused=self._tell_next)
+        self._queue = FairQueue[_Waiter]()
+        self._closed = ""
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def stocks(self) -> dict[str, Stock]:
+        """What is ready and on its way, by the names of the pools."""
+        return self._supply.stocks
+
+    def add(self, profile: str, pool: Pool) -> None:
+        """Have one more pool here, and fill it."""
+        self.stocks[profile] = Stock(profile, pool)
+        self._pump()
+
+    async def acquire(self, profile: str, key: str, hold_s: float | None, wait_s: float | None) -> Lease:
+        """Wait for a terminal; see ``Orchestrator.lease``."""
+        if self._closed:
+            raise Closed(self._closed)
+        waiter = _Waiter(self.stocks[profile], key, hold_s, asyncio.get_running_loop().create_future())
+        self._queue.add(key, waiter)
+        self._pump()
+        clock = asyncio.timeout(wait_s)
+        try:
+            async with clock:
+                lease = await asyncio.shield(waiter.lease)
+        except BaseException:
+            self._leave(waiter)
+            if clock.expired():
+                raise PlaceUnavailable(
+                    f"no terminal of {profile!r} became free within {wait_s:g} s",
+                    remedy=f"wait longer, or allow more than {self._supply.limit} terminals there",
+                ) from None
+            raise
+        if key:
+            self._supply.do(self._note(lease))
+        return lease
+
+    def _leave(self, waiter: _Waiter) -> None:
+        """Somebody waits no more; what came for him at the last moment is given back."""
+        self._queue.discard(waiter.key, waiter)
+        if waiter.lease.done() and waiter.lease.exception() is None:
+            self.give_back(waiter.lease.result())
+        waiter.lease.cancel()
+        self._pump()
+
+    def adopt(self, member: Member, key: str) -> Lease:
+        """Count what was taken over from a dead orchestrator, and hold it for ``key``."""
+        self._supply.count += 1
+        return self._hand_out(member, key, None)
+
+    def give_back(self, lease: Lease) -> None:
+        """Clean the terminal for the next one, or close it, in the background."""
+        if lease in self.held:
+            self._let_go(lease, "it was released")
+            self._supply.take_back(self.stocks[lease.profile], lease.member)
+
+    def cut(self, lease: Lease, why: str) -> None:
+        """End a lease whatever runs: that is stopped."""
+        if lease in self.held:
+            self._let_go(lease, why)
+            self._supply.close(lease.member)
+
+    def replace(self, stock: Stock, member: Member) -> None:
+        """Close a ready terminal that is ill; another one is opened for it."""
+        stock.ready.remove(member)
+        self._supply.close(member)
+        self._pump()
+
+    async def drain(self, limit_s: float) -> int:
+        """Hand out nothing more, wait for what is held, then end it; gives how many leases were cut short."""
+        self._closed = self._closed or "the orchestrator closes"
+        for waiter in self._queue:
+            self._queue.discard(waiter.key, waiter)
+            waiter.lease.set_exception(Closed(self._closed))
+        self._supply.stop()
+        left: list[Lease] = []
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._quiet.wait()
+        except TimeoutError:
+            pass
+        finally:
+            left += self.held
+            for lease in left:
+                self.cut(lease, self._closed)
+        await self._supply.over()
+        return len(left)
+
+    def _pump(self) -> None:
+        for waiter in self._queue:
+            member = self._supply.take(waiter.stock)
+            if member is not None:
+                self._queue.serve(waiter.key, waiter)
+                waiter.lease.set_result(self._hand_out(member, waiter.key, waiter.hold_s))
+        waiting = Counter[Stock]()
+        promised = 0
+        for waiter in self._queue:
+            waiting[waiter.stock] += 1
+            if waiting[waiter.stock] <= waiter.stock.coming or self._supply.open(waiter.stock):
+                continue
+            if promised >= self._supply.closing and not self._supply.give_way():
+                return
+            promised += 1  # its room is that of one that is being closed
+        if not self._closed and not promised:
+            self._supply.refill(waiting)
+
+    def _waiting_for(self, stock: Stock) -> int:
+        return sum(waiter.stock is stock for waiter in self._queue)
+
+    def _tell_next(self, stock: Stock, error: Exception) -> bool:
+        """Tell who is next that nothing can be opened; False when nobody waits."""
+        waiter = next((waiter for waiter in self._queue if waiter.stock is stock), None)
+        if waiter is None:
+            return False
+        self._queue.serve(waiter.key, waiter)
+        waiter.lease.set_exception(error)
+        return True
+
+    def _hand_out(self, member: Member, key: str, hold_s: float | None) -> Lease:
+        lease = Lease(self, member, key, member.pool.hold_s if hold_s is None else hold_s)
+        self.held.add(lease)
+        self._quiet.clear()
+        return lease
+
+    def _let_go(self, lease: Lease, why: str) -> None:
+        self.held.discard(lease)
+        lease.member.revoke()
+        lease.end(why)
+        if not self.held:
+            self._quiet.set()
+
+    async def _note(self, lease: Lease) -> None:
+        try:
+            if lease in self.held:
+                await lease.member.record(key=lease.key)
+        except HermesError as error:
+            _log.warning("%s", error)

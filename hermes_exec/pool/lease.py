@@ -1,0 +1,82 @@
+"""A terminal that was handed out: whose it is, until when, and how it is given back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self
+
+from hermes_exec.errors import Closed, UsageError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from hermes_exec.pool.dispatcher import Place
+    from hermes_exec.pool.pooled_terminal import Member
+    from hermes_exec.terminal.terminal import Terminal
+
+
+class Lease:
+    """The right to use a terminal alone. Made by ``Orchestrator.lease``; leave its ``async with`` to give it back.
+
+    It ends by ``release``, when its time is over, when the terminal is found ill, or when the orchestrator
+    closes. After that, calls of the terminal raise Closed.
+    """
+
+    def __init__(self, place: Place, member: Member, key: str, hold_s: float | None) -> None:
+        self.member = member
+        self.key = key
+        self.over: str = ""
+        """Why it is over; empty while it holds."""
+        self._place = place
+        self._timer: asyncio.TimerHandle | None = None
+        if hold_s is not None:
+            self.extend(hold_s)
+
+    @property
+    def terminal(self) -> Terminal:
+        """What was handed out."""
+        return self.member.terminal
+
+    @property
+    def profile(self) -> str:
+        """The name of its pool."""
+        return self.member.entry.profile
+
+    def extend(self, hold_s: float | None) -> None:
+        """Let it last ``hold_s`` seconds from now on; None for as long as it is wanted.
+
+        Raises:
+            Closed: it is over, and why.
+        """
+        if self.over:
+            raise Closed(f"the lease is over: {self.over}")
+        if hold_s is not None and hold_s <= 0:
+            raise UsageError(f"a lease of {hold_s} s", remedy="more than 0, or None")
+        self._stop_clock()
+        if hold_s is not None:
+            why = f"its {hold_s:g} s are over"
+            self._timer = asyncio.get_running_loop().call_later(hold_s, self._place.cut, self, why)
+
+    async def release(self) -> None:
+        """Give the terminal back. It is closed, or cleaned for the next one, in the background. Safe to call twice."""
+        self._place.give_back(self)
+
+    def end(self, why: str) -> None:
+        """It is over; for the place that handed it out."""
+        self.over = why
+        self._stop_clock()
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def __aenter__(self) -> Self:
+        """The lease itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Release it."""
+        await self.release()

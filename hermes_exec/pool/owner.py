@@ -1,0 +1,97 @@
+"""Whether the process that wrote a record still lives, decided without locks, which network file systems lack."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from hermes_exec.guest.core import orphan_cleanup, process_tree
+
+
+class Life(Enum):
+    """What is known of a process that wrote something down."""
+
+    LIVING = "living"
+    DEAD = "dead"
+    ELSEWHERE = "elsewhere"
+    """On another machine, or in another container: nobody can tell from here, so it counts as living."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One process, told apart from every other one that ever had or will have its number."""
+
+    pid: int
+    started: int
+    """In clock ticks since the boot; 0 where the system does not say."""
+    host: str
+    boot: str
+    namespace: str
+    """The PID namespace, since each container counts its processes by itself."""
+    since: float
+    """Seconds since 1970."""
+
+    @classmethod
+    def this(cls) -> Owner:
+        """The calling process."""
+        pid = os.getpid()
+        return cls(
+            pid, process_tree.stat(pid)[2], os.uname().nodename, orphan_cleanup.boot_id(), _namespace(), time.time()
+        )
+
+    @classmethod
+    def of(cls, values: Any) -> Owner:
+        """From a file, which others may have written.
+
+        Raises:
+            TypeError, ValueError: it makes no sense.
+        """
+        owner = cls(**values)
+        for each in fields(cls):
+            kind = {"pid": (int,), "started": (int,), "since": (int, float)}.get(each.name, (str,))
+            value: Any = getattr(owner, each.name)
+            if isinstance(value, bool) or not isinstance(value, kind):
+                raise TypeError(f"{each.name} is of the wrong kind")
+        if owner.pid <= 0 or not owner.host.isprintable():
+            raise ValueError("no process has such a number or host")
+        return owner
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What ``of`` takes."""
+        return asdict(self)
+
+    @property
+    def life(self) -> Life:
+        """Whether it still runs."""
+        if self.host != os.uname().nodename:
+            return Life.ELSEWHERE
+        if self.boot != orphan_cleanup.boot_id():
+            return Life.DEAD
+        if self.namespace != _namespace():
+            return Life.ELSEWHERE
+        if not self.boot:  # no /proc here, so a process that took over the number would be taken for it
+            return Life.LIVING if _exists(self.pid) else Life.DEAD
+        state, _, started = process_tree.stat(self.pid)
+        return Life.LIVING if state not in {b"", b"Z", b"X"} and started == self.started else Life.DEAD
+
+
+def _namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,252 @@
+"""One open terminal of a pool: its opening, its record, its health, its cleaning for somebody else, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, cast
+
+from hermes_exec.errors import HermesError, PlaceError, ProtocolError, UsageError
+from hermes_exec.guest.core import wire
+from hermes_exec.pool.journal import Entry, off_loop
+from hermes_exec.terminal import opening
+from hermes_exec.terminal.guest_records import GuestRecord
+from hermes_exec.transport.call import Lapsed
+from hermes_exec.transport.link import Link
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Backend
+    from hermes_exec.config.plan import Plan
+    from hermes_exec.pool.journal import Journal
+    from hermes_exec.pool.options import Pool
+    from hermes_exec.terminal.requests import Context
+    from hermes_exec.terminal.terminal import Terminal
+    from hermes_exec.transport.protocol import Carrier
+
+_log = logging.getLogger("hermes_exec.pool")
+
+
+class Health(Enum):
+    """What a look at a terminal found."""
+
+    WELL = "well"
+    ILL = "ill"
+    UNSURE = "unsure"
+    """The connection is broken, and its link is at it; or its holder has suspended it."""
+
+
+class Member:
+    """A place that is open, and the Terminal for whoever has it now. Made by ``open`` or ``adopt``."""
+
+    def __init__(self, pool: Pool, plan: Plan, carrier: Carrier, journal: Journal, entry: Entry) -> None:
+        self.pool = pool
+        self.terminal: Terminal = opening.terminal_of(plan, carrier, plan.audit(wanted=pool.audit))
+        self.entry = entry
+        self._plan = plan
+        self._carrier = carrier
+        self._journal = journal
+        self._writing = asyncio.Lock()
+        self._over = False
+        self._revoked = False
+        self._closed_by_holder = False
+        self._answers = True
+
+    @classmethod
+    async def open(cls, profile: str, pool: Pool, journal: Journal) -> Member:
+        """Open a new place, and record it.
+
+        Raises:
+            HermesError: it cannot be opened; nothing is left behind.
+        """
+        plan = await planned(pool)
+        before = plan.backend.target
+        carrier = await opening.open_carrier(plan)
+        # What a program describes has no target to be told by, so a place that was created is told by its name.
+        named = callable(pool.target) and plan.backend.target != before
+        target = plan.backend.target if named else plan.target
+        member = cls(pool, plan, carrier, journal, Entry(secrets.token_hex(8), profile, "", target))
+        try:
+            await member.record()
+        except BaseException:
+            await member.close()
+            raise
+        return member
+
+    @classmethod
+    async def adopt(cls, pool: Pool, plan: Plan, link: Link, journal: Journal, entry: Entry) -> Member:
+        """Go on with the place of a dead orchestrator, over a new link to its guest."""
+        member = cls(pool, plan, opening.guest_carrier(plan.backend, link), journal, entry)
+        await member.record(key=entry.key)
+        return member
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be handed out, as far as can be said at once."""
+        return self._carrier.link is None or self._carrier.link.connected
+
+    def revoke(self) -> None:
+        """From this moment on whoever had the terminal cannot reach the place by it. Safe to call twice."""
+        if not self._revoked:
+            self._revoked = True
+            self._closed_by_holder = self._context.closed
+            self._context.closed = True
+
+    async def record(self, *, key: str = "") -> None:
+        """Write down how to come back to it, and who has it.
+
+        Raises:
+            PlaceError: the disk refuses.
+        """
+        link = self._carrier.link
+        try:
+            guest = None if link is None else GuestRecord.of(self.entry.target, link.identity)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"the guest's account of itself makes no sense: {error}") from error
+        client = "" if link is None else link.client.hex()
+        async with self._writing:
+            if self._over:
+                return
+            self.entry = replace(self.entry, key=key, guest=guest, client=client)
+            try:
+                await off_loop(self._journal.write, self.entry)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise PlaceError(f"the record of a terminal cannot be written: {why}", state="nothing ran") from error
+
+    async def look(self, limit_s: float) -> Health:
+        """Ask it the cheapest question there is, twice if need be: our own loop may have been held up."""
+        link = self._carrier.link
+        if self._context.suspended:
+            return Health.UNSURE
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self._ask()
+            except TimeoutError:
+                if link is not None and not link.connected:
+                    return Health.UNSURE
+            except HermesError as error:
+                _log.info("a terminal is ill: %s", error.what, extra={"target": self.entry.target})
+                return Health.ILL
+            else:
+                return Health.WELL
+        self._answers = False
+        _log.info("a terminal is ill: it does not answer", extra={"target": self.entry.target})
+        return Health.ILL
+
+    async def _ask(self) -> None:
+        link = self._carrier.link
+        if link is not None:  # that it answers is what counts
+            try:
+                await link.request("stays", {})
+            except Lapsed:  # we were away for long; the guest was not
+                await link.request("stays", {})
+            return
+        from hermes_exec.transport.shell.target import ask
+
+        await ask(self._plan.backend, ["true"])
+
+    async def renewed(self) -> Member:
+        """The same place with a new Terminal, clean for somebody else; this one was revoked.
+
+        Raises:
+            HermesError: it could not be cleaned, or has jobs, which go on; close it.
+        """
+        if self._closed_by_holder:
+            raise UsageError("its holder has closed it")
+        try:
+            async with asyncio.timeout(self.pool.reset_s):
+                return await self._renewed()
+        except TimeoutError:
+            raise PlaceError(f"its reset took more than {self.pool.reset_s:g} s", state="it was ended") from None
+
+    async def _renewed(self) -> Member:
+        carrier = await self._other_carrier()
+        fresh = Member(self.pool, self._plan, carrier, self._journal, self.entry)
+        fresh._writing = self._writing  # the record is the same
+        try:
+            await fresh.record()
+            await self._carrier.close()
+            await fresh._reset()
+        except BaseException:
+            await carrier.close()
+            raise
+        self._context.spools.close()
+        return fresh
+
+    async def _other_carrier(self) -> Carrier:
+        """A second way to the place, on which nothing of the first can be reached."""
+        plan, link = self._plan, self._carrier.link
+        if link is None:
+            from hermes_exec.transport.shell import PlainCarrier
+
+            return await PlainCarrier.open(plan.backend, env=plan.env, cwd=plan.cwd)
+        if (await link.request("stays", {})).get("stays", True):
+            raise UsageError("it has jobs or programs that outlive their terminal")
+        other = Link(plan.backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
+        await other.attach(link.identity, str(link.identity["interpreter"]))
+        return opening.guest_carrier(plan.backend, other)
+
+    async def _reset(self) -> None:
+        reset = self.pool.reset
+        if reset is None:
+            raise UsageError("nothing says how to reset it")
+        if callable(reset):
+            await reset(self.terminal)
+        else:
+            words = ["sh", "-c", reset] if isinstance(reset, str) else list(reset)
+            await self.terminal.run(words, check=True)
+
+    def lose(self, error: HermesError) -> None:
+        """Nothing from there is believed any more: what runs on it ends with ``error``."""
+        link = self._carrier.link
+        if link is not None:
+            link.send(wire.frame(wire.BYE, 0, 0))  # so that it ends should it ever come to itself
+            link.on_broken(error)
+
+    async def close(self) -> None:
+        """End everything but jobs, let go of the place, forget it. Never raises.
+
+        One that gave no answer stays recorded: whether it is gone is for the next start to see.
+        """
+        self._over = True
+        self.revoke()
+        for letting_go in (self._carrier.close, self._leave):
+            try:
+                await letting_go()
+            except Exception as error:  # noqa: BLE001  an SDK may raise anything, and nobody waits for this
+                _log.warning("%s was not closed well: %s", self.entry.target, error)
+        self._context.spools.close()
+        async with self._writing:
+            if self._answers:
+                await off_loop(self._journal.remove, self.entry)
+
+    async def _leave(self) -> None:
+        backend, link = self._plan.backend, self._carrier.link
+        if link is not None and link.stays and not self._answers:
+            place = self.entry.target
+            _log.warning("%s does not answer; its jobs are left to themselves: hermes-exec jobs --on %s", place, place)
+        await (backend.release() if link is not None and link.stays else backend.close())
+
+    @property
+    def _context(self) -> Context:
+        return cast("Context", vars(self.terminal)["_context"])
+
+
+async def planned(pool: Pool, place: str | None = None) -> Plan:
+    """What opening a terminal of a pool takes, or coming back to the ``place`` of one whose orchestrator is dead.
+
+    SDKs are imported in a thread, since that takes seconds.
+    """
+
+    def plan(target: str | Backend | None) -> Plan:
+        return opening.plan_of(
+            target, cwd=pool.cwd, env=pool.env, lease_s=pool.lease_s, carrier=pool.carrier, place=place
+        )
+
+    if callable(pool.target):
+        return plan(pool.target())
+    return await asyncio.to_thread(plan, pool.target)

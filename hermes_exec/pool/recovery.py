@@ -1,0 +1,127 @@
+"""What a dead orchestrator left: its guests with jobs are attached to, the others are ended.
+
+A guest goes on when the process that opened it is killed: its jobs until they are done, all else until its
+lease ends. The next orchestrator does not wait for that. It ends what the dead one ran beside jobs, which
+nobody could ever ask for again, and never starts any of it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError, PlaceError, PlaceGone, PlaceUnavailable
+from hermes_exec.pool.pooled_terminal import planned
+from hermes_exec.terminal.job import list_jobs
+from hermes_exec.transport.link import Link
+
+if TYPE_CHECKING:
+    from hermes_exec.config.plan import Plan
+    from hermes_exec.pool.journal import Entry
+    from hermes_exec.pool.lease import Lease
+    from hermes_exec.pool.options import Pool
+    from hermes_exec.terminal.guest_records import GuestRecord
+    from hermes_exec.terminal.job_status import JobStatus
+
+_PATIENCE_S = 20.0
+_log = logging.getLogger("hermes_exec.pool")
+
+
+class Fate(StrEnum):
+    """What became of a terminal of a dead orchestrator."""
+
+    ATTACHED = "attached"
+    """Its guest has jobs or kept programs, and is there to be used again."""
+    LEFT = "left"
+    """Its guest has jobs or kept programs, which go on (`hermes-exec jobs`); all else in it was ended."""
+    REAPED = "reaped"
+    """It was still there, without jobs; everything in it was ended."""
+    GONE = "gone"
+    """Nothing was left of it."""
+    UNREACHABLE = "unreachable"
+    """The place does not answer now; the next start tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """One terminal that a dead orchestrator had open. What ran on it beside jobs has an unknown outcome."""
+
+    profile: str
+    key: str
+    """Whom it was handed out to."""
+    target: str
+    fate: Fate
+    jobs: tuple[JobStatus, ...] = ()
+    """Running, or ended and not pruned yet."""
+    lease: Lease | None = None
+    """The terminal, if it was attached; release it when it is not wanted any more."""
+    note: str = ""
+    """Why, where that is not plain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A guest with jobs, attached to."""
+
+    entry: Entry
+    plan: Plan
+    link: Link
+    jobs: tuple[JobStatus, ...]
+
+
+async def recover(entry: Entry, pool: Pool, *, attach: bool) -> Found | Recovered:
+    """End what one terminal of a dead orchestrator had running beside jobs; ``pool`` says how to come there.
+
+    With ``attach`` a guest that has jobs is given as found, to be gone on with.
+    """
+    guest = entry.guest
+    lost = Recovered(entry.profile, entry.key, entry.target, Fate.GONE)
+    if guest is None:
+        return replace(lost, note="a place without a Python keeps nothing")
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            plan = await planned(pool, guest.place)
+            await plan.backend.open()
+            try:
+                return await _settle(entry, guest, plan, attach=attach)
+            except BaseException:
+                await plan.backend.close(keep=True)
+                raise
+    except TimeoutError:
+        return replace(lost, fate=Fate.UNREACHABLE, note=f"no answer within {_PATIENCE_S:g} s")
+    except PlaceUnavailable as error:
+        gone = isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what
+        return replace(lost, fate=Fate.GONE if gone else Fate.UNREACHABLE, note=error.what)
+    except (HermesError, OSError) as error:
+        return replace(lost, fate=Fate.UNREACHABLE, note=str(error))
+
+
+async def _settle(entry: Entry, guest: GuestRecord, plan: Plan, *, attach: bool) -> Found | Recovered:
+    link = Link(plan.backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
+    await link.attach(guest.identity, guest.interpreter)
+    try:
+        await _end_client(plan, guest, bytes.fromhex(entry.client))
+        jobs = tuple(await list_jobs(link))
+        stays = bool((await link.request("stays", {})).get("stays", True))
+    except BaseException:
+        link.detach()
+        raise
+    if stays and attach:
+        return Found(entry, plan, link, jobs)
+    await link.close()  # with its last client a guest without jobs ends
+    await (plan.backend.release() if link.stays else plan.backend.close())
+    return Recovered(entry.profile, entry.key, entry.target, Fate.LEFT if link.stays else Fate.REAPED, jobs)
+
+
+async def _end_client(plan: Plan, guest: GuestRecord, client: bytes) -> None:
+    """Say the dead one's goodbye for it: its shells and commands are ended, its jobs go on."""
+    dead = Link(plan.backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
+    try:
+        await dead.attach(guest.identity, guest.interpreter, client)
+    except PlaceError as error:  # its lease is over, so it was ended already
+        _log.debug("nothing to end: %s", error.what)
+    else:
+        await dead.close()

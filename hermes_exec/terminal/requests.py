@@ -1,0 +1,340 @@
+"""From the caller's words to a request, and from an answer to a Result. Shared by terminals and sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from hermes_exec.errno_hints import remedy_for
+from hermes_exec.errors import (
+    Closed,
+    CommandFailed,
+    HermesError,
+    PlaceError,
+    ProtocolError,
+    Unsupported,
+    UsageError,
+)
+from hermes_exec.guest.core.wire import WINDOW
+from hermes_exec.result import Result, ShellState, Truncation
+from hermes_exec.terminal.encoding import Words, checked_count, checked_seconds, encode, encode_env, encode_input
+from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+
+    from hermes_exec.observe.audit import Audit
+    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.limits import Limits
+    from hermes_exec.terminal.output import Spools
+    from hermes_exec.transport.link import Link
+    from hermes_exec.transport.protocol import Carrier, Running
+
+
+_STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
+"""What the field ``shell`` of an answer means."""
+NO_SHELL = _STATES.index(ShellState.NONE)
+DEFAULT_JOB_LEASE_S = 86400.0
+NEEDS_PYTHON = "install Python 3.6 or later there"
+ASK_WHAT = "Terminal.capabilities and Terminal.limits() tell what this place can do"
+_LONGEST = 300
+"""Characters of what a place says that are shown in an error."""
+_LOOKED_AT = 64 << 10
+"""Bytes in which a secret is looked for; one that this cuts is far from the end that is shown."""
+_MAX_TIMEOUT_S = 10 * 365 * 86400.0
+
+
+@dataclass(slots=True)
+class Context:
+    """What the commands of one terminal share."""
+
+    carrier: Carrier
+    target: str
+    spools: Spools
+    audit: Audit | None
+    max_output: int = DEFAULT_MAX_OUTPUT
+    timeout_s: float | None = None
+    """For commands that are started without a time limit."""
+    job_lease_s: float = DEFAULT_JOB_LEASE_S
+    """For jobs that are started without a cap."""
+    closed: bool = False
+    suspended: bool = False
+    """Whether its holder has stopped the place, so that no answer means nothing."""
+    clean: Callable[[str], str] = str
+    """Takes known secrets out of a text."""
+
+    def check_open(self) -> None:
+        """Raise Closed after the terminal's end."""
+        if self.closed:
+            raise Closed("the terminal is closed", remedy="open a new one")
+
+    def link(self, what: str) -> Link:
+        """The guest's link, for what a plain carrier cannot do."""
+        self.check_open()
+        if self.carrier.link is None:
+            raise Unsupported(f"this place cannot {what} without a Python", remedy=NEEDS_PYTHON)
+        return self.carrier.link
+
+
+class CommandOptions(TypedDict, total=False):
+    """What every command may be asked to do; ``Terminal.run`` says what each name means."""
+
+    timeout: float | None
+    stdin: bytes | str | None
+    env: Mapping[str, str] | None
+    cwd: str | os.PathLike[str] | None
+    merge_stderr: bool
+    limits: Limits | None
+    grace_s: float | None
+
+
+class RunOptions(CommandOptions, total=False):
+    """What a command that is run to its end may be asked besides."""
+
+    check: bool
+    max_output: int | None
+
+
+class StreamOptions(CommandOptions, total=False):
+    """What a command whose output is taken as it comes may be asked besides."""
+
+    interactive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of one command, with their defaults."""
+
+    timeout: float | None = None
+    stdin: bytes | str | None = None
+    env: Mapping[str, str] | None = None
+    cwd: str | os.PathLike[str] | None = None
+    merge_stderr: bool = False
+    limits: Limits | None = None
+    grace_s: float | None = None
+    interactive: bool = False
+    """Standard input will be written piece by piece."""
+    check: bool = False
+    max_output: int | None = None
+
+
+def arguments_of(context: Context, options: Options) -> dict[str, Any]:
+    """The fields of a request; those left out have the guest's default."""
+    fields: dict[str, Any] = {}
+    if options.limits is not None:
+        fields["limits"] = options.limits.as_fields()
+        context.link("enforce limits").need("limits")
+    timeout = context.timeout_s if options.timeout is None else options.timeout
+    if timeout is not None:
+        fields["timeout"] = checked_seconds(timeout, "a timeout", _MAX_TIMEOUT_S)
+    if options.stdin is not None or options.interactive:
+        fields["stdin"] = True
+    if options.env:
+        fields["env"] = encode_env(options.env)
+    if options.cwd is not None:
+        fields["cwd"] = encode(options.cwd)
+    if options.merge_stderr:
+        fields["merge"] = True
+    if options.grace_s is not None:
+        fields["grace"] = checked_seconds(options.grace_s, "a grace", _MAX_TIMEOUT_S, zero=True)
+    return fields
+
+
+async def feed_input(call: Running, data: bytes) -> None:
+    """Send all of a command's standard input."""
+    await call.write(data)
+    call.write_eof()
+
+
+async def feed_or_end(call: Running, data: bytes) -> None:
+    """Send all of a command's standard input; when that is cancelled, end the command."""
+    try:
+        await feed_input(call, data)
+    except asyncio.CancelledError:
+        await call.end()
+        raise
+
+
+async def run(
+    context: Context,
+    operation: str,
+    fields: dict[str, Any],
+    command: Words | Sequence[Words],
+    options: Options,
+    session: str,
+) -> Result:
+    """Run one command to its end and keep its output."""
+    most = context.max_output if options.max_output is None else options.max_output
+    collector = Collector(checked_count(most, "max_output"), context.spools)
+    stdin = encode_input(options.stdin)
+    call = context.carrier.start(operation, fields, collector)
+    told = begin(context, call, command, options, session)
+    feeding: asyncio.Task[None] | None = None
+    if stdin is not None and len(stdin) >= WINDOW // 2:
+        feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
+    try:
+        if stdin is not None and feeding is None:
+            await feed_or_end(call, stdin)
+        answer = await call.result()
+        result = result_of(answer, command, collector)
+    except BaseException as error:
+        if told is not None:
+            told.failed(error, collector.stdout.total, collector.stderr.total)
+        raise
+    finally:
+        if feeding is not None:
+            feeding.cancel()
+    if told is not None:
+        asyncio.get_running_loop().call_soon(told.ended, result, collector.stdout.total, collector.stderr.total)
+    if options.check and not result.ok:
+        said = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
+        raise CommandFailed(context.clean(shown(command)), result, said)
+    return result
+
+
+def _end_of(output: bytes, clean: Callable[[str], str]) -> str:
+    """The end of an output for an error's line: known secrets taken out, cut, control characters escaped."""
+    text = clean(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
+    end = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[-_LONGEST:])
+    return f"…{end}" if len(text) > _LONGEST else end
+
+
+def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:
+    """Build the Result from an answer, which is untrusted: anything odd in it is a ProtocolError."""
+    if "error" in answer and answer["error"] != "program":
+        raise error_of(answer, command)
+    stdout, lost_out = collector.stdout.value() if collector else (b"", None)
+    stderr, lost_err = collector.stderr.value() if collector else (b"", None)
+    note = answer.get("note", "")
+    if answer.get("error") == "program":
+        name = shown(command if isinstance(command, str | bytes) else command[0])
+        note = f"{name}: {answer.get('message', 'cannot be started')}"
+        stderr += note.encode("utf-8", "surrogateescape") + b"\n"
+    code, signal, state = answer.get("code"), answer.get("signal"), answer.get("shell", 0)
+    duration, limit = answer.get("duration", 0.0), answer.get("limit")
+    if ((code is None) == (signal is None) and not answer.get("cancelled") and not answer.get("timed_out")) or not (
+        isinstance(code, int | None)
+        and isinstance(signal, int | None)
+        and isinstance(duration, float)
+        and isinstance(note, str)
+        and isinstance(limit, str | None)
+        and state in range(len(_STATES))
+    ):
+        raise ProtocolError(f"the guest's answer makes no sense: {answer!r:.300}")
+    truncated: dict[Literal["stdout", "stderr"], Truncation] = {}
+    if lost_out:
+        truncated["stdout"] = lost_out
+    if lost_err:
+        truncated["stderr"] = lost_err
+    return Result(
+        exit_code=code,
+        signal=signal,
+        timed_out=bool(answer.get("timed_out")),
+        cancelled=bool(answer.get("cancelled")),
+        limit=limit,
+        stdout=stdout,
+        stderr=stderr,
+        duration_s=duration,
+        truncated=truncated,
+        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,  # pyright: ignore[reportUnknownArgumentType]  range membership has shown it to be a number
+        note=note,
+    )
+
+
+def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> HermesError:
+    """The error that a failed answer stands for; in all of these nothing ran."""
+    kind, message = str(answer.get("error")), str(answer.get("message", ""))
+    if kind == "cwd":
+        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or give another cwd")
+    if kind == "closed":
+        return Closed(message)
+    if kind == "unsupported":
+        return Unsupported(f"{shown(command)[:80]}: {message}", remedy=ASK_WHAT)
+    what = f"{shown(command)[:80]}: {message:.{_LONGEST}}"
+    return PlaceError(what, remedy=remedy_for(answer.get("errno")), state="nothing ran")
+
+
+_log = logging.getLogger("hermes_exec.command")
+
+
+def shown(command: Words | Sequence[Words]) -> str:
+    """A command as people read it."""
+    if isinstance(command, str | bytes):
+        return os.fsdecode(command)
+    return shlex.join(os.fsdecode(word) for word in command)
+
+
+class Account:
+    """Tells of one command that was sent; ``ended`` or ``failed`` is called once, when that is over."""
+
+    __slots__ = ("_context", "_since", "id")
+
+    def __init__(self, context: Context, id: str) -> None:
+        self._context = context
+        self.id = id
+        self._since = time.monotonic()
+
+    def ended(self, result: Result, out: int, err: int) -> None:
+        """It ran; ``out`` and ``err`` are the bytes that came of its streams."""
+        why = "cancelled" if result.cancelled else ""
+        self._end(result.exit_code, result.signal, result.timed_out, result.duration_s, out, err, why)
+        if _log.isEnabledFor(logging.DEBUG):
+            self._tell("ended", how=result.reason, duration_s=round(result.duration_s, 6), stdout=out, stderr=err)
+
+    def failed(self, error: BaseException, out: int, err: int) -> None:
+        """It was refused, or cancelled, or nobody knows how it ended."""
+        why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error) or type(error).__name__
+        self._end(None, None, False, time.monotonic() - self._since, out, err, why)
+        if _log.isEnabledFor(logging.DEBUG):
+            self._tell("did not end as it should", why=why)
+
+    def _end(self, *facts: Any) -> None:
+        if self._context.audit is not None:
+            self._context.audit.ended(self.id, *facts)
+
+    def _tell(self, what: str, **facts: object) -> None:
+        _log.debug("command %s %s", self.id, what, extra={"target": self._context.target, **facts})
+
+
+def begin(
+    context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str
+) -> Account | None:
+    """Tell of the start, right after the request was sent, so that nobody waits for the disk.
+
+    None where nobody wants to know.
+    """
+    if context.audit is None and not _log.isEnabledFor(logging.DEBUG):
+        return None
+    kind = "shell" if isinstance(command, str | bytes) else "argv"
+    return _start(context, str(call.number), kind, shown(command), options.cwd, session)
+
+
+def _start(
+    context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str
+) -> Account:
+    folder = "" if cwd is None else os.fspath(cwd)
+    if context.audit is not None:
+        context.audit.started(id, context.target, session, kind, text, folder)
+    if _log.isEnabledFor(logging.DEBUG):
+        facts = {"target": context.target, "session": session, "cwd": folder, "command": text}
+        _log.debug("command %s sent", id, extra={key: value for key, value in facts.items() if value})
+    return Account(context, id)
+
+
+@contextlib.contextmanager
+def starting(
+    context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
+) -> Generator[Account]:
+    """Tell of the start of a job or a PTY, and of its failure if the block fails; its end is for others to tell."""
+    account = _start(context, id, kind, text, cwd, session)
+    try:
+        yield account
+    except BaseException as error:
+        account.failed(error, 0, 0)
+        raise

@@ -1,0 +1,111 @@
+"""A session: one live shell in the place, whose directory, variables, functions and options persist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+from hermes_exec.errors import Closed
+from hermes_exec.guest.core.wire import STDERR, STDOUT
+from hermes_exec.terminal import requests
+from hermes_exec.terminal.encoding import encode
+from hermes_exec.terminal.requests import Options
+from hermes_exec.terminal.stream import Stream
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from hermes_exec.result import Result
+    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.requests import Context, RunOptions, StreamOptions
+    from hermes_exec.transport.protocol import Running
+
+BACKGROUND_CAP = 1 << 20
+"""Bytes of late output that are kept; the oldest go first."""
+
+
+class Background:
+    """A sink for what children of earlier commands still write."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self._kept = {STDOUT: bytearray(), STDERR: bytearray()}
+
+    def feed(self, call: Running, channel: int, data: bytes, /) -> None:
+        """Keep the newest bytes."""
+        kept = self._kept[channel]
+        kept += data
+        if len(kept) > BACKGROUND_CAP:
+            self.dropped += len(kept) - BACKGROUND_CAP
+            del kept[: len(kept) - BACKGROUND_CAP]
+        call.consumed(channel, len(data))
+
+    def take(self, channel: int) -> bytes:
+        """What came since the last time."""
+        data = bytes(self._kept[channel])
+        self._kept[channel].clear()
+        return data
+
+
+class Session:
+    """Commands of one session run one after another, in the order in which they were asked for.
+
+    Sessions are independent of each other. After ``exit`` or a crash of its shell a session goes on in
+    a new one; ``Result.shell`` says with which state.
+    """
+
+    def __init__(self, context: Context, fields: dict[str, Any], name: str) -> None:
+        self.name = name
+        self._context = context
+        self._background = Background()
+        self._call = context.carrier.start("session", fields, self._background)
+        self._closed = False
+
+    async def run(self, command: Words, **options: Unpack[RunOptions]) -> Result:
+        """Run a command in this shell to its end. The options are those of ``Terminal.run``.
+
+        With ``env``, ``cwd`` or ``limits`` it runs in a subshell: it sees the session's state and
+        changes none of it.
+        """
+        chosen = Options(**options)
+        return await requests.run(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
+
+    def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
+        """Run a command in this shell and take its output as it comes; see ``Terminal.stream``."""
+        chosen = Options(**options)
+        return Stream(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
+
+    def _fields(self, command: Words, options: Options) -> dict[str, Any]:
+        if self._closed or self._context.closed:
+            raise Closed("the session is closed")
+        fields = requests.arguments_of(self._context, options)
+        fields["session"] = self._call.number
+        fields["command"] = encode(command)
+        return fields
+
+    def background_output(self) -> tuple[bytes, bytes]:
+        """Standard output and error that earlier commands' children wrote since this was last asked.
+
+        It never mixes with a later command's output. The newest 1 MiB of each is kept.
+        """
+        return self._background.take(STDOUT), self._background.take(STDERR)
+
+    async def close(self) -> None:
+        """End the shell and everything that its commands left running. Safe to call twice.
+
+        Where the place is out of reach it returns within the time in which that is noticed; the shell is then ended as
+        soon as the place is reached.
+        """
+        if not self._closed and not self._context.closed:
+            self._closed = True
+            call = self._context.carrier.start("close", {"session": self._call.number}, self._background)
+            await call.settle()
+
+    async def __aenter__(self) -> Self:
+        """The session itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()

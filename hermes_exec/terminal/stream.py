@@ -1,0 +1,180 @@
+"""A command whose output is taken as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, Self
+
+from hermes_exec.errors import Closed, UsageError
+from hermes_exec.guest.core.wire import STDOUT, WINDOW
+from hermes_exec.result import Event, Result
+from hermes_exec.terminal import requests
+from hermes_exec.terminal import requests as execute
+from hermes_exec.terminal.encoding import encode_input
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from hermes_exec.terminal.encoding import Words
+    from hermes_exec.terminal.requests import Account, Context, Options
+    from hermes_exec.transport.protocol import Running
+
+
+class Stream:
+    """A command that runs for the length of an ``async with``; iterate over it for its events.
+
+    The last event is ``exit``, with the result, which holds no output: the events did. A slow reader makes the
+    command wait. Leaving the block by its end, ``break``, an error or cancellation ends the command.
+
+    Only a block is left in every case: a loop alone drops its iterator on ``break``, and an error keeps it in the
+    traceback. So every method but ``close`` raises UsageError, and nothing runs, outside of one.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        operation: str,
+        fields: dict[str, Any],
+        command: Words | Sequence[Words],
+        options: Options,
+        session: str,
+    ) -> None:
+        self._context = context
+        self._operation = operation
+        self._fields = fields
+        self._command = command
+        self._options = options
+        self._session = session
+        self._call: Running | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        self._feeding: asyncio.Task[None] | None = None
+        self._events: deque[tuple[int, bytes]] = deque()
+        self._news = asyncio.Event()
+        self._result: Result | None = None
+        self._error: BaseException | None = None
+        self._over = False
+        self._told: Account | None = None
+        self._totals = [0, 0, 0]
+
+    def _start(self) -> None:
+        if self._call is not None:
+            return
+        if self._context.closed:
+            raise Closed("the terminal is closed")
+        stdin = encode_input(self._options.stdin)
+        self._call = self._context.carrier.start(self._operation, self._fields, self)
+        self._told = requests.begin(self._context, self._call, self._command, self._options, self._session)
+        self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
+        if stdin is not None:  # beside the reading, or each would wait for the other
+            self._feeding = asyncio.get_running_loop().create_task(execute.feed_input(self._call, stdin))
+
+    def _require_call(self) -> Running:
+        """The call, or a refusal where no block would end what it starts."""
+        if self._call is None:
+            raise UsageError(
+                "a stream runs its command inside of a with block only; nothing ran",
+                remedy="[async] with terminal.stream(…) as events: [async] for event in events: …",
+            )
+        return self._call
+
+    async def _wait(self, call: Running) -> None:
+        try:
+            answer = await call.result()
+            self._result = execute.result_of(answer, self._command, None)
+            if self._told is not None:
+                self._told.ended(self._result, *self._totals[STDOUT:])
+        except BaseException as error:
+            self._error = error  # for whoever iterates or asks for the result
+            if self._told is not None:
+                self._told.failed(error, *self._totals[STDOUT:])
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if self._feeding is not None:
+                self._feeding.cancel()
+            self._notify()
+
+    def feed(self, _: Running, channel: int, data: bytes, /) -> None:
+        """Take bytes from the carrier; they are used up when they are handed on."""
+        self._totals[channel] += len(data)
+        self._events.append((channel, data))
+        self._notify()
+
+    def _notify(self) -> None:
+        self._news.set()
+
+    def __aiter__(self) -> Self:
+        """The events."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event."""
+        call = self._require_call()
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                raise StopAsyncIteration
+            if self._result is not None:
+                self._over = True
+                return Event("exit", result=self._result)
+            self._news.clear()
+            await self._news.wait()
+        channel, data = self._events.popleft()
+        call.consumed(channel, len(data))
+        return Event("stdout" if channel == STDOUT else "stderr", data)
+
+    async def write(self, data: bytes | str) -> None:
+        """Send standard input; needs ``interactive=True``. Waits while the command does not read."""
+        call = self._require_call()
+        if not self._options.interactive:
+            raise UsageError("the stream was not opened for input", remedy="stream(…, interactive=True)")
+        await call.write(data.encode() if isinstance(data, str) else data)
+
+    async def close_stdin(self) -> None:
+        """Standard input ends here."""
+        self._require_call().write_eof()
+
+    async def cancel(self) -> Result:
+        """End the command and all that it started. The newest output that was not read can still be read.
+
+        Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
+        command whose output nobody takes could not end.
+        """
+        self._require_call().cancel()
+        return await self._end(keep=WINDOW // 2)
+
+    async def result(self) -> Result:
+        """Wait for the end, dropping what was not read."""
+        self._require_call()
+        return await self._end(keep=0)
+
+    async def _end(self, *, keep: int) -> Result:
+        """Wait for the end; unread output beyond ``keep`` bytes is dropped so that the command can get there."""
+        while self._result is None and self._error is None:
+            self._news.clear()
+            while self._call is not None and sum(len(data) for _, data in self._events) > keep:
+                channel, data = self._events.popleft()
+                self._call.consumed(channel, len(data))
+            await self._news.wait()
+        if self._result is None:
+            raise self._error or Closed("the stream was closed")
+        return self._result
+
+    async def close(self) -> None:
+        """End the command if it still runs."""
+        if self._call is not None and self._result is None and self._error is None:
+            await self.cancel()
+
+    async def __aenter__(self) -> Self:
+        """Start the command."""
+        self._start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the command if it still runs."""
+        await self.close()

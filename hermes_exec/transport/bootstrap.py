@@ -1,0 +1,150 @@
+"""What is sent to start a guest: one argv, and the guest's modules as the first bytes of its standard input.
+
+The argv is a stub of two lines, so that nothing has to be installed, copied or escaped. Compiled code
+starts faster than source and works only for the very interpreter version that made it; so both are
+sent, unless the place runs our own interpreter. To a place that is far source alone is sent, without
+its comments: a new TCP connection carries 14 KB in its first round trip, which the core just fits, and twice as much
+in the second one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import marshal
+import zlib
+from functools import cache
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hermes_exec.transport.minify import lean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["code", "both", "source"]
+"""What is sent: compiled code, both, or source alone."""
+
+_GUEST = "hermes_exec.guest"
+CORE = (
+    "core.wire",
+    "core.malloc",
+    "core.fdutil",
+    "core.loop",
+    "core.libc",
+    "core.process_tree",
+    "core.client",
+    "core.connection",
+    "core.server",
+    "core.orphan_cleanup",
+    "core.main",
+)
+"""In the order of their imports of each other; the last one is run and says that a guest is there."""
+
+WORK = "work"
+"""The part that every guest is sent at once: it fits into a second round trip, and is loaded while the word of the
+first is on its way."""
+
+PARTS: dict[str, tuple[str, ...]] = {
+    WORK: (
+        "streams.spool",
+        "streams.output_stream",
+        "streams.pipe_handoff",
+        "streams.input_stream",
+        "streams.inotify",
+        "process.runner",
+        "process.process",
+        "shell.shell_text",
+        "shell.folders",
+        "process.command",
+        "process.orphans",
+        "shell.shell",
+        "shell.inotify_watcher",
+        "shell.polling_watcher",
+        "shell.shell_command",
+        "shell.outputs",
+        "shell.checkpoints",
+        "shell.session",
+        "shell.sessions",
+        "shell.service",
+    ),
+    "files": (
+        "files.safe_paths",
+        "files.kernel_copy",
+        "files.ignore_patterns",
+        "files.tree_stream",
+        "files.tree_writer",
+        "files.tree_receiver",
+        "files.tree_scan",
+        "files.staging",
+        "files.atomic_writer",
+        "files.path_glob",
+        "files.real_path",
+        "files.operations",
+        "files.transfers",
+        "files.worker",
+        "files.service",
+    ),
+    "forward": ("forward.connect", "forward.forwarded_connection", "forward.service"),
+    "jobs": ("jobs.job_log", "jobs.job_io", "jobs.job", "jobs.service"),
+    "limits": ("limits.cgroups", "limits.rlimits", "limits.confinement", "limits.service"),
+    "pty": ("pty.view", "pty.program", "pty.service"),
+}
+"""What is sent behind it or on first use: the part's name, and its modules in order; the last one has ``install``."""
+
+_STUB = (
+    "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
+    "exec(b[:%d]);load(b[%d:]).main(load,%r,%r)"
+)
+
+
+def _module(name: str, *, with_source: bool) -> tuple[str, bytes, bytes]:
+    spec = importlib.util.find_spec(f"{_GUEST}.{name}")
+    if spec is None or not isinstance(spec.loader, SourceFileLoader):
+        raise ImportError(f"the guest's module {name} is not a source file")
+    code = spec.loader.get_code(spec.name)  # from __pycache__ where that is current
+    source = spec.loader.get_data(spec.loader.get_filename(spec.name)) if with_source else b""
+    return name, marshal.dumps(code), source
+
+
+def _blob(names: tuple[str, ...], kind: Kind) -> bytes:
+    modules = tuple(_module(name, with_source=kind != "code") for name in names)
+    magic = importlib.util.MAGIC_NUMBER
+    if kind == "source":
+        magic, modules = b"", tuple((name, b"", lean(source)) for name, _, source in modules)
+    # Version 2 of the format is read by every Python since 2.5.
+    blob = marshal.dumps((magic, modules), 2)
+    return blob if kind == "code" else b"z" + zlib.compress(blob, 9 if kind == "source" else -1)
+
+
+@cache
+def _payload(kind: Kind) -> tuple[bytes, int]:
+    loader = (Path(__file__).parent.parent / "guest" / "core" / "loader.py").read_bytes()
+    loader = lean(loader) if kind == "source" else loader
+    return loader + _blob(CORE, kind), len(loader)
+
+
+def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], bytes]:
+    """The argv without its interpreter, and the bytes to send first, that start a guest.
+
+    A ``guarded`` one lets nobody of its own user read or change its memory.
+    """
+    payload, loader = _payload(kind)
+    size = len(payload)
+    return ["-ISc", _STUB % (size, size, loader, loader, nonce, guarded)], payload
+
+
+@cache
+def part(name: str, kind: Kind) -> bytes:
+    """The payload of the LOAD frame that adds a part to a guest."""
+    return name.encode() + b"\0" + _blob(PARTS[name], kind)
+
+
+@cache
+def _bridge() -> str:
+    return (Path(__file__).parent.parent / "guest" / "core" / "bridge.py").read_text()
+
+
+def bridge(guest: Mapping[str, Any], nonce: str) -> list[str]:
+    """The argv, without its interpreter, that ties a new channel to a guest that is there already."""
+    return ["-ISc", _bridge(), str(guest["folder"]), str(guest["host"]), str(guest["boot"]), nonce]

@@ -1,0 +1,5 @@
+"""The carrier for places without a Python: each command is a process of its own, started through ``sh``."""
+
+from hermes_exec.transport.shell.transport import PlainCarrier
+
+__all__ = ["PlainCarrier"]

@@ -1,0 +1,270 @@
+"""One command of the plain carrier: a process of its own, its clock and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError
+from hermes_exec.terminal.requests import NO_SHELL
+from hermes_exec.transport.heartbeat import MISSES
+from hermes_exec.transport.shell import scripts
+from hermes_exec.transport.shell.files import store
+from hermes_exec.transport.shell.streams import Streams
+from hermes_exec.transport.shell.target import Stat
+from hermes_exec.transport.shell.tree import end_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hermes_exec.backend import Channel, Exit
+    from hermes_exec.transport.protocol import Sink
+    from hermes_exec.transport.shell.launch import Launch
+    from hermes_exec.transport.shell.target import Place
+
+_START_S = 10.0
+_HOLD_S = 1.0
+"""Seconds that an output may stay open after everything that could be found was ended."""
+
+
+class Command:
+    """A ``Running``."""
+
+    def __init__(
+        self,
+        place: Place,
+        number: int,
+        launch: Launch,
+        arguments: Mapping[str, Any],
+        sink: Sink,
+        on_end: Callable[[Command], None],
+    ) -> None:
+        self.number = number
+        self._loop = asyncio.get_running_loop()
+        self._place = place
+        self._launch = launch
+        self._on_end = on_end
+        self._limit_s: float | None = arguments.get("timeout")
+        self._grace_s = float(arguments.get("grace", 2.0))
+        self._nonce = secrets.token_hex(16)
+        self._streams = Streams(
+            self._nonce,
+            lambda stream, data: sink.feed(self, stream, data),
+            stdin=bool(arguments.get("stdin")),
+        )
+        self._answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        self._work: asyncio.Task[None] | None = None
+        self._channel: Channel | None = None
+        self._begun = 0.0
+        self._why = ""
+        self._note = ""
+        self._stopper: asyncio.Task[None] | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self._let_go = False
+        self._all_gone = False
+
+    @property
+    def over(self) -> bool:
+        """True once it is answered."""
+        return self._answer.done()
+
+    @property
+    def lingering(self) -> Channel | None:
+        """The channel of one that is over and whose children still hold its outputs."""
+        return self._channel if self.over and not self._streams.end.done() else None
+
+    def begin(self) -> None:
+        """Its turn has come."""
+        self._work = self._loop.create_task(self._carry_out())
+        if self._limit_s is not None:
+            self._expect_end(self._limit_s)
+
+    def _expect_end(self, within_s: float) -> None:
+        """Give it up where the place is silent for so long that nobody can tell what became of it."""
+        if self._overdue is None or self._why == "cancelled":
+            if self._overdue is not None:
+                self._overdue.cancel()
+            delay_s = within_s + self._grace_s + MISSES * self._place.backend.keepalive_s
+            self._overdue = self._loop.call_later(delay_s, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.over:
+            return
+        if self._work is not None:
+            self._work.cancel()
+        if self._channel is not None:
+            self._channel.abandon()
+        self._finish(OutcomeUnknown("the place did not answer until some time after this should have ended"))
+
+    async def _carry_out(self) -> None:
+        try:
+            self._finish(await (self._run_staged() if self._launch.staged else self._run_words()))
+        except Exception as error:  # noqa: BLE001  handed to whoever awaits the answer
+            self._finish(error)
+
+    def _finish(self, outcome: dict[str, Any] | Exception) -> None:
+        self._streams.detach()
+        if self._overdue is not None:
+            self._overdue.cancel()
+        if isinstance(outcome, dict):
+            self._answer.set_result(outcome)
+        else:
+            self._answer.set_exception(outcome)
+            self._answer.exception()  # looked at, so that asyncio does not complain when nobody awaits it
+        self._on_end(self)
+
+    async def _run_words(self) -> dict[str, Any]:
+        return await self._run(self._launch.argv(self._place.shell, self._nonce), self._launch.env)
+
+    async def _run_staged(self) -> dict[str, Any]:
+        place = self._place
+        if not place.folder:
+            raise PlaceError(
+                "the command is too long to be passed as words, and the place has no folder to put it in",
+                remedy="make /tmp writable there",
+                state="nothing ran",
+            )
+        path = f"{place.folder}/hermes-exec-{self._nonce}.sh"
+        try:
+            await store(place, os.fsencode(path), self._launch.script(self._nonce, path), private=True)
+        except HermesError as error:
+            why = f"the command cannot be put into the place: {error.what}"
+            raise PlaceError(why, state="nothing ran") from error
+        try:
+            return await self._run(self._launch.script_argv(place.shell, path), {})
+        finally:
+            if not self._streams.told.done():  # else the script has removed itself
+                with suppress(HermesError):
+                    await place.script(scripts.REMOVE, path)
+
+    async def _run(self, argv: Sequence[str | bytes], env: Mapping[bytes, bytes]) -> dict[str, Any]:
+        if self._why:
+            return self._never_ran("it was ended before it started")
+        self._channel = await self._place.spawn(argv, self._streams, env)
+        self._begun = self._loop.time()
+        self._streams.attach(self._channel)
+        if self._why:
+            self._stop_now()
+        deadline = None
+        if self._limit_s is not None:
+            deadline = self._loop.call_later(self._limit_s, self.stop, "timed_out")
+        exit = await self._streams.over
+        if deadline is not None:
+            deadline.cancel()
+        if self._stopper is not None:
+            await self._stopper
+            exit = await self._streams.end
+        return self._outcome(exit)
+
+    def _never_ran(self, reason: str) -> dict[str, Any]:
+        return {self._why: True, "duration": 0.0, "shell": NO_SHELL, "note": f"{reason}, so nothing ran"}
+
+    def _outcome(self, exit: Exit) -> dict[str, Any]:
+        told = self._streams.told.result() if self._streams.told.done() else None
+        if told == b"cwd":
+            return {"error": "cwd", "errno": 2, "message": os.fsdecode(self._launch.cwd)}
+        answer: dict[str, Any] = {"duration": self._loop.time() - self._begun, "shell": NO_SHELL}
+        if self._why:
+            answer[self._why] = True
+        if self._note:
+            answer["note"] = self._note
+        if told == b"program":
+            return {**answer, "error": "program", "errno": 2, "code": 127, "message": os.strerror(2)}
+        if exit.lost:
+            if not (self._let_go or self._all_gone):
+                raise OutcomeUnknown(f"the place was lost while this ran ({exit.lost})")
+        elif told is None and not self._why:  # it tells before it starts anything, so nothing was started
+            how = f"signal {exit.signal}" if exit.code is None else f"exit code {exit.code}"
+            said = self._streams.before.decode("utf-8", "replace").strip()[-300:]
+            return {"error": "failed", "message": f"the place did not start it ({how}) {said}".strip()}
+        elif exit.code is None:
+            answer["signal"] = exit.signal
+        else:
+            answer["code"] = exit.code
+        return answer
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for the answer. A cancelled wait ends the command, and returns when it is gone."""
+        try:
+            return await asyncio.shield(self._answer)
+        except asyncio.CancelledError:
+            await self.end()
+            raise
+
+    async def write(self, data: bytes, /) -> None:
+        """Send input, waiting while more than 4 MiB are on the way; what nobody reads is dropped."""
+        await self._streams.write(data)
+
+    def write_eof(self) -> None:
+        """The input ends here."""
+        self._streams.write_eof()
+
+    def consumed(self, channel: int, count: int, /) -> None:
+        """So many more bytes of a stream are used up."""
+        self._streams.consumed(channel, count)
+
+    def cancel(self) -> None:
+        """End it, with all that it started."""
+        self.stop("cancelled")
+
+    async def settle(self) -> None:
+        """Wait for its answer."""
+        await self.result()
+
+    async def end(self) -> None:
+        """End it, and wait for that."""
+        self.cancel()
+        await asyncio.wait([self._answer])
+
+    async def close(self, grace_s: float) -> None:
+        """End it within a shorter grace, and wait for that."""
+        self._grace_s = min(self._grace_s, grace_s)
+        await self.end()
+
+    def stop(self, why: str) -> None:
+        """End it because of ``why``; the answer follows when it is gone."""
+        if self._why or self.over or self._streams.over.done():
+            return
+        self._why = why
+        if self._work is None:
+            self._finish(self._never_ran("it was still waiting for its turn"))
+            return
+        if why == "cancelled":
+            self._expect_end(0.0)
+        if self._channel is not None:
+            self._stop_now()
+
+    def _stop_now(self) -> None:
+        self._stopper = self._loop.create_task(self._end_processes())
+
+    async def _end_processes(self) -> None:
+        """End what can be found, let the rest of the output come, and then let go of the channel."""
+        root = await self._root()
+        if root is None:
+            self._note = "its processes cannot be looked at in this place, so some may go on"
+        else:
+            try:
+                left = await end_tree(self._place, root, self._grace_s, self._streams.end)
+            except HermesError as error:
+                self._note = f"some of its processes may go on ({error.what})"
+            else:
+                self._all_gone = not left
+                if left:
+                    self._note = f"these processes could not be ended: {left}"
+                self._streams.unbind()
+                await asyncio.wait([self._streams.end], timeout=_HOLD_S)
+        if not self._streams.end.done() and self._channel is not None:
+            if self._all_gone:
+                self._note = "a process that had left the command's tree kept its output open and may go on"
+            self._let_go = True
+            self._channel.kill()
+
+    async def _root(self) -> Stat | None:
+        """The process that the command began as; None when that is not to be had."""
+        told = self._streams.told
+        either: list[asyncio.Future[Any]] = [told, self._streams.end]
+        await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
+        return Stat.parse(told.result().partition(b" ")[2]) if told.done() else None

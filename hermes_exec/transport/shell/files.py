@@ -1,0 +1,68 @@
+"""Whole files, read and written by the place's own ``cat``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import UsageError
+from hermes_exec.transport.shell import scripts
+from hermes_exec.transport.shell.target import path_of, word
+
+if TYPE_CHECKING:
+    from hermes_exec.transport.shell.target import Place, Reply
+
+_TOLD = {100 + number: number for number in (errno.ENOENT, errno.EACCES, errno.EISDIR)}
+
+
+async def read(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
+    """The bytes of a file; a relative path starts at the terminal's folder.
+
+    Raises:
+        TransferError: it cannot be read; ``errno`` is ENOENT, EACCES, EISDIR or EIO.
+        OutcomeUnknown: the place was lost.
+    """
+    target = _path(place, path)
+    reply = await place.script(scripts.READ, word(target))
+    _check(reply, "cannot read", target)
+    return reply.stdout
+
+
+async def write(place: Place, path: str | bytes | os.PathLike[str], data: bytes) -> None:
+    """Make ``data`` the content of a file, at once and wholly; a link there becomes a file.
+
+    A file that was there keeps its permissions. Its folder must be writable.
+
+    Raises:
+        TransferError: it cannot be written, and is as it was; ``errno`` as for ``read``.
+        OutcomeUnknown: the place was lost; the file is as it was or has all of ``data``.
+    """
+    await store(place, _path(place, path), data)
+
+
+async def store(place: Place, target: bytes, data: bytes, *, private: bool = False) -> None:
+    """See ``write``; ``private`` makes a file that only its owner can read."""
+    folder = target.rpartition(b"/")[0]
+    beside = folder + b"/.hermes-exec-" + secrets.token_hex(16).encode()
+    umask = "077" if private else ""
+    reply = await place.script(scripts.STORE, word(target), word(beside), str(len(data)), umask, data=data)
+    _check(reply, "cannot write", target)
+
+
+def _path(place: Place, path: str | bytes | os.PathLike[str]) -> bytes:
+    target = path_of(os.fsencode(path), place.cwd)
+    if not target or b"\0" in target:
+        raise UsageError(f"{path!r} cannot be a path")
+    return target
+
+
+def _check(reply: Reply, what: str, target: bytes) -> None:
+    code = reply.exit.code
+    if code != 0:
+        from hermes_exec.files.errors import failure  # with all that a guest does for files
+
+        number = _TOLD.get(code or 0, errno.EIO)
+        why = reply.complaint if number == errno.EIO else os.strerror(number)
+        raise failure(what, os.fsdecode(target), number, why)

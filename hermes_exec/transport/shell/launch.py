@@ -1,0 +1,80 @@
+"""What a command is made of, and the words or the script that start it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.transport.shell import scripts
+from hermes_exec.transport.shell.scripts import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STAGE_ABOVE = 16 << 10
+"""Bytes of words and variables that are passed as such. Kernels take 128 KiB in one word, and some places
+join and quote all words into one, which can make them four times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program's words; with ``text``, a shell's words without ``-c``, and what it evaluates."""
+
+    words: tuple[bytes, ...]
+    text: bytes | None = None
+    cwd: bytes = b""
+    env: Mapping[bytes, bytes] = field(default_factory=dict[bytes, bytes])
+    merge: bool = False
+
+    @property
+    def staged(self) -> bool:
+        """True when it has to travel as a file: it is long, or not UTF-8, which not every place can pass."""
+        parts = (*self.words, self.text or b"", self.cwd, *self.env.values())
+        return sum(map(len, parts)) > STAGE_ABOVE or not all(map(_is_text, parts))
+
+    @property
+    def _start(self) -> str:
+        return scripts.START_MERGED if self.merge else scripts.START
+
+    def argv(self, shell: str, nonce: str) -> list[str]:
+        """The words that start it, if it is not staged."""
+        words = self.words if self.text is None else (*self.words, b"-c", self.text)
+        return [shell, "-c", self._start, "sh", nonce, self.cwd.decode(), *map(bytes.decode, words)]
+
+    def script_argv(self, shell: str, path: str) -> list[str | bytes]:
+        """The words that run its script at ``path``."""
+        if self.text is None:
+            return [shell, "-c", scripts.SOURCE, "sh", path]
+        return [*self.words, "-c", scripts.SOURCE, self.words[0], path]
+
+    def script(self, nonce: str, path: str) -> bytes:
+        """The file that starts it: removes itself, sets the variables, and goes on as ``argv`` would.
+
+        Shell text follows in the very file, so that it may be of any size and has standard input for
+        itself. It is read by its own shell.
+        """
+        lines = [b"rm -f " + quote(path.encode())]
+        lines += [b"export %b=%b" % (name, quote(value)) for name, value in self.env.items()]
+        parameters = (nonce.encode(), self.cwd) + (self.words if self.text is None else ())
+        lines.append(b"set -- " + b" ".join(map(quote, parameters)))
+        if self.text is None:
+            lines.append(self._start.encode())
+        else:
+            merge = "exec 2>&1\n" if self.merge else ""
+            lines.append(f"{scripts.ENTER}{scripts.TELL}{merge}set --".encode())
+            lines.append(self.text)
+        return b"\n".join(lines) + b"\n"
+
+
+def variables(base: Mapping[bytes, bytes], arguments: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """``base`` with the variables of a request."""
+    own: Mapping[bytes, bytes] | None = arguments.get("env")
+    return {**base, **(own or {})}
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

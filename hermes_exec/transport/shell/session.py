@@ -1,0 +1,110 @@
+"""A session without a live shell: where commands start, and the order in which they run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.transport.shell.launch import Launch, variables
+from hermes_exec.transport.shell.target import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+    from hermes_exec.transport.shell.command import Command
+    from hermes_exec.transport.shell.target import Place
+
+_CLOSE_GRACE_S = 0.5
+
+
+class Quiet:
+    """A ``Running`` without streams."""
+
+    def __init__(self, number: int, work: Coroutine[Any, Any, dict[str, Any]]) -> None:
+        self.number = number
+        self._task = asyncio.get_running_loop().create_task(work)
+
+    async def result(self) -> dict[str, Any]:
+        """Wait for the answer."""
+        return await asyncio.shield(self._task)
+
+    async def write(self, data: bytes, /) -> None:
+        """Nothing reads it."""
+
+    def write_eof(self) -> None:
+        """Nothing reads it."""
+
+    def consumed(self, channel: int, count: int, /) -> None:
+        """There is no output."""
+
+    def cancel(self) -> None:
+        """It ends by itself."""
+
+    async def settle(self) -> None:
+        """Wait for its end."""
+        await self.result()
+
+    async def end(self) -> None:
+        """Wait for that."""
+        await asyncio.wait([self._task])
+
+
+class PlainSession:
+    """Every command starts from the session's own folder and variables, after the one before has ended."""
+
+    def __init__(self, place: Place, arguments: Mapping[str, Any]) -> None:
+        shell = arguments.get("shell") or (place.bash or place.shell).encode()
+        self._words = (shell, b"-l") if arguments.get("login") else (shell,)
+        self._cwd = path_of(arguments.get("cwd") or b"", place.cwd)
+        self._env = variables(place.env, arguments)
+        lines: list[bytes] = arguments.get("setup") or []
+        setup = b"".join(line + b"\n" for line in lines)
+        self._setup = b"{\n%b} >/dev/null 2>&1 </dev/null\n" % setup if setup else b""
+        self._queue: deque[Command] = deque()
+        self._current: Command | None = None
+        self._over = asyncio.Event()
+
+    def launch(self, arguments: Mapping[str, Any]) -> Launch:
+        """What a command of this session starts."""
+        return Launch(
+            words=self._words,
+            text=self._setup + arguments["command"],
+            cwd=path_of(arguments.get("cwd") or b"", self._cwd),
+            env=variables(self._env, arguments),
+            merge=bool(arguments.get("merge")),
+        )
+
+    def submit(self, command: Command) -> None:
+        """Run it after those that were submitted before."""
+        self._queue.append(command)
+        self._next()
+
+    def ended(self, command: Command) -> None:
+        """A command is over: the next one's turn."""
+        if command is self._current:
+            self._current = None
+            self._next()
+
+    def _next(self) -> None:
+        while self._current is None and self._queue:
+            command = self._queue.popleft()
+            if not command.over:
+                self._current = command
+                command.begin()
+
+    async def until_closed(self) -> dict[str, Any]:
+        """Return when the session was closed."""
+        await self._over.wait()
+        return {}
+
+    async def close(self) -> dict[str, Any]:
+        """End its commands."""
+        waiting, current = list(self._queue), self._current
+        self._queue.clear()
+        for command in waiting:
+            command.cancel()
+        if current is not None:
+            await current.close(_CLOSE_GRACE_S)
+        self._over.set()
+        return {}

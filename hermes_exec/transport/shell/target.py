@@ -1,0 +1,219 @@
+"""The place as the plain carrier knows it: its shell, and asking it something by a process of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceError, PlaceUnavailable
+from hermes_exec.guest.core.wire import CHUNK, WINDOW
+from hermes_exec.terminal.encoding import encode
+from hermes_exec.transport.shell import scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.backend import Backend, Channel, Exit, Receiver
+
+_SHELLS = ("sh", "/bin/sh", "/busybox/sh")
+_PROBE_S = 60.0
+_ANSWER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a process of our own gave; its channel was not lost."""
+
+    exit: Exit
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def complaint(self) -> str:
+        """Why it failed, for people."""
+        how = f"signal {self.exit.signal}" if self.exit.code is None else f"exit code {self.exit.code}"
+        said = self.stderr.decode("utf-8", "replace").strip()
+        return f"{said[-300:]} ({how})" if said else how
+
+
+class _Asked:
+    def __init__(self) -> None:
+        self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+
+    def received(self, data: bytes, /) -> None:
+        self.stdout += data
+
+    def stderr_received(self, data: bytes, /) -> None:
+        self.stderr += data
+
+    def closed(self, exit: Exit, /) -> None:
+        if not self.exit.done():
+            self.exit.set_result(exit)
+
+
+async def ask(
+    backend: Backend, argv: Sequence[str | bytes], data: bytes = b"", *, env: Mapping[str, str] | None = None
+) -> Reply:
+    """Run a process of our own with ``data`` as its input, to its end.
+
+    Raises:
+        PlaceUnavailable: it could not be started.
+        OutcomeUnknown: the place was lost meanwhile.
+    """
+    asked = _Asked()
+    channel = await backend.spawn(argv, asked, env=env)
+    try:
+        await send(channel, data)
+        channel.write_eof()
+        exit = await asked.exit
+    except BaseException:
+        channel.kill()
+        raise
+    if exit.lost:
+        raise OutcomeUnknown(f"the place was lost ({exit.lost})")
+    return Reply(exit, bytes(asked.stdout), bytes(asked.stderr))
+
+
+async def send(channel: Channel, data: bytes | memoryview) -> None:
+    """Write ``data``, waiting while the place does not take it."""
+    view = memoryview(data)
+    for start in range(0, len(view), CHUNK):
+        channel.write(view[start : start + CHUNK])
+        if channel.unsent > WINDOW:
+            await channel.drained()
+
+
+def word(data: bytes) -> str | bytes:
+    """An argv word: text where it is UTF-8, since not every place can pass other bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def path_of(path: bytes, base: bytes = b"") -> bytes:
+    """``path`` as seen from ``base``: nothing takes it for an option or looks it up elsewhere."""
+    if not path or path.startswith(b"/"):
+        return path or base
+    return (base or b".") + b"/" + path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What was found there when it was opened."""
+
+    backend: Backend
+    env: Mapping[bytes, bytes]
+    cwd: bytes
+    shell: str
+    """Its ``sh``."""
+    bash: str
+    """Its bash, or nothing."""
+    folder: str
+    """Where long commands are put, or nothing."""
+    leads: bool
+    """Whether what is spawned leads a session or a group of its own, or cannot be made to."""
+
+    @classmethod
+    async def find(cls, backend: Backend, env: Mapping[str, str], cwd: str | None) -> Place:
+        """Look around in an opened place.
+
+        Raises:
+            PlaceUnavailable: no ``sh`` answers there.
+        """
+        reasons: list[str] = []
+        for shell in _SHELLS:
+            nonce = secrets.token_hex(16)
+            try:
+                async with asyncio.timeout(_PROBE_S):
+                    reply = await ask(backend, [shell, "-c", scripts.PROBE, "sh", nonce], env=env)
+            except TimeoutError:
+                raise PlaceUnavailable(f"{shell} did not answer within {_PROBE_S:g} s") from None
+            except HermesError as error:
+                reasons.append(f"{shell}: {error.what}")
+                continue
+            if f"{nonce}\n".encode() in reply.stdout:
+                lines = os.fsdecode(reply.stdout.partition(f"{nonce}\n".encode())[2]).splitlines()
+                found = dict(line.split("=", 1) for line in lines if "=" in line)
+                return cls._of(backend, env, cwd, shell, found)
+            reasons.append(f"{shell}: {reply.complaint}")
+        raise PlaceUnavailable(
+            f"no sh answers in the place ({'; '.join(reasons)})", remedy="use an image that has a shell"
+        )
+
+    @classmethod
+    def _of(
+        cls, backend: Backend, env: Mapping[str, str], cwd: str | None, shell: str, found: Mapping[str, str]
+    ) -> Place:
+        stat = Stat.parse(os.fsencode(found.get("stat", "")))
+        absolute = {name: path for name, path in found.items() if path.startswith("/")}
+        return cls(
+            backend=backend,
+            env={encode(name): encode(value) for name, value in env.items()},
+            cwd=path_of(encode(cwd)) if cwd else b"",
+            shell=absolute.get("sh", shell),  # found now, so that a command's own PATH does not matter
+            bash=absolute.get("bash", ""),
+            folder=absolute.get("folder", ""),
+            leads=stat is None or stat.leads or not found.get("setsid"),
+        )
+
+    async def spawn(self, argv: Sequence[str | bytes], receiver: Receiver, env: Mapping[bytes, bytes]) -> Channel:
+        """Start a command of the caller's, leading a session of its own."""
+        words = argv if self.leads else [self.shell, "-c", scripts.LEAD, "sh", *argv]
+        named = {os.fsdecode(name): os.fsdecode(value) for name, value in env.items()}
+        return await self.backend.spawn(words, receiver, env=named)
+
+    async def script(self, text: str, *parameters: str | bytes, data: bytes = b"") -> Reply:
+        """Run one of our own scripts."""
+        return await ask(self.backend, [self.shell, "-c", text, "sh", *parameters], data)
+
+    async def signal_tree(self, signal: str, known: Sequence[str]) -> list[str]:
+        """Signal processes and all that belongs to them; gives those that live, each as ``PID:START``.
+
+        For ``KILL`` these are the ones that survived it, for any other signal the ones that got it.
+
+        Raises:
+            PlaceError: it cannot be known whether that was done.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                reply = await self.script(scripts.SIGNAL_TREE, signal, *known)
+        except TimeoutError:
+            raise PlaceUnavailable(f"the place did not answer within {_ANSWER_S:g} s") from None
+        if reply.exit.code != 0:
+            raise PlaceError(f"the processes cannot be listed: {reply.complaint}")
+        return reply.stdout.decode("ascii", "replace").split()
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What ``/proc/PID/stat`` says of a process."""
+
+    pid: int
+    group: int
+    start: int
+    """Clock ticks since boot; with the pid it names a process for ever."""
+
+    @classmethod
+    def parse(cls, line: bytes) -> Stat | None:
+        """None where there is no ``/proc``."""
+        pid, _, rest = line.partition(b" ")
+        fields = rest.rpartition(b") ")[2].split()
+        try:
+            return cls(int(pid), int(fields[2]), int(fields[19]))
+        except (ValueError, IndexError):
+            return None
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads its process group."""
+        return self.group == self.pid
+
+    def __str__(self) -> str:
+        """As ``signal_tree`` takes it."""
+        return f"{self.pid}:{self.start}"

@@ -1,0 +1,155 @@
+"""Commands in a place that has a shell and no Python.
+
+Each command is one ``spawn``: a constant text for ``sh`` enters the folder, tells its process id and
+becomes the command. Nothing stays in the place between two commands, so a lost channel is a lost outcome,
+and everything beyond commands and whole files is for the guest. docs/promises.md has the table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec.errors import Closed, Unsupported
+from hermes_exec.transport.protocol import Capabilities, check_loop
+from hermes_exec.transport.shell import files
+from hermes_exec.transport.shell.command import Command
+from hermes_exec.transport.shell.launch import Launch, variables
+from hermes_exec.transport.shell.session import PlainSession, Quiet
+from hermes_exec.transport.shell.target import Place, path_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from hermes_exec.backend import Backend
+    from hermes_exec.transport.link import Link
+    from hermes_exec.transport.protocol import Running, Sink
+
+_CLOSE_GRACE_S = 0.5
+_REMEDY = "install Python 3.6 or later there"
+
+
+class PlainCarrier:
+    """Made by ``PlainCarrier.open``."""
+
+    def __init__(self, place: Place) -> None:
+        self.link: Link | None = None
+        self._loop = asyncio.get_running_loop()
+        self._place = place
+        self._number = 0
+        self._sessions: dict[int, PlainSession] = {}
+        self._active: set[Command] = set()
+        self._lingering: set[Command] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, backend: Backend, *, env: Mapping[str, str], cwd: str | None) -> PlainCarrier:
+        """Look for a shell in an opened place.
+
+        Raises:
+            PlaceUnavailable: none answers there; nothing is left behind.
+        """
+        return cls(await Place.find(backend, env, cwd))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Commands and whole files."""
+        return Capabilities(
+            carrier="plain",
+            sessions=False,
+            jobs=False,
+            pty=False,
+            file_transfer=False,
+            forward=False,
+            reconnect=False,
+            kill_tree=False,
+            limits=False,
+            background=self._place.backend.tells_exit,
+            features=self._place.backend.has,
+        )
+
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+        """Start ``exec``, ``run``, ``session`` or ``close``.
+
+        Raises:
+            Closed: the carrier or the session was closed.
+            Unsupported: it is for a guest.
+        """
+        check_loop(self._loop)
+        if self._closed:
+            raise Closed("the terminal is closed")
+        if arguments.get("limits"):
+            raise Unsupported("this place cannot limit a command", remedy=_REMEDY)
+        self._number += 1
+        if operation == "exec":
+            return self._execute(arguments, sink)
+        if operation == "run":
+            return self._run(arguments, sink)
+        if operation == "session":
+            session = self._sessions[self._number] = PlainSession(self._place, arguments)
+            return Quiet(self._number, session.until_closed())
+        if operation == "close":
+            return Quiet(self._number, self._session(arguments, forget=True).close())
+        raise Unsupported(f"{operation} needs a Python in the place", remedy=_REMEDY)
+
+    def _execute(self, arguments: Mapping[str, Any], sink: Sink) -> Command:
+        place = self._place
+        launch = Launch(
+            words=tuple(arguments["argv"]),
+            cwd=path_of(arguments.get("cwd") or b"", place.cwd),
+            env=variables(place.env, arguments),
+            merge=bool(arguments.get("merge")),
+        )
+        command = Command(place, self._number, launch, arguments, sink, self._ended)
+        self._active.add(command)
+        command.begin()
+        return command
+
+    def _run(self, arguments: Mapping[str, Any], sink: Sink) -> Command:
+        session = self._session(arguments)
+
+        def ended(command: Command) -> None:
+            self._ended(command)
+            session.ended(command)
+
+        command = Command(self._place, self._number, session.launch(arguments), arguments, sink, ended)
+        self._active.add(command)
+        session.submit(command)
+        return command
+
+    def _ended(self, command: Command) -> None:
+        """A command is over; its channel stays while others hold it, or writing would end them."""
+        self._active.discard(command)
+        self._lingering = {other for other in self._lingering if other.lingering}
+        if command.lingering:
+            self._lingering.add(command)
+
+    def _session(self, arguments: Mapping[str, Any], *, forget: bool = False) -> PlainSession:
+        session = self._sessions.get(arguments["session"])
+        if session is None:
+            raise Closed("the session is closed")
+        if forget:
+            del self._sessions[arguments["session"]]
+        return session
+
+    async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
+        """See ``hermes_exec.transport.shell.files.read``."""
+        return await files.read(self._place, path)
+
+    async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
+        """See ``hermes_exec.transport.shell.files.write``."""
+        await files.write(self._place, path, data)
+
+    async def close(self) -> None:
+        """End every command. Safe to call twice."""
+        self._closed = True
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        await asyncio.gather(
+            *(session.close() for session in sessions),
+            *(command.close(_CLOSE_GRACE_S) for command in list(self._active)),
+        )
+        for channel in [command.lingering for command in self._lingering]:
+            if channel is not None:
+                channel.abandon()

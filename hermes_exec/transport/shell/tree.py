@@ -1,0 +1,41 @@
+"""Ending a process tree from outside, by looking at the place's ``/proc`` again and again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_exec.backend import Exit
+    from hermes_exec.transport.shell.target import Place, Stat
+
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+
+
+async def end_tree(place: Place, root: Stat, grace_s: float, closed: asyncio.Future[Exit]) -> list[int]:
+    """TERM to ``root`` and all that belongs to it, KILL after the grace; gives the pids that survived.
+
+    What was seen once is remembered, so it is found again after its parent has gone. ``closed`` is the
+    end of the command's channel, after which a look is worth while.
+
+    Raises:
+        PlaceError: the place could not be asked, so nobody knows what lives.
+    """
+    loop = asyncio.get_running_loop()
+    kill_at = loop.time() + grace_s
+    known = {str(root): None}  # in order, and each once
+    living = await place.signal_tree("TERM" if grace_s > 0 else "0", list(known))
+    if living:
+        await asyncio.wait([closed], timeout=grace_s)
+    pause = _PAUSE_S
+    while living:
+        known.update(dict.fromkeys(living))
+        if loop.time() >= kill_at:
+            living = await place.signal_tree("KILL", list(known))
+            break
+        living = await place.signal_tree("0", list(known))
+        if living:
+            await asyncio.sleep(min(pause, max(0.0, kill_at - loop.time())))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+    return [int(process.partition(":")[0]) for process in living]

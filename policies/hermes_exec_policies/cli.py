@@ -1,0 +1,267 @@
+"""``policy``: what a policy allows, what holds it on this machine, and every form that it is rendered to."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from hermes_exec.cli.console import CHECK_FAILED, note, say
+from hermes_exec.cli.options import Json
+from hermes_exec.cli.output import show_json, show_table
+from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.errors import UsageError
+
+if TYPE_CHECKING:
+    from hermes_exec_policies.explain import Verdict
+    from hermes_exec_policies.folders import Folder
+    from hermes_exec_policies.model import Policy
+
+Name = Annotated[str, typer.Argument(metavar="POLICY", help="A policy's name, or a file that ends with .toml.")]
+In = Annotated[
+    str, typer.Option("--in", "-i", metavar="KIND", help="The kind of place: bubblewrap, docker, singularity, …")
+]
+
+
+def add(app: typer.Typer, name: str, summary: str) -> None:
+    """Add the commands to the application."""
+    group = StrictTyper(help=f"{summary} docs/security.md tells all about them.")
+    for command in (list_policies, show, explain, diff, render, check, prove):
+        group.command(command.__name__.partition("_")[0])(command)
+    app.add_typer(group, name=name, short_help=summary)
+
+
+def list_policies(*, json: Json = False) -> int:
+    """List the policies that have a name: those that ship, and your own beside your hermes.toml."""
+    from hermes_exec_policies.load import known_policies, load, shipped
+
+    rows = [[name, "ships" if name in shipped() else "yours", load(name).summary] for name in known_policies()]
+    if json:
+        show_json([dict(zip(("name", "from", "about"), row, strict=True)) for row in rows])
+    else:
+        show_table(("NAME", "FROM", "ABOUT"), rows)
+    return 0
+
+
+def show(policy: Name, *, json: Json = False) -> int:
+    """Show all that a policy says, with what it extends."""
+    from hermes_exec_policies.load import flat, load
+
+    found = load(policy)
+    values = found.model_dump(mode="json")
+    if json:
+        show_json({**values, "digest": found.digest})
+        return 0
+    rows = [[key, _shown(value)] for key, value in flat(values).items()]
+    show_table(("KEY", "VALUE"), [*rows, ["digest", found.digest]])
+    return 0
+
+
+def explain(
+    policy: Name,
+    *,
+    place: In = "bubblewrap",
+    folder: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:rw]", help="For a skill that was granted such a folder; may be repeated."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Tell in plain words what a policy allows, what holds each rule on this machine, and what nothing holds."""
+    from hermes_exec_policies.explain import explain as verdicts_of
+    from hermes_exec_policies.folders import with_folders
+    from hermes_exec_policies.host import this_host
+    from hermes_exec_policies.load import load
+
+    found = with_folders(load(policy), [_folder(word) for word in folder or ()])
+    verdicts = verdicts_of(found, place, this_host())
+    if json:
+        show_json(
+            {
+                "policy": found.name,
+                "digest": found.digest,
+                "place": place,
+                "host": this_host().facts(),
+                "refused": any(verdict.refuses for verdict in verdicts),
+                "rules": [verdict.facts() for verdict in verdicts],
+            }
+        )
+        return 0
+    print(f"{found.summary}.")
+    if not verdicts:
+        print("Nothing is confined: there is no rule that anything would have to hold.")
+        return 0
+    show_table(("RULE", "STRENGTH", "HELD BY", "IT SAYS"), [_row(verdict) for verdict in verdicts])
+    _tell_gaps(found, place, verdicts)
+    return 0
+
+
+def _folder(word: str) -> "Folder":
+    from hermes_exec_policies.folders import Folder
+
+    try:
+        return Folder.asked(word)
+    except ValueError as error:
+        raise UsageError(f"--folder {error}", remedy="--folder invoices, or --folder archive:rw") from None
+
+
+def _row(verdict: "Verdict") -> list[str]:
+    held = "; ".join(verdict.held_by) or "nothing here"
+    return [verdict.rule, verdict.strength.replace("_", " "), held, verdict.says]
+
+
+def _tell_gaps(policy: "Policy", place: str, verdicts: "list[Verdict]") -> None:
+    gaps = [verdict for verdict in verdicts if not verdict.held_by]
+    for verdict in gaps:
+        for means in verdict.lacking:
+            note(
+                f"{verdict.rule}: {means.mechanism}: {means.lacking}"
+                + (f". Try: {means.remedy}" if means.remedy else "")
+            )
+    refusing = [verdict.rule for verdict in gaps if verdict.refuses]
+    if refusing:
+        note(f"{place} refuses {policy.name} here, because nothing can hold: {', '.join(refusing)}")
+
+
+def diff(
+    policy: Name,
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The policy to compare it with.")],
+    *,
+    json: Json = False,
+) -> int:
+    """Show in which values two policies differ."""
+    from hermes_exec_policies.load import differences, load
+
+    one, two = load(policy), load(other)
+    found = list(differences(one, two))
+    if json:
+        show_json([{"key": key, one.name: left, two.name: right} for key, left, right in found])
+    elif found:
+        show_table(("KEY", one.name, two.name), [[key, _shown(left), _shown(right)] for key, left, right in found])
+    else:
+        note("they say the same")
+    return 0
+
+
+def render(
+    policy: Name,
+    *,
+    form: Annotated[
+        str | None,
+        typer.Option("--form", "-f", metavar="FORM", help="Print this form; without it, the forms are listed."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-O", metavar="DIR", help="Write every form to a folder.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Render a policy: seccomp, AppArmor, Landlock, limits, and the options of each kind of place."""
+    from hermes_exec_policies.load import load
+    from hermes_exec_policies.render.forms import all_of, rendered
+
+    found = load(policy)
+    if form is not None:
+        text = rendered(found, form)
+        if json:
+            show_json({"policy": found.name, "form": form, "text": text})
+        else:
+            sys.stdout.write(text)
+        return 0
+    texts = all_of(found)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (output / name).write_text(text, encoding="utf-8")
+        note(f"{len(texts)} files are in {output}")
+    if json:
+        show_json(texts)
+    elif output is None:
+        show_table(("FORM", "BYTES"), [[name, str(len(text.encode()))] for name, text in texts.items()])
+    return 0
+
+
+def check(
+    policies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[POLICY]...", help="Names or files; all that have a name, if left out."),
+    ] = None,
+    *,
+    place: Annotated[
+        str | None, typer.Option("--in", "-i", metavar="KIND", help="Also whether such a place can enforce it here.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Tell all that is wrong with policies.
+
+    The exit code is 2 when one of them is wrong, and 1 when one cannot be enforced.
+    """
+    from hermes_exec_policies.explain import explain as verdicts_of
+    from hermes_exec_policies.host import this_host
+    from hermes_exec_policies.load import known_policies, load
+
+    found = [load(name) for name in policies or known_policies()]
+    gaps = {
+        policy.name: [verdict.rule for verdict in verdicts_of(policy, place, this_host()) if verdict.refuses]
+        for policy in (found if place else [])
+        if place
+    }
+    if json:
+        show_json({"policies": [policy.name for policy in found], "not enforceable": gaps})
+    else:
+        for name, rules in gaps.items():
+            note(
+                f"{name}: {place} refuses it here, because nothing can hold: {', '.join(rules)}"
+                if rules
+                else f"{name}: enforceable"
+            )
+        note(f"nothing is wrong with {', '.join(policy.name for policy in found)}")
+    return CHECK_FAILED if any(gaps.values()) else 0
+
+
+def prove(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="bubblewrap, docker:IMAGE, singularity:IMAGE, or a profile of these."),
+    ],
+    *,
+    policy: Annotated[str, typer.Option("--policy", "-p", metavar="POLICY", help="The policy to prove.")],
+    json: Json = False,
+) -> int:
+    """Try to break every rule of a policy in a twin of its sandbox, each time anew, and show what came of it.
+
+    The exit code is 1 when a rule does not hold, or when the attempts prove nothing.
+    """
+    import asyncio
+
+    from hermes_exec.cli.open_target import settings
+    from hermes_exec_policies.canaries.prove import evidence_of
+    from hermes_exec_policies.load import load
+    from hermes_exec_policies.start_program import place_of
+
+    evidence = asyncio.run(evidence_of(place_of(target, settings().profiles), load(policy), again=True))
+    if json:
+        show_json(evidence.facts())
+        return 0 if evidence.holds else CHECK_FAILED
+    show_table(
+        ("ATTEMPT", "RULE", "VERDICT", "IT ENDED"),
+        [[each.name, each.rule, each.verdict.value, each.ended] for each in evidence.proof.judged],
+    )
+    kernel, versions = evidence.host["kernel"], evidence.host["versions"]
+    print(f"policy {evidence.policy} {evidence.digest[:16]}, specification {evidence.specification[:16]}")
+    print(f"kernel {kernel}, " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    print(f"shown by what it alone stops: {', '.join(evidence.proof.layers)}")
+    held = sum(each.verdict.value == "held" for each in evidence.proof.judged)
+    print(f"{evidence.verdict}: {held} of {len(evidence.proof.judged)} attempts held ({evidence.seconds:.1f} s)")
+    if not evidence.holds:
+        say(evidence.refusal().what)
+    return 0 if evidence.holds else CHECK_FAILED
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, cast("list[object]", value))) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={each}" for key, each in cast("dict[str, object]", value).items()) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "unlimited" if value is None else str(value)

@@ -1,0 +1,307 @@
+"""What a skill did in its sandbox, seen from outside, and what of it no skill has a reason to do.
+
+A skill that is refused something may keep silent about it and return the right answer; so what counts is not what it
+says but what the kernel was asked for. Calls that are refused are judged by their kind (``calls.toml``); opened paths,
+started programs, sockets and signals by what they name, whether or not there is such a thing in the sandbox.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hermes_exec_backends.sandbox.observe import NUMBERS, Watch
+from hermes_exec_policies.gate.audit import shells
+from hermes_exec_policies.gate.audit.destinations import ONLY_DATA, is_misplaced
+from hermes_exec_policies.gate.verdict import Finding, Kind, functional, security
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from hermes_exec_backends.sandbox.observe import Act
+
+NETWORK = "suites.denied-network"
+_MACHINES = ("x86_64", "aarch64")
+_UNIX = 1
+_CREATES = 0o100 | 0o1000
+_WRITES = 0o3 | _CREATES
+_TRUNCATES = 0o1000
+_ACCESS, _WRITE_ONLY = 0o3, 0o1
+_FOLDER = 0o200000 if platform.machine() == "x86_64" else 0o40000
+_PATH_ONLY = 0o10000000
+_KIND, _DEVICES = 0o170000, {0o020000, 0o060000}
+_REAL_TIME = {1, 2, 6}
+_LISTED = frozenset({"/", "/etc", "/app", "/app/skills", "/run", "/var", "/var/lib", "/mnt", "/media", "/srv"})
+_OWN = re.compile(r"/(app/data|dev/shm|tmp|var/tmp)(/|$)")
+_ELSEWHERE = re.compile(r"/(etc|root|home|proc|sys|dev|run|var|mnt|boot)(/|$)|/$|/app/skills(/|$)")
+_INTERPRETERS = re.compile(r"(python|perl|ruby|node|lua|php|tclsh)[\d.]*$|(ba|da|z|k|a)?sh$|[gm]?awk$")
+_READERS = re.compile(r"(python[\d.]*|(ba|da|z|k|a)?sh)$")
+_UNREAD = re.compile(r"^(?!/(usr|bin|lib|etc)/)(?!.*\.(py|sh|bash)$)(.*/)?[^/]*\.\w+$")
+"""A file that is neither a script nor one of the system's: nobody has looked at it as a program."""
+_ATTRIBUTES = re.compile(r"security\.capability|trusted\.")
+_HOME = re.compile(r"/(root|home/[^/]+)/.")
+_SECRETS = re.compile(
+    r"^/(root|home)(/|$)|^/etc/(g?shadow|sudoers|krb5\.keytab|ssh/|ssl/private)|^(/var)?/run/(secrets|credentials)(/|$)"
+    r"|/(\.ssh|\.gnupg)(/|$)|/\.(netrc|pypirc|git-credentials|aws/credentials|kube/config|docker/config\.json)$"
+)
+_KERNEL = re.compile(
+    r"^/proc/(kcore|kallsyms|keys|key-users|kmsg|sysrq-trigger|1/(mem|environ|maps|root|cwd|fd|fdinfo|ns|task)\b)"
+    r"|^/proc/[^/]+/((task/\d+/)?mem$|root/)|^/dev/(k?mem|port|kmsg|[svx]d[a-z]|nvme|dm-|loop|mapper|fuse|kvm|v?host|vsock|net/|pts/|bus/)"
+    r"|^/sys/(kernel/(debug|security|tracing)|firmware|fs/bpf)|(docker|containerd|podman|crio|snapd|libvirt[^/]*)\.sock"
+)
+_CONTROL = re.compile(r"(docker|containerd|podman|crio|snapd|libvirt[^/]*|ssh|gpg)[^/]*\.?sock|/systemd/private|/bus$")
+_PERSISTS = re.compile(
+    r"^/(etc|usr|lib\w*|s?bin|boot|opt|srv|var/(spool|lib)|sys|proc/sys)/|^/app/skills/.*(\.py|\.pth|SKILL\.md)$"
+)
+_PROGRAMS = frozenset(
+    [
+        "curl",
+        "wget",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "ssh",
+        "scp",
+        "sftp",
+        "ssh-keyscan",
+        "telnet",
+        "ftp",
+        "nslookup",
+        "dig",
+        "host",
+        "ping",
+        "docker",
+        "podman",
+        "nerdctl",
+        "kubectl",
+        "crictl",
+        "sudo",
+        "su",
+        "doas",
+        "pkexec",
+        "mount",
+        "umount",
+        "unshare",
+        "nsenter",
+        "chroot",
+        "insmod",
+        "modprobe",
+        "rmmod",
+        "gdb",
+        "strace",
+        "ltrace",
+        "crontab",
+        "systemctl",
+        "service",
+        "iptables",
+        "nft",
+        "tcpdump",
+        "nmap",
+        "masscan",
+        "xmrig",
+    ]
+)
+_NETWORKED = frozenset(
+    [
+        "curl",
+        "wget",
+        "nc",
+        "ncat",
+        "netcat",
+        "socat",
+        "ssh",
+        "scp",
+        "sftp",
+        "ssh-keyscan",
+        "telnet",
+        "ftp",
+        "nslookup",
+        "dig",
+        "host",
+        "ping",
+    ]
+)
+
+
+def findings(acts: Iterable[Act], usual: Counter[Finding], *, hosts: bool) -> list[Finding]:
+    """What is wrong with these acts.
+
+    Args:
+        acts: all that was seen of one run.
+        usual: what the modules that a skill imports do by themselves, and how often one process does so.
+        hosts: whether it was granted hosts, so that it may well ask for the network, which is not there now.
+    """
+    seen: Counter[tuple[int, Finding]] = Counter()
+    for act in acts:
+        if found := judged(act):
+            seen[act.pid, found] += 1
+    worst = {found for (_, found), times in seen.items() if times > usual[found]}
+    return sorted((each for each in worst if not (hosts and each.code == NETWORK)), key=lambda each: each.operator)
+
+
+def most(acts: Iterable[Act]) -> Counter[Finding]:
+    """Every finding in these acts, with the most that one process did of it."""
+    seen = Counter((act.pid, found) for act in acts if (found := judged(act)))
+    usual: Counter[Finding] = Counter()
+    for (_, found), times in seen.items():
+        usual[found] = max(usual[found], times)
+    return usual
+
+
+def recorded(usual: Iterable[Counter[Finding]]) -> tuple[tuple[str, str, int], ...]:
+    """What ``most`` gave, to be kept with the evidence, as far as it is final."""
+    found = [(each, times) for seen in usual for each, times in seen.items() if each.kind is Kind.SECURITY]
+    return tuple(sorted((each.code, each.operator, times) for each, times in found))
+
+
+def recalled(kept: Iterable[Sequence[Any]]) -> Counter[Finding]:
+    """What ``recorded`` gave, as ``findings`` takes it."""
+    return Counter({security(code, what): times for code, what, times in kept})
+
+
+def judged(act: Act) -> Finding | None:
+    """What is wrong with one act; None where nothing is."""
+    if act.refused:
+        return _refused(act)
+    match act.name:
+        case "open" | "openat" | "creat":
+            return _opened(act.words[0], _flags(act)) if act.words else None
+        case "execve" | "execveat":
+            return _started(act.words)
+        case "connect":
+            return _told("suites.denied-secret", f"it speaks to {_address(act)}") if _reaches_out(act) else None
+        case "kill":
+            return _told("suites.denied-signal", "it signals what it did not start") if _signals(act) else None
+        case "descriptors":
+            return functional("suites.limit", f"it has {act.arguments[0]} files open at once, of {act.arguments[1]}")
+        case "sched_setscheduler":
+            told = _told("suites.denied-kernel", "it asks to run before everybody else")
+            return told if act.arguments[1] & 0xFFFF in _REAL_TIME else None
+        case "setxattr" | "lsetxattr" | "fsetxattr":
+            text = act.words[0] if act.words else ""
+            return _told("suites.denied-set-id", f"it sets {text}") if _ATTRIBUTES.match(text) else None
+        case _:
+            return _changed(act.name, act.words)
+
+
+def _told(code: str, what: str) -> Finding:
+    return security(code, f"Sandbox Jailbreak: {what}")
+
+
+def _refused(act: Act) -> Finding | None:
+    known = _calls().get(act.call)
+    if known is None:
+        return None
+    kind, name, why = known
+    if kind == "device" and act.arguments[1 if name == "mknod" else 2] & _KIND not in _DEVICES:
+        return None
+    first = act.arguments[0] & 0xFFFFFFFF
+    if kind == "network":
+        return None if first == _UNIX else _told(NETWORK, f"{why}: {name} of family {first}")
+    return _told(f"suites.denied-{kind}", f"{why}: {name}")
+
+
+def _opened(path: str, flags: int) -> Finding | None:
+    if _HOME.match(path) and is_misplaced(path) and _reads_nothing(flags):
+        return functional("suites.denied-write", f"Sandbox Jailbreak: it writes to {path[:120]}; {ONLY_DATA}")
+    if hit := _SECRETS.search(path):
+        return _told("suites.denied-secret", f"it opens {path[: hit.end() + 80]}")
+    if _KERNEL.search(path):
+        return _told("suites.denied-kernel", f"it opens {path[:120]}")
+    if path in _LISTED and flags & _FOLDER and not flags & _PATH_ONLY:
+        return _told("suites.denied-secret", f"it looks what there is in {path}")
+    if flags & _WRITES and _PERSISTS.search(path):
+        return _told("suites.denied-persist", f"it would write to {path[:120]}")
+    return None
+
+
+def _reads_nothing(flags: int) -> bool:
+    """Whether a file is opened for writing alone, or emptied first."""
+    return flags & _ACCESS == _WRITE_ONLY or bool(flags & _TRUNCATES)
+
+
+def _changed(call: str, words: tuple[str, ...]) -> Finding | None:
+    """Links, and what changes the names and the owners of files."""
+    if call.startswith("link") and words and not _OWN.match(words[0]):
+        return _told("suites.denied-secret", f"it makes a second name of {words[0][:120]}")
+    if call.startswith("symlink") and _ELSEWHERE.match(words[-1] if words else ""):
+        return _told("suites.denied-secret", f"it makes a link to {words[-1][:120]}")
+    for path in words[:1] if call.startswith("symlink") else words:
+        if _PERSISTS.search(path):
+            return _told("suites.denied-persist", f"it would change {path[:120]}: {call}")
+    return None
+
+
+def _flags(act: Act) -> int:
+    return _CREATES if act.name == "creat" else act.arguments[1 if act.name == "open" else 2]
+
+
+def _started(words: tuple[str, ...]) -> Finding | None:
+    if len(words) < 2:
+        return None
+    program = Path(words[0]).name
+    if _OWN.match(words[0]):
+        return _told("suites.denied-program", f"it runs what it wrote: {words[0][:120]}")
+    if any(each.startswith(("LD_PRELOAD=", "LD_AUDIT=")) for each in words):
+        return _told("suites.denied-program", f"it has {program} load what it chose")
+    first = next((each for each in words[2:] if not each.startswith("-")), "")
+    if _INTERPRETERS.match(program) and _OWN.match(first):
+        return functional("suites.runs-written", f"it runs what it wrote: {first[:120]}; programs are in scripts/")
+    if _READERS.match(program) and not {"-c", "-m"} & set(words[2:]):
+        if not first or first.startswith("LD_"):
+            said = f"it hands {program} a program on its standard input; programs are in scripts/"
+            return functional("suites.runs-written", said)
+        if _UNREAD.search(first):
+            return _told("suites.denied-program", f"it runs as a program what is none: {first[:120]}")
+    if program in _PROGRAMS:
+        code = NETWORK if program in _NETWORKED else "suites.denied-program"
+        return _told(code, f"it starts {program}")
+    told = words[3] if words[2:3] == ("-c",) and program in {"sh", "bash", "dash", "ash", "zsh", "ksh"} else ""
+    found = shells.findings("", told) if told else shells.commands("", " ".join(words[1:]))
+    if found:
+        return _told("suites.denied-program", f"it runs: {found[0].operator}")
+    return None
+
+
+def _address(act: Act) -> str:
+    """The name of a socket of the family unix; an abstract one begins with ``@``."""
+    text = act.words[0] if act.words else ""
+    return "@" + text[1:].rstrip("\0") if text.startswith("\0") else text.partition("\0")[0]
+
+
+def _reaches_out(act: Act) -> bool:
+    return _CONTROL.search(_address(act)) is not None
+
+
+def _signals(act: Act) -> bool:
+    """Whether it is to every process, or to the first one; signal 0 asks whether one is there, not whether all are."""
+    target = act.arguments[0] & 0xFFFFFFFF
+    return target == 0xFFFFFFFF or (target == 1 and bool(act.arguments[1] & 0xFFFFFFFF))
+
+
+def _notable(act: Act) -> bool:
+    return judged(act) is not None
+
+
+@functools.cache
+def _calls() -> dict[int, tuple[str, str, str]]:
+    """The kind, the name and the reason of every refused call that tells something, by its number here."""
+    table = tomllib.loads(Path(__file__).with_name("calls.toml").read_text("utf-8"))
+    column = _MACHINES.index(platform.machine()) if platform.machine() in _MACHINES else 0
+    return {
+        numbers[column]: (kind, name, entry["why"])
+        for kind, entry in table.items()
+        for name, numbers in entry["calls"].items()
+    }
+
+
+WATCH = Watch(frozenset(NUMBERS["x86_64"]), _notable)
+"""What is seen of a skill while it is checked."""
+REFUSED = Watch(frozenset(), _notable, linger_s=None)
+"""What is seen of a skill at work: the calls that are refused. What is allowed goes past us, and costs nothing."""

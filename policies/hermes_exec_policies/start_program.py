@@ -1,0 +1,183 @@
+"""The kinds of place in which one untrusted program can be started from outside, behind one function."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shutil
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.targets import parse_target
+from hermes_exec.errors import PlaceUnavailable, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_exec.config.profile import Profile
+    from hermes_exec_backends.sandbox import Confinement, Limits
+    from hermes_exec_backends.sandbox.observe import Watch
+    from hermes_exec_backends.sandbox.run import Run
+
+BUBBLEWRAP, DOCKER, SINGULARITY = "bubblewrap", "docker", "singularity"
+_PROFILES = "/sys/kernel/security/apparmor/policy/profiles"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where sandboxes are made on this machine, and what of."""
+
+    kind: str = BUBBLEWRAP
+    image: str = ""
+    """The image of a container; bubblewrap shows this machine's own system."""
+    engine: str = ""
+    """The address of Docker's engine; the usual one where it is empty."""
+    program: str = ""
+    """The program of Apptainer; the usual one where it is empty."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.image}" if self.image else self.kind
+
+
+LOCAL = Place()
+
+
+def place_of(target: str, profiles: Mapping[str, Profile] | None = None) -> Place:
+    """The place that a target means: ``bubblewrap``, ``docker:IMAGE``, ``singularity:IMAGE``, or a profile of these.
+
+    Raises:
+        ConfigError: it is no target.
+        Unsupported: nothing can be started and looked at from outside there.
+    """
+    found = parse_target(target, profiles or {})
+    profile, kind = found.profile, found.profile.type
+    if len(found.chain) > 1 or kind not in {BUBBLEWRAP, DOCKER, SINGULARITY}:
+        raise Unsupported(
+            f"{target}: no attempts can be made there, because nothing in it can be looked at from outside",
+            remedy="bubblewrap, docker:IMAGE or singularity:IMAGE on this machine",
+        )
+    said = {
+        name: str(getattr(profile, name, None) or "")
+        for name in ("image", "engine", "program", "container", "instance")
+    }
+    if said["container"] or said["instance"]:
+        raise Unsupported(f"{target}: a sandbox is made anew, never found", remedy=f"{kind}:IMAGE")
+    if kind == BUBBLEWRAP:
+        return LOCAL
+    if not said["image"]:
+        raise Unsupported(f"{target}: a sandbox needs an image that is there", remedy=f"{kind}:IMAGE")
+    return Place(kind, said["image"], said["engine"], said["program"])
+
+
+async def start(
+    place: Place,
+    confinement: Confinement,
+    argv: Sequence[str],
+    *,
+    stdin: bytes | None = b"",
+    limits: Limits | None = None,
+    watch: Watch | None = None,
+) -> Run:
+    """Make a sandbox there, and hold ``argv`` in it, ready to begin.
+
+    ``stdin`` of None comes with ``go``; ``watch`` is what is to be seen of it.
+
+    Raises:
+        UsageError: the specification or the program makes no sense there.
+        Unsupported: something required cannot be applied there; nothing was started.
+        PlaceUnavailable: the sandbox cannot be made; nothing was started.
+    """
+    if watch is not None and place.kind != BUBBLEWRAP:
+        raise Unsupported(f"{place}: what a program is refused cannot be seen there", remedy="bubblewrap")
+    if place.kind == DOCKER:
+        from hermes_exec_backends.docker.start import start as start_docker
+
+        return await start_docker(
+            confinement, argv, image=place.image, stdin=stdin or b"", limits=limits, engine=place.engine
+        )
+    if place.kind == SINGULARITY:
+        from hermes_exec_backends.singularity.start import start as start_singularity
+
+        return await start_singularity(
+            confinement, argv, image=place.image, stdin=stdin or b"", limits=limits, program=place.program
+        )
+    from hermes_exec_backends.bubblewrap.start import start as start_bubblewrap
+
+    return await start_bubblewrap(confinement, argv, stdin=stdin, limits=limits, watch=watch)
+
+
+async def enforcers(place: Place, profile: str = "") -> str:
+    """What tells the programs, the image and the AppArmor profile there from others of the same names.
+
+    Raises:
+        PlaceUnavailable: there is no such image.
+    """
+    if place.kind == DOCKER:
+        from hermes_exec_backends.docker.start import image_of
+
+        parts = [await image_of(place.image, place.engine), stamp_program("runc")]
+    elif place.kind == SINGULARITY:
+        from hermes_exec_backends.singularity.start import CONFIGURATIONS, PROGRAMS
+
+        programs = [place.program] if place.program else [*PROGRAMS]
+        parts = await asyncio.to_thread(  # Apptainer's program is large
+            lambda: [*map(stamp_program, programs), *map(stamp_file, CONFIGURATIONS), _stamp(place.image)]
+        )
+    else:
+        parts = [stamp_program("bwrap"), stamp_program("setpriv")]
+    return "\n".join([*parts, *loaded_profile(profile)])
+
+
+def stamp_program(name: str) -> str:
+    """``stamp_file`` of the program that a name means."""
+    found = shutil.which(name)
+    return stamp_file(found) if found else ""
+
+
+def stamp_file(path: str) -> str:
+    """Where a file lies, its inode, times and size, and a SHA-256 of its bytes; empty where there is none."""
+    try:
+        real = os.path.realpath(path)
+        seen = os.stat(real)  # noqa: PTH116  it is no Path
+        identity = (seen.st_dev, seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        return f"{real} {identity} {_sha256(real, identity)}"
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=32)
+def _sha256(path: str, _identity: tuple[int, ...]) -> str:
+    """Of the bytes of a file, read once for each ``identity``."""
+    with open(path, "rb") as file:  # noqa: PTH123  likewise
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def loaded_profile(name: str, folder: str = _PROFILES) -> list[str]:
+    """The hashes of the AppArmor profiles of a name, as the kernel tells them to root."""
+    found: list[str] = []
+    for path in sorted(Path(folder).glob("*/name")) if name else ():
+        with contextlib.suppress(OSError):
+            if path.read_text(encoding="utf-8", errors="replace").strip() == name:
+                hashes = sorted(path.parent.glob("raw_sha*")) + sorted(path.parent.glob("sha*"))
+                found += [f"{each.name} {each.read_text().strip()}" for each in hashes]
+    return found
+
+
+def _stamp(path: str) -> str:
+    """Of an image file or an unpacked tree: each file's place, size and time."""
+    digest = hashlib.sha256()
+    try:
+        for name in [path, *_below(path)]:
+            seen = os.lstat(name)
+            digest.update(f"{name}\0{seen.st_mode}\0{seen.st_size}\0{seen.st_mtime_ns}\0{seen.st_ino}\n".encode())
+    except OSError as error:
+        raise PlaceUnavailable(f"singularity: the image {path} cannot be read: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def _below(path: str) -> list[str]:
+    return sorted(f"{top}/{name}" for top, folders, files in os.walk(path) for name in (*folders, *files))
