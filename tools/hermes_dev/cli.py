@@ -146,7 +146,7 @@ def bench(arguments: list[str]) -> int:
 
 
 def docs(arguments: list[str]) -> int:
-    """Build the site of the documentation, in which a warning is an error; ``--serve`` serves it while it is written."""
+    """Build the site of the documentation; a warning is an error. ``--serve`` serves it and follows changes."""
     ensure()
     os.environ["NO_MKDOCS_2_WARNING"] = "1"  # the theme's notice about a version that we exclude
     mkdocs = [venv_python(), "-I", "-m", "mkdocs"]
