@@ -1,4 +1,4 @@
-"""``./dev bench``: run the benchmarks, print their table, and on request put it into the README."""
+"""``./dev bench``: run the benchmarks, print their table, and write it to docs/benchmarks.md on request."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from benchmarks.figures import Figure, as_json, table
 from benchmarks.groups import GROUPS, measured
 
-_README = Path(__file__).parent.parent / "README.md"
+_PAGE = Path(__file__).parent.parent / "docs/benchmarks.md"
 _PLACE = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- end of benchmarks -->)", re.DOTALL)
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the benchmarks that the command line names."""
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument("groups", nargs="*", help=f"{', '.join(GROUPS)}; all if left out")
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds and sizes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures for machines")
-    parser.add_argument("--readme", action="store_true", help="put the table into README.md")
+    parser.add_argument("--docs", action="store_true", help="write the table to docs/benchmarks.md")
     chosen = parser.parse_args()
     part = 10 if chosen.quick else 1
     if unknown := set(chosen.groups) - set(GROUPS):
@@ -42,10 +42,14 @@ def main() -> int:
     print(f"{text}\n\n{machine}")
     if chosen.json:
         chosen.json.write_text(as_json(figures) + "\n")
-    if chosen.readme:
-        readme = _README.read_text()
-        _README.write_text(_PLACE.sub(lambda found: f"{found[1]}{text}\n\n{machine}\n{found[2]}", readme))
+    if chosen.docs:
+        write_page(f"{text}\n\n{machine}")
     return 0
+
+
+def write_page(text: str, page: Path = _PAGE) -> None:
+    """Replace the generated part of docs/benchmarks.md."""
+    page.write_text(_PLACE.sub(lambda found: f"{found[1]}{text}\n{found[2]}", page.read_text()))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def median(values: list[float]) -> float:
 
 def table(figures: list[Figure]) -> str:
     """The figures as a Markdown table."""
-    rows = ["| what | ours | beside it | ratio | bar |", "|---|---|---|---|---|"]
+    rows = ["| operation | ours | reference | ratio | bar |", "|---|---|---|---|---|"]
     for figure in figures:
         sign = "≤" if figure.better == "lower" else "≥"
         bar = "" if figure.bar is None else f"{sign} {figure.bar:g}{'' if figure.met else ' **missed**'}"

@@ -18,7 +18,7 @@ leave_out("a column of its own")
 
 
 class TestChain(Conformance, AgentTask):
-    column = "a place in a place"
+    column = "a target inside of a target"
 
     @pytest.fixture
     def backend(self) -> Backend:

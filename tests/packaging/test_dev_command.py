@@ -44,7 +44,7 @@ def program(folder: Path, name: str, script: str) -> Path:
 def test_help_names_every_command(checkout: Path) -> None:
     done = dev(checkout, "help")
     assert done.returncode == 0
-    for command in ("demo", "test", "lint", "fmt", "bench", "soak", "shell", "setup", "lock"):
+    for command in ("demo", "test", "lint", "fmt", "bench", "docs", "soak", "shell", "setup", "lock"):
         assert f"  {command}" in done.stdout
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OFFERED = [name for name in PROJECT["optional-dependencies"] if name != "all"]
+OFFERED = [name for name in PROJECT["optional-dependencies"] if name not in {"all", "docs"}]  # no command needs docs
 README = (ROOT / "README.md").read_text()
 README_EXTRAS = re.findall(r"pip install '\.\[([\w,]+)\]'", README)[0]
 OTHERS = {"pydantic", "pydantic_core", "typer", "rich"}

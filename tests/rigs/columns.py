@@ -1,4 +1,4 @@
-"""What each place showed in the conformance run; ``./dev generate --places`` makes the README's table of it.
+"""What each place showed in the conformance run; ``./dev generate --places`` writes it to docs/conformance.md.
 
 A column is a class of tests/conformance with a ``column``: the place's name as people read it.
 """

@@ -35,6 +35,7 @@ usage: ./dev COMMAND [ARGUMENTS]
   fmt [PATHS]       put the code into its format and mend what can be mended by itself
   generate          write the blocking face (hermes_exec/sync.py), and what policies are rendered to
   bench             measure, beside the physical floor and peers
+  docs              build the site of the documentation into .cache/site; with --serve, serve it and follow changes
   soak [NAME]       the tests that take minutes, or those alone that have NAME in their names, such as storm
   shell [COMMAND]   a shell (or COMMAND) with the environment's programs first on the PATH
   setup             make the environment; every command does so by itself when it is due
@@ -53,7 +54,7 @@ def main(words: Sequence[str]) -> int:
     """Run one command and return the exit code."""
     commands: Mapping[str, Callable[[list[str]], int]] = {
         "demo": demo, "test": test, "lint": lint, "fmt": fmt, "generate": generate, "bench": bench,
-        "soak": soak, "shell": shell, "setup": setup, "lock": lock,
+        "docs": docs, "soak": soak, "shell": shell, "setup": setup, "lock": lock,
     }  # fmt: skip
     name, arguments = (words[0], list(words[1:])) if words else ("help", [])
     if name in {"help", "-h", "--help"}:
@@ -122,8 +123,8 @@ def fmt(arguments: list[str]) -> int:
 def generate(arguments: list[str]) -> int:
     """Write what is generated; ``--print`` shows it. The work is done by the environment's own Python.
 
-    ``--places`` writes the README's table of places instead, from the last conformance run; ``--durations`` writes
-    tests/durations.json from the last run with workers.
+    ``--places`` writes the table of targets in docs/conformance.md instead, from the last conformance run;
+    ``--durations`` writes tests/durations.json from the last run with workers.
     """
     if "--durations" in arguments:
         return write_durations()
@@ -144,6 +145,17 @@ def bench(arguments: list[str]) -> int:
     """Become the benchmarks."""
     ensure()
     return replace([venv_python(), "-I", "-m", "benchmarks", *arguments])
+
+
+def docs(arguments: list[str]) -> int:
+    """Build the site of the documentation; a warning is an error. ``--serve`` serves it and follows changes."""
+    ensure()
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"  # the theme's notice about a version that we exclude
+    mkdocs = [venv_python(), "-I", "-m", "mkdocs"]
+    config = f"--config-file={ROOT / 'mkdocs.yml'}"
+    if "--serve" in arguments:
+        return replace([*mkdocs, "serve", config, *(word for word in arguments if word != "--serve")])
+    return replace([*mkdocs, "build", "--strict", config, *arguments])
 
 
 def shell(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"
 LOCK = ROOT / "dev.lock"
-SOURCES = ("hermes_exec", "backends", "policies", "agent", "tests", "tools", "benchmarks")
+SOURCES = ("hermes_exec", "backends", "policies", "agent", "tests", "tools", "benchmarks", "examples")
 
 
 class DevError(Exception):
