@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from hermes_exec.config.profile import Profile
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.files.bulk_protocol import Mover
 
 
 @dataclass(frozen=True, slots=True)

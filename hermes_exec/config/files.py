@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import BaseModel
 
-from hermes_exec.config import registry
 from hermes_exec.config.check import checked, profile_from_table, unknown_key
 from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.config.settings import AuditSettings, Entry, Limits, LogSettings, Origin
 from hermes_exec.config.targets import PROFILE_NAME
+from hermes_exec.config.type_names import canonical
 from hermes_exec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _entries(table: object, where: str, origin: Origin, folder: Path | None) -> 
 
 def _type(profile: object) -> object:
     kind = cast("Mapping[str, object]", profile).get("type") if isinstance(profile, Mapping) else None
-    return registry.canonical(kind) if isinstance(kind, str) else kind
+    return canonical(kind) if isinstance(kind, str) else kind
 
 
 def _models(table: object, where: str) -> dict[str, object]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.config.plugins import find_plugins, load_class
+from hermes_exec.config.type_names import ALIASES, canonical
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 
 if TYPE_CHECKING:
@@ -64,8 +65,6 @@ BUILT_INS = {
     ),
     "slurm": BuiltIn("hermes_exec_backends.profiles.slurm:SlurmProfile", "hermes_exec_backends.slurm:SlurmBackend"),
 }
-ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
-"""Other words for a type; as firmly ours as the types themselves."""
 POLICIES = "hermes_exec_policies.confinement:confinement"
 """What makes of a policy's name what a sandbox on this machine is made of."""
 
@@ -122,11 +121,6 @@ def known_types() -> list[str]:
         ConfigError: a plugin claims a name that is taken.
     """
     return sorted({*BUILT_INS, *_plugins(PROFILES)})
-
-
-def canonical(type_name: str) -> str:
-    """The type that ``type_name`` is another word for, or itself."""
-    return ALIASES.get(type_name, type_name)
 
 
 def is_ours(type_name: str) -> bool:

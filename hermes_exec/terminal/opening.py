@@ -7,7 +7,7 @@ import math
 import time
 from typing import TYPE_CHECKING, Literal
 
-from hermes_exec._async import opens
+from hermes_exec._async import awaitable_context_manager
 from hermes_exec.config.plan import Plan
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.terminal.encoding import checked_count, checked_seconds
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("hermes_exec.place")
 
 
-@opens
+@awaitable_context_manager
 async def open(
     target: str | Profile | Backend | None = None,
     *,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.files.bulk_protocol import Mover
 
 R = TypeVar("R")
 

@@ -10,7 +10,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec import errors
-from hermes_exec.config import registry
+from hermes_exec.config import registry, type_names
 
 
 def modules_after(statement: str) -> set[str]:
@@ -62,7 +62,7 @@ def test_our_entry_points_offer_exactly_the_built_in_types() -> None:
     points = distribution("hermes-exec").entry_points
     assert {point.name for point in points if point.group == registry.PROFILES} == {
         *registry.BUILT_INS,
-        *registry.ALIASES,
+        *type_names.ALIASES,
     }
     assert {point.name for point in points if point.group == registry.BACKENDS} == set(registry.BUILT_INS)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from hermes_exec._async import to_its_end
+from hermes_exec._async import finished
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,6 @@ class HandOn:
             answer = await other.ask(request, listen)
             ended = await other.end_background()
         finally:
-            await to_its_end(own.close())
+            await finished(own.close(), limit_s=None)
         said = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]
         return answer.outcome == "answered", "\n".join(said)
