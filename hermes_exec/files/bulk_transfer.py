@@ -11,8 +11,8 @@ import io
 from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_exec.backend import PipeMover
 from hermes_exec.errors import HermesError, ProtocolError
-from hermes_exec.files.bulk_protocol import PipeMover
 from hermes_exec.guest.files import staging
 from hermes_exec.guest.files.safe_paths import sha256
 from hermes_exec.guest.files.tree_stream import DIGEST
@@ -20,7 +20,7 @@ from hermes_exec.guest.files.tree_stream import DIGEST
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from hermes_exec.files.bulk_protocol import Mover, PieceMover
+    from hermes_exec.backend import Mover, PieceMover
     from hermes_exec.files.requests import Stream
 
 _AHEAD = 3

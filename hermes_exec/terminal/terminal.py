@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from hermes_exec._async import awaitable_context_manager, finished
+from hermes_exec.backend import release, require_snapshot, require_suspend
 from hermes_exec.errors import Unsupported
 from hermes_exec.terminal import requests
 from hermes_exec.terminal.encoding import encode, encode_env, encode_words
@@ -438,7 +439,7 @@ class Terminal:
             PlaceUnavailable: it could not be made; nothing is left of it.
         """
         self._context.check_open()
-        return await self._backend.snapshot(name)
+        return await require_snapshot(self._backend).snapshot(name)
 
     async def suspend(self) -> None:
         """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
@@ -447,10 +448,11 @@ class Terminal:
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
+        backend = require_suspend(self._backend)
         self._context.suspended = True
         if self._carrier.link is not None:
             self._carrier.link.watch.suspend(on=True)
-        await self._backend.suspend()
+        await backend.suspend()
 
     async def resume(self) -> None:
         """Let everything go on that ``suspend`` stopped.
@@ -459,7 +461,7 @@ class Terminal:
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
-        await self._backend.resume()
+        await require_suspend(self._backend).resume()
         self._context.suspended = False
         if self._carrier.link is not None:
             self._carrier.link.watch.suspend(on=False)
@@ -480,7 +482,7 @@ class Terminal:
         finally:
             self._context.spools.close()
             if not keep and self._carrier.link is not None and self._carrier.link.stays:
-                await self._backend.release()
+                await release(self._backend)
             else:
                 await self._backend.close(keep=keep)
             _log.info("closed", extra={"target": self.target, "kept": keep})
