@@ -42,6 +42,7 @@ class Terminal(BaseTool[Command]):
     """Runs commands, in the conversation's own shell or in the background."""
 
     name = "terminal"
+    position = 10
     takes = Command
 
     def summary(self, asked: Command) -> str:
@@ -92,6 +93,7 @@ class Process(BaseTool[Processes]):
     """Looks after what runs in the background."""
 
     name = "process"
+    position = 20
     takes = Processes
 
     def __init__(self) -> None:
