@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec.pool.options import Pool
     from hermes_exec.terminal.requests import Context
     from hermes_exec.terminal.terminal import Terminal
-    from hermes_exec.transport.protocol import Carrier
+    from hermes_exec.transport import Carrier
 
 _log = logging.getLogger("hermes_exec.pool")
 

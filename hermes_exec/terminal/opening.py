@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from hermes_exec.backend import Backend
     from hermes_exec.config.profile import Profile
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.transport import Carrier
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Carrier
 
 _log = logging.getLogger("hermes_exec.place")
 
@@ -140,7 +140,7 @@ def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
 
 def guest_carrier(backend: Backend, link: Link) -> Carrier:
     """The carrier of an open link."""
-    from hermes_exec.transport.guest_transport import GuestCarrier
+    from hermes_exec.transport.link import GuestCarrier
 
     return GuestCarrier(link, backend.traits.features, reconnect=backend.traits.reattaches)
 

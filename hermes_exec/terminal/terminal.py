@@ -15,7 +15,7 @@ from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, Spools
 from hermes_exec.terminal.requests import DEFAULT_JOB_LEASE_S, Context, Options
 from hermes_exec.terminal.session import Session
 from hermes_exec.terminal.stream import Stream
-from hermes_exec.transport.protocol import FileCarrier
+from hermes_exec.transport import FileCarrier
 
 if TYPE_CHECKING:
     import os
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.pty import Pty
     from hermes_exec.terminal.pty_status import PtyStatus
     from hermes_exec.terminal.requests import RunOptions, StreamOptions
-    from hermes_exec.transport.protocol import Capabilities, Carrier
+    from hermes_exec.transport import Carrier
+    from hermes_exec.transport.protocol import Capabilities
 
 
 _log = logging.getLogger("hermes_exec.place")
