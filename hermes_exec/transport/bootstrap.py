@@ -32,8 +32,6 @@ CORE = (
     "core.loop",
     "core.libc",
     "core.process_tree",
-    "core.client",
-    "core.connection",
     "core.server",
     "core.orphan_cleanup",
     "core.main",
