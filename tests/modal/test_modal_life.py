@@ -148,7 +148,7 @@ def test_a_long_life_goes_on_in_a_new_sandbox_with_its_sessions_and_that_is_anno
     run(work())
     said = [record.getMessage() for record in caplog.records]
     assert "in 0.5 s its files and sessions go on in a new sandbox" in said[0]
-    assert "jobs end with the place that is to move: long-one" in said[1]
+    assert "jobs end when the target migrates: long-one" in said[1]
     assert "was moved to" in said[2]
     assert server.call("alive") == []
 
