@@ -1,4 +1,13 @@
-"""Cancellation and cleanup: work that ends before its canceller goes on, and calls that open something."""
+"""Cancellation and cleanup for every package.
+
+================================  ==================================================================
+``finished(work)``                run ``work`` to completion; deliver a cancellation afterwards
+``made(work, undo)``              return what ``work`` creates, or undo it when the caller is cancelled
+``together(work)``                run all side by side; the first failure cancels the others
+``settled(task)``                 wait for a task; report whether the caller was cancelled meanwhile
+``awaitable_context_manager``     let ``async with`` take a coroutine that opens something
+================================  ==================================================================
+"""
 
 from __future__ import annotations
 
@@ -19,9 +28,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 M = TypeVar("M", bound=AbstractAsyncContextManager[Any])
 
+CLEANUP_LIMIT_S = 10.0
+"""Seconds that cleanup may take after the calling task was cancelled."""
+
 
 async def settled(task: asyncio.Future[Any]) -> bool:
-    """Wait until it has ended, whatever it ended with; gives whether the caller was cancelled meanwhile."""
+    """Wait until ``task`` is done, whatever its outcome; return whether the caller was cancelled meanwhile."""
     cancelled = False
     while not task.done():
         try:
@@ -31,24 +43,63 @@ async def settled(task: asyncio.Future[Any]) -> bool:
     return cancelled
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Do it, and give what it gives. Where the caller is cancelled meanwhile, it is done first all the same.
+async def finished(work: Coroutine[Any, Any, T], *, limit_s: float | None = CLEANUP_LIMIT_S) -> T:
+    """Run ``work`` to completion and return its result. Cancellation is delivered after that.
+
+    Args:
+        work: what to run.
+        limit_s: seconds that ``work`` may take after the caller was cancelled; then, or when the caller is cancelled
+            once more, ``work`` is cancelled too. None always waits for its end.
 
     Raises:
-        Exception: that of ``work``, if nobody cancelled the caller.
+        asyncio.CancelledError: the calling task was cancelled; ``work`` is done, or was cancelled (see ``limit_s``).
+        Exception: the error of ``work``, unless the caller was cancelled.
     """
     task = asyncio.ensure_future(work)
-    if not await settled(task):
+    task.add_done_callback(_retrieve_error)
+    if limit_s is None:
+        if await settled(task):
+            raise asyncio.CancelledError
         return task.result()
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=limit_s)
+        raise
+    finally:
+        if not task.done():
+            task.cancel()
+
+
+def _retrieve_error(task: asyncio.Future[Any]) -> None:
+    """Read the error of a task that is not awaited, so that asyncio does not report it."""
     if not task.cancelled():
-        task.exception()  # looked at, so that asyncio does not complain of it
-    raise asyncio.CancelledError
+        task.exception()
+
+
+async def made(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:
+    """Return what ``work`` creates. When the caller is cancelled meanwhile, call ``undo`` with it instead.
+
+    Raises:
+        asyncio.CancelledError: the calling task was cancelled, and nothing is left, within the limits of ``finished``.
+    """
+    creating = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(creating)
+    except asyncio.CancelledError:
+        await finished(_roll_back(creating, undo))
+        raise
+
+
+async def _roll_back(creating: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]) -> None:
+    with contextlib.suppress(HermesError):
+        await undo(await creating)
 
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Do all of it side by side, and give what it gives in its order.
+    """Run all of ``work`` concurrently and return the results in its order.
 
-    Where one of it fails, or the caller is cancelled, the others are cancelled, and have ended when this ends.
+    When one fails, or the caller is cancelled, the others are cancelled, and are done when this returns.
 
     Raises:
         Exception: the first failure.
@@ -61,8 +112,11 @@ async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-class Opening(Coroutine[Any, Any, M]):
-    """A coroutine in every respect (``create_task``, ``gather``), and the ``async with`` of what it gives."""
+class AwaitableContextManager(Coroutine[Any, Any, M]):
+    """A coroutine that opens an object, and the ``async with`` of that object.
+
+    It may be passed wherever a coroutine is taken (``create_task``, ``gather``).
+    """
 
     __slots__ = ("_coroutine", "_opened")
     _opened: M
@@ -71,23 +125,23 @@ class Opening(Coroutine[Any, Any, M]):
         self._coroutine = coroutine
 
     def __await__(self) -> Generator[Any, Any, M]:
-        """Open it; closing is up to the caller."""
+        """Open the object; the caller closes it."""
         return self._coroutine.__await__()
 
     def send(self, value: Any, /) -> Any:
-        """See ``Coroutine``; tasks call it."""
+        """Forward to the coroutine; called by tasks."""
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """See ``Coroutine``; tasks call it."""
+        """Forward to the coroutine; called by tasks."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """See ``Coroutine``: it is not to be awaited any more."""
+        """Close the coroutine, which is not awaited any more."""
         self._coroutine.close()
 
     async def __aenter__(self) -> M:
-        """Open it."""
+        """Open the object and enter it."""
         self._opened = await self._coroutine
         await self._opened.__aenter__()
         return self._opened
@@ -95,56 +149,17 @@ class Opening(Coroutine[Any, Any, M]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Close what was opened."""
+        """Close the object."""
         return await self._opened.__aexit__(kind, error, trace)
 
 
-def opens(function: Callable[P, Coroutine[Any, Any, M]]) -> Callable[P, Opening[M]]:
-    """Let ``async with`` take what the coroutines of ``function`` give, without an ``await``."""
+def awaitable_context_manager(
+    function: Callable[P, Coroutine[Any, Any, M]],
+) -> Callable[P, AwaitableContextManager[M]]:
+    """Let both ``await`` and ``async with`` take the coroutines of ``function``."""
 
     @wraps(function)
-    def opening(*args: P.args, **kwargs: P.kwargs) -> Opening[M]:
-        return Opening(function(*args, **kwargs))
+    def open_later(*args: P.args, **kwargs: P.kwargs) -> AwaitableContextManager[M]:
+        return AwaitableContextManager(function(*args, **kwargs))
 
-    return opening
-
-
-_FINISH_S = 10.0
-
-
-async def finished(work: Coroutine[Any, Any, T]) -> T:
-    """Do ``work`` to its end; who is cancelled meanwhile learns it after that.
-
-    Raises:
-        asyncio.CancelledError: the task was cancelled; ``work`` has ended, or was cancelled as well because it took
-            seconds more, or because the task was cancelled once more.
-    """
-    doing = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait([doing], timeout=_FINISH_S)
-        raise
-    finally:
-        if not doing.done():
-            doing.cancel()
-        doing.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to be told
-
-
-async def made(work: Coroutine[Any, Any, T], undo: Callable[[T], Awaitable[object]]) -> T:
-    """Give what ``work`` makes, unless the task is cancelled meanwhile: then ``undo`` is told of what was made.
-
-    Raises:
-        asyncio.CancelledError: the task was cancelled, and nothing is left, as far as ``finished`` says.
-    """
-    making = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(making)
-    except asyncio.CancelledError:
-        await finished(_undone(making, undo))
-        raise
-
-
-async def _undone(making: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]) -> None:
-    with contextlib.suppress(HermesError):
-        await undo(await making)
+    return open_later

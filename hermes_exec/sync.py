@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import hermes_exec
 from hermes_exec._sync.portal import portal
-from hermes_exec._sync.proxy import Face, Iteration, Within
+from hermes_exec._sync.proxy import BlockingContextManager, BlockingIterator, BlockingProxy
 from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'hermes_exec.sync' has no attribute {name!r}")
 
 
-class Terminal(Face):
+class Terminal(BlockingProxy):
     """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.sync.open``.
 
     Any number of threads may use it at once.
@@ -212,53 +212,6 @@ class Terminal(Face):
         return Session(
             self._portal, self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login))
         )
-
-    def snapshot(self, name: str | None = None) -> str:
-        """Keep the place's files as they are now; gives the target that opens a copy of them.
-
-        Args:
-            name: what to call it, in the place's own way; one is made up when left out.
-
-        Raises:
-            Unsupported: ``capabilities.features`` has no ``snapshot``.
-            PlaceUnavailable: it could not be made; nothing is left of it.
-        """
-        return self._portal.call(self._core.snapshot(name))
-
-    def suspend(self) -> None:
-        """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
-
-        Raises:
-            Unsupported: ``capabilities.features`` has no ``suspend``.
-        """
-        self._portal.call(self._core.suspend())
-
-    def resume(self) -> None:
-        """Let everything go on that ``suspend`` stopped.
-
-        Raises:
-            Unsupported: ``capabilities.features`` has no ``suspend``.
-        """
-        self._portal.call(self._core.resume())
-
-    def close(self, *, keep: bool = False) -> None:
-        """End everything but jobs, and let go of the place. Safe to call twice.
-
-        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
-        in which jobs go on stays for as long as they do. Who is cancelled meanwhile learns it when that is done.
-        """
-        self._portal.leftovers.drop(self._core)
-        self._end(self._core.close(keep=keep))
-
-    def __enter__(self) -> Self:
-        """The terminal itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     @property
     def files(self) -> Files:
@@ -435,8 +388,55 @@ class Terminal(Face):
         """
         return Pty(self._portal, self._portal.call(self._core.attach(name, rows=rows, cols=cols)))
 
+    def snapshot(self, name: str | None = None) -> str:
+        """Keep the place's files as they are now; gives the target that opens a copy of them.
 
-class Session(Face):
+        Args:
+            name: what to call it, in the place's own way; one is made up when left out.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``snapshot``.
+            PlaceUnavailable: it could not be made; nothing is left of it.
+        """
+        return self._portal.call(self._core.snapshot(name))
+
+    def suspend(self) -> None:
+        """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``suspend``.
+        """
+        self._portal.call(self._core.suspend())
+
+    def resume(self) -> None:
+        """Let everything go on that ``suspend`` stopped.
+
+        Raises:
+            Unsupported: ``capabilities.features`` has no ``suspend``.
+        """
+        self._portal.call(self._core.resume())
+
+    def close(self, *, keep: bool = False) -> None:
+        """End everything but jobs, and let go of the place. Safe to call twice.
+
+        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
+        in which jobs go on stays for as long as they do. Who is cancelled meanwhile learns it when that is done.
+        """
+        self._portal.finalizers.unregister(self._core)
+        self._end(self._core.close(keep=keep))
+
+    def __enter__(self) -> Self:
+        """The terminal itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+
+class Session(BlockingProxy):
     """Commands of one session run one after another, in the order in which they were asked for.
 
     Sessions are independent of each other. After ``exit`` or a crash of its shell a session goes on in
@@ -489,7 +489,7 @@ class Session(Face):
         self.close()
 
 
-class Stream(Face):
+class Stream(BlockingProxy):
     """A command that runs for the length of an ``with``; iterate over it for its events.
 
     The last event is ``exit``, with the result, which holds no output: the events did. A slow reader makes the
@@ -546,7 +546,7 @@ class Stream(Face):
         self.close()
 
 
-class Files(Face):
+class Files(BlockingProxy):
     """The files of one place. A relative path is seen from ``default_cwd``, else from the terminal's folder.
 
     Every method raises TransferError, which has the place's ``errno``, the path as ``filename`` and as
@@ -750,7 +750,7 @@ class Files(Face):
         )
 
 
-class Job(Face):
+class Job(BlockingProxy):
     """One job in a place, known by its id. Made by ``Terminal.start``, or for any id of ``Terminal.jobs``.
 
     A job ends when its program ends; what that left running in the background is ended then too.
@@ -776,14 +776,14 @@ class Job(Face):
         """
         return self._portal.call(self._core.status())
 
-    def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> Iteration[Event]:
+    def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> BlockingIterator[Event]:
         """What it wrote, as events, from byte ``offset`` of the stream on.
 
         ``both`` gives the streams in the order in which they came; its offsets count the bytes of both.
         A negative offset counts from the end. With ``follow`` it goes on until the job ends. Whoever
         reads slowly, or leaves, does not disturb the job.
         """
-        return Iteration(self._portal, self._core.logs(offset, stream, follow=follow))
+        return BlockingIterator(self._portal, self._core.logs(offset, stream, follow=follow))
 
     def write(self, data: bytes | str) -> None:
         """Send standard input; returns when the job's pipe has taken it all.
@@ -822,7 +822,7 @@ class Job(Face):
         self._portal.call(self._core.prune())
 
 
-class Pty(Face):
+class Pty(BlockingProxy):
     """A program on a pseudo-terminal. Made by ``Terminal.pty`` and ``Terminal.attach``.
 
     Iterate over it, or ``read``, for what it shows. Whoever reads slowly makes the program wait, once some
@@ -907,7 +907,7 @@ class Pty(Face):
         self._end(self._core.__aexit__(kind, error, trace))
 
 
-class Forward(Face):
+class Forward(BlockingProxy):
     """Connections to ``listen`` on one side are made to ``to`` on the other. Use it with ``with``.
 
     It lasts until it is closed, its terminal is, or the place is lost.
@@ -973,7 +973,7 @@ class Forward(Face):
         self.close()
 
 
-class Orchestrator(Face):
+class Orchestrator(BlockingProxy):
     """Hands out terminals: ``with orchestrator.terminal("build", key="alice") as terminal``.
 
     Use it with ``with``, from any number of threads. Each terminal is had by one caller alone; what it was used
@@ -1009,10 +1009,10 @@ class Orchestrator(Face):
         Raises:
             UsageError: a number makes no sense.
         """
-        door = portal()
+        loop_portal = portal()
         super().__init__(
-            door,
-            door.do(
+            loop_portal,
+            loop_portal.do(
                 lambda: hermes_exec.Orchestrator(
                     pools,
                     limits=limits,
@@ -1038,7 +1038,7 @@ class Orchestrator(Face):
             ConfigError: no record can be kept; nothing was opened.
         """
         self._portal.call(self._core.start())
-        self._portal.leftovers.hold(self._core, self, "the orchestrator")
+        self._portal.finalizers.register(self._core, self, "the orchestrator")
 
     def lease(self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None) -> Lease:
         """Wait for a terminal of one's own.
@@ -1057,9 +1057,11 @@ class Orchestrator(Face):
 
     def terminal(
         self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None
-    ) -> Within[Terminal]:
+    ) -> BlockingContextManager[Terminal]:
         """Have a terminal for the length of a ``with``; arguments and errors are those of ``lease``."""
-        return Within(self._portal, self._core.terminal(profile, key=key, hold_s=hold_s, wait_s=wait_s), Terminal)
+        return BlockingContextManager(
+            self._portal, self._core.terminal(profile, key=key, hold_s=hold_s, wait_s=wait_s), Terminal
+        )
 
     def status(self) -> dict[str, PoolStatus]:
         """How each pool is now."""
@@ -1071,18 +1073,18 @@ class Orchestrator(Face):
         Who still waits gets Closed. What is cut short is stopped, and says so; jobs go on. Gives how many
         leases were cut short. Safe to call twice.
         """
-        self._portal.leftovers.drop(self._core)
+        self._portal.finalizers.unregister(self._core)
         return self._portal.call(self._core.drain(timeout_s))
 
     def close(self) -> None:
         """Stop what runs, but jobs, and close everything. Safe to call twice."""
-        self._portal.leftovers.drop(self._core)
+        self._portal.finalizers.unregister(self._core)
         self._end(self._core.close())
 
     def __enter__(self) -> Self:
         """Start it."""
         self._portal.call(self._core.__aenter__())
-        self._portal.leftovers.hold(self._core, self, "the orchestrator")
+        self._portal.finalizers.register(self._core, self, "the orchestrator")
         return self
 
     def __exit__(
@@ -1092,7 +1094,7 @@ class Orchestrator(Face):
         self.close()
 
 
-class Lease(Face):
+class Lease(BlockingProxy):
     """The right to use a terminal alone. Made by ``Orchestrator.lease``; leave its ``with`` to give it back.
 
     It ends by ``release``, when its time is over, when the terminal is found ill, or when the orchestrator
@@ -1145,7 +1147,7 @@ class Lease(Face):
         self._end(self._core.__aexit__(kind, error, trace))
 
 
-class Recovered(Face):
+class Recovered(BlockingProxy):
     """One terminal that a dead orchestrator had open. What ran on it beside jobs has an unknown outcome."""
 
     __slots__ = ()
@@ -1216,10 +1218,10 @@ def open(
         ConfigError: the target or the configuration is wrong.
         PlaceUnavailable: the place could not be opened; nothing is left behind.
     """
-    door = portal()
-    core = door.call(
+    loop_portal = portal()
+    core = loop_portal.call(
         hermes_exec.open(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier, audit=audit)
     )
-    terminal = Terminal(door, core)
-    door.leftovers.hold(core, terminal, core.target)
+    terminal = Terminal(loop_portal, core)
+    loop_portal.finalizers.register(core, terminal, core.target)
     return terminal

@@ -26,34 +26,34 @@ class Closable(Protocol):
         """Let go of everything; safe to call twice."""
 
 
-class Leftovers:
+class Finalizers:
     """The open things of one event loop."""
 
     def __init__(self) -> None:
         self._open: dict[Closable, weakref.finalize[..., object]] = {}
 
-    def hold(self, core: Closable, face: object, name: str) -> None:
+    def register(self, core: Closable, face: object, name: str) -> None:
         """Close ``core`` at the exit; warn when nobody has ``face`` any more, through which it is closed."""
         finalizer = weakref.finalize(face, warnings.warn, f"{name} was not closed", ResourceWarning)
         finalizer.atexit = False
         self._open[core] = finalizer
 
-    def drop(self, core: Closable) -> None:
+    def unregister(self, core: Closable) -> None:
         """It was closed in time."""
         finalizer = self._open.pop(core, None)
         if finalizer is not None:
             finalizer.detach()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """They belong to another process."""
         for core in list(self._open):
-            self.drop(core)
+            self.unregister(core)
 
     async def close(self) -> None:
         """Close everything at once, then end all other tasks of the loop."""
         asyncio.get_running_loop().set_default_executor(_AtOnce())
         closing = [asyncio.ensure_future(core.close()) for core in self._open]
-        self.forget()
+        self.clear()
         rest = asyncio.all_tasks() - {asyncio.current_task(), *closing}
         await _wait(closing)
         for task in rest:

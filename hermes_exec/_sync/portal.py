@@ -1,4 +1,4 @@
-"""Blocking calls into asynchronous objects: the door between threads and one private event loop.
+"""Blocking calls into asynchronous objects: the interface between threads and one private event loop.
 
 An event loop belongs to one thread at a time, and handing work from thread to thread costs 50 to 100 µs
 each way, a third of what a short command takes. So the loop has no thread of its own: **whoever calls,
@@ -31,7 +31,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeGuard, TypeVar
 
-from hermes_exec._sync.finalizers import EXIT_S, Leftovers
+from hermes_exec._sync.finalizers import EXIT_S, Finalizers
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Portal:
     """The private loop, and who drives it. Every method may be called from any thread."""
 
     def __init__(self) -> None:
-        self.leftovers = Leftovers()
+        self.finalizers = Finalizers()
         self.refusal = ""  # why no call is served any more: after a fork, or at the exit
         self._loop = asyncio.SelectorEventLoop()
         self._mutex = threading.Lock()
@@ -282,7 +282,7 @@ class Portal:
         """
         self._mutex = threading.Lock()  # another thread may have held the old one
         self._driver, self.refusal = _RESIDENT, "it was opened before a fork, in the parent process"
-        self.leftovers.forget()
+        self.finalizers.clear()
         portal.cache_clear()
 
     def _exit(self) -> None:
@@ -290,7 +290,7 @@ class Portal:
             return
         self._patience = 2 * EXIT_S  # with a daemon thread that drives
         with contextlib.suppress(queue.Empty):
-            self.call(self.leftovers.close())
+            self.call(self.finalizers.close())
         with self._mutex:
             free = self._driver is None
             self._driver, self.refusal = _RESIDENT, "Python is exiting"

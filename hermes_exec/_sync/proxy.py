@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Face:
+class BlockingProxy:
     """A blocking object: an asynchronous one, and the portal to the loop that it belongs to."""
 
     __slots__ = ("__weakref__", "_core", "_portal", "_unread")
@@ -41,7 +41,7 @@ class Face:
             raise StopIteration from None
 
 
-class Iteration(Face, Generic[T]):
+class BlockingIterator(BlockingProxy, Generic[T]):
     """Values as they come. ``close`` it, or leave its ``with``, to end the source before it is exhausted."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class Iteration(Face, Generic[T]):
         self.close()
 
 
-class Within(Face, Generic[T]):
+class BlockingContextManager(BlockingProxy, Generic[T]):
     """Something that is there for the length of a ``with``."""
 
     __slots__ = ("_turn",)

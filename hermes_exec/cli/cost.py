@@ -4,7 +4,7 @@ import asyncio
 import time
 from dataclasses import asdict, dataclass
 
-from hermes_exec.backend import Alive
+from hermes_exec.backend import Resource, list_resources
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.open_target import settings
 from hermes_exec.cli.output import show_json, show_table
@@ -23,7 +23,7 @@ class Account:
     """One account that was asked: what is alive there, or why it did not say."""
 
     name: str
-    alive: list[Alive]
+    alive: list[Resource]
     failed: str = ""
     remedy: str = ""
     meant: bool = False
@@ -67,14 +67,14 @@ async def _ask(name: str, kind: str, profile: Profile | None) -> Account:
     try:
         backend = await asyncio.to_thread(backend_class, kind)
         async with asyncio.timeout(_PATIENCE_S):
-            return Account(name, await backend.alive(profile))
+            return Account(name, await list_resources(backend, profile))
     except TimeoutError:
         return Account(name, [], f"no answer within {_PATIENCE_S:g} s", meant=meant)
     except HermesError as error:
         return Account(name, [], error.what, error.remedy, meant=meant)
 
 
-def _since(each: Alive) -> str:
+def _since(each: Resource) -> str:
     """When it was created, and how long ago that is."""
     if each.since is None:
         return "unknown"

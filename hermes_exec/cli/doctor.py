@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hermes_exec.backend import Backend, Check, Leftover
+from hermes_exec.backend import Backend, Check, Leftover, reap_expired
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.options import Json, Place  # noqa: TC001  typer reads annotations at run time
@@ -373,6 +373,6 @@ async def _reap_kind(name: str) -> list[Leftover]:
     """Remove places of one kind that nobody needs; where there are none to ask, there is nothing to remove."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
-            return await (await asyncio.to_thread(backend_class, name)).reap()
+            return await reap_expired(await asyncio.to_thread(backend_class, name))
     except (HermesError, TimeoutError):
         return []

@@ -161,7 +161,8 @@ class Place:
         return True
 
     def _hand_out(self, member: Member, key: str, hold_s: float | None) -> Lease:
-        lease = Lease(self, member, key, member.pool.hold_s if hold_s is None else hold_s)
+        hold_s = member.pool.hold_s if hold_s is None else hold_s
+        lease = Lease(member, key, hold_s, give_back=self.give_back, revoke=self.cut)
         self.held.add(lease)
         self._quiet.clear()
         return lease

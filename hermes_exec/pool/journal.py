@@ -19,6 +19,7 @@ import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._async import finished
 from hermes_exec.config.paths import make_private_folder, read_regular, state_folder, write_private
 from hermes_exec.errors import ConfigError
 from hermes_exec.pool.owner import Life, Owner
@@ -166,9 +167,4 @@ def _read(path: Path) -> Entry | None:
 
 async def off_loop(call: Any, *arguments: Any) -> None:
     """Do what blocks in a thread; a cancelled wait still waits for its end, so that writes keep their order."""
-    doing = asyncio.ensure_future(asyncio.to_thread(call, *arguments))
-    try:
-        await asyncio.shield(doing)
-    except asyncio.CancelledError:
-        await asyncio.wait([doing])
-        raise
+    await finished(asyncio.to_thread(call, *arguments), limit_s=None)

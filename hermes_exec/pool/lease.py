@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Self
 from hermes_exec.errors import Closed, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
-    from hermes_exec.pool.dispatcher import Place
     from hermes_exec.pool.pooled_terminal import Member
     from hermes_exec.terminal.terminal import Terminal
 
@@ -22,12 +22,30 @@ class Lease:
     closes. After that, calls of the terminal raise Closed.
     """
 
-    def __init__(self, place: Place, member: Member, key: str, hold_s: float | None) -> None:
+    def __init__(
+        self,
+        member: Member,
+        key: str,
+        hold_s: float | None,
+        *,
+        give_back: Callable[[Lease], None],
+        revoke: Callable[[Lease, str], None],
+    ) -> None:
+        """Hold ``member`` for ``key``; called by the dispatcher.
+
+        Args:
+            member: the terminal and its target.
+            key: the caller that it is held for.
+            hold_s: seconds after which the lease is revoked; None for no limit.
+            give_back: returns the terminal to the dispatcher.
+            revoke: ends the lease, and all that runs on the terminal, for a reason.
+        """
         self.member = member
         self.key = key
         self.over: str = ""
         """Why it is over; empty while it holds."""
-        self._place = place
+        self._give_back = give_back
+        self._revoke = revoke
         self._timer: asyncio.TimerHandle | None = None
         if hold_s is not None:
             self.extend(hold_s)
@@ -55,11 +73,11 @@ class Lease:
         self._stop_clock()
         if hold_s is not None:
             why = f"its {hold_s:g} s are over"
-            self._timer = asyncio.get_running_loop().call_later(hold_s, self._place.cut, self, why)
+            self._timer = asyncio.get_running_loop().call_later(hold_s, self._revoke, self, why)
 
     async def release(self) -> None:
         """Give the terminal back. It is closed, or cleaned for the next one, in the background. Safe to call twice."""
-        self._place.give_back(self)
+        self._give_back(self)
 
     def end(self, why: str) -> None:
         """It is over; for the place that handed it out."""

@@ -7,7 +7,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
-from hermes_exec._async import opens
+from hermes_exec._async import awaitable_context_manager
 from hermes_exec.errors import Closed, OutcomeUnknown, UsageError
 from hermes_exec.pool.dispatcher import Place
 from hermes_exec.pool.journal import Journal, off_loop
@@ -128,7 +128,7 @@ class Orchestrator:
             return pool
         return replace(pool, target=entry.target)
 
-    @opens
+    @awaitable_context_manager
     async def lease(
         self, profile: str, *, key: str = "", hold_s: float | None = None, wait_s: float | None = None
     ) -> Lease:

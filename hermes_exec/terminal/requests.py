@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.encoding import Words
     from hermes_exec.terminal.limits import Limits
     from hermes_exec.terminal.output import Spools
+    from hermes_exec.transport import Carrier
     from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Carrier, Running
+    from hermes_exec.transport.protocol import Running
 
 
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)

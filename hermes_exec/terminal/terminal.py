@@ -6,7 +6,8 @@ import logging
 import math
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
-from hermes_exec._async import finished, opens
+from hermes_exec._async import awaitable_context_manager, finished
+from hermes_exec.backend import release, require_snapshot, require_suspend
 from hermes_exec.errors import Unsupported
 from hermes_exec.terminal import requests
 from hermes_exec.terminal.encoding import encode, encode_env, encode_words
@@ -14,7 +15,7 @@ from hermes_exec.terminal.output import DEFAULT_MAX_OUTPUT, Spools
 from hermes_exec.terminal.requests import DEFAULT_JOB_LEASE_S, Context, Options
 from hermes_exec.terminal.session import Session
 from hermes_exec.terminal.stream import Stream
-from hermes_exec.transport.protocol import FileCarrier
+from hermes_exec.transport import FileCarrier
 
 if TYPE_CHECKING:
     import os
@@ -37,7 +38,11 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.pty import Pty
     from hermes_exec.terminal.pty_status import PtyStatus
     from hermes_exec.terminal.requests import RunOptions, StreamOptions
-    from hermes_exec.transport.protocol import Capabilities, Carrier
+    from hermes_exec.transport import Carrier
+    from hermes_exec.transport.protocol import Capabilities
+
+
+_log = logging.getLogger("hermes_exec.place")
 
 
 class TransferOptions(TypedDict, total=False):
@@ -62,10 +67,146 @@ class SyncOptions(TypedDict, total=False):
     ignore: Iterable[str | bytes]
 
 
-class Access:
-    """The part of ``Terminal`` that hands its calls on to modules loaded on first use."""
+class Terminal:
+    """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.open``.
 
-    _context: Context
+    It belongs to the event loop it was opened on, where any number of tasks may use it at once;
+    ``hermes_exec.sync`` is for threads.
+    """
+
+    def __init__(  # noqa: PLR0913  what a plan knows, passed on by the one who opens it
+        self,
+        backend: Backend,
+        carrier: Carrier,
+        *,
+        target: str,
+        session: Mapping[str, Any],
+        max_output: int = DEFAULT_MAX_OUTPUT,
+        timeout_s: float | None = None,
+        job_lease_s: float | None = None,
+        audit: Audit | None = None,
+        clean: Callable[[str], str] = str,
+    ) -> None:
+        self._backend = backend
+        self._carrier = carrier
+        self._session_fields = dict(session)
+        self._context = Context(
+            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S, clean=clean
+        )
+        self._default: Session | None = None
+        self._sessions = 0
+
+    @property
+    def target(self) -> str:
+        """The one-line target of this place."""
+        return self._context.target
+
+    @property
+    def kind(self) -> str:
+        """What kind of place this is: ``local``, ``docker``, …; of a place inside of others, its own."""
+        return self._backend.type
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What holds here; docs/promises.md says what each name means."""
+        return self._carrier.capabilities
+
+    async def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
+        """Run a command to its end.
+
+        A string is evaluated by the terminal's own session, where directory, variables and functions
+        persist from one to the next; such commands run one after another. A list of words starts that
+        program without a shell, beside whatever else runs. Use ``session()`` for further shells.
+
+        Args:
+            command: shell text, or the program and its arguments.
+            timeout: seconds after which everything that the command started is ended; the result is
+                then marked ``timed_out`` and has the output so far.
+            stdin: what the command reads; nothing, if left out.
+            env: variables for this command alone.
+            cwd: its folder; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
+            check: raise CommandFailed unless it exits with 0.
+            max_output: bytes to keep of each stream, head and tail; the rest goes to a spool file.
+            merge_stderr: one stream for both outputs, in their true order, as ``stdout``.
+            limits: what it may use.
+            grace_s: seconds between TERM and KILL when it is ended; 2 by default.
+
+        Raises:
+            OutcomeUnknown: the place was lost, or out of reach when the ``timeout`` and the grace were over, for three
+                times the profile's ``keepalive_s`` (45 s); it ran once at most, and nobody knows how it ended.
+            PlaceError, UsageError: nothing ran.
+            CommandFailed: see ``check``.
+            asyncio.CancelledError: the task was cancelled; the command has ended by then.
+        """
+        if isinstance(command, str | bytes):
+            return await self._default_session().run(command, **options)
+        chosen = Options(**options)
+        return await requests.run(self._context, "exec", self._argv(command, chosen), command, chosen, "")
+
+    def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
+        """Run a command and take its output as it comes: ``async with terminal.stream(…) as events``.
+
+        The options are those of ``run``. The command runs for the length of the block; nothing runs before.
+        ``interactive`` leaves standard input open for ``Stream.write``.
+        """
+        if isinstance(command, str | bytes):
+            return self._default_session().stream(command, **options)
+        chosen = Options(**options)
+        return Stream(self._context, "exec", self._argv(command, chosen), command, chosen, "")
+
+    def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
+        self._context.check_open()
+        fields = requests.arguments_of(self._context, options)
+        fields["argv"] = encode_words(command)
+        return fields
+
+    @awaitable_context_manager
+    async def session(
+        self,
+        name: str | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        shell: str | None = None,
+        login: bool | None = None,
+    ) -> Session:
+        """Open another live shell, independent of all others: ``async with terminal.session() as session``.
+
+        It starts with the terminal's own settings.
+        """
+        return self._new_session(name, cwd=cwd, env=env, shell=shell, login=login)
+
+    def _new_session(
+        self,
+        name: str | None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        shell: str | None = None,
+        login: bool | None = None,
+    ) -> Session:
+        self._context.check_open()
+        if not self.capabilities.sessions and name is not None:
+            raise Unsupported("this place keeps no live shells", remedy=requests.NEEDS_PYTHON)
+        fields = dict(self._session_fields)
+        if cwd is not None:
+            fields["cwd"] = encode(cwd)
+        if env:
+            fields["env"] = encode_env(env)
+        if shell is not None:
+            fields["shell"] = encode(shell)
+        if login is not None:
+            fields["login"] = login
+        self._sessions += 1
+        session = Session(self._context, fields, name or f"session-{self._sessions}")
+        _log.debug("session opened", extra={"target": self.target, "session": session.name})
+        return session
+
+    def _default_session(self) -> Session:
+        self._context.check_open()
+        if self._default is None:
+            self._default = self._new_session(None)
+        return self._default
 
     @property
     def files(self) -> Files:
@@ -113,7 +254,7 @@ class Access:
         """Make one folder like the other, moving only what differs; see ``Files.sync``."""
         return await self.files.sync(local, remote, **options)
 
-    @opens
+    @awaitable_context_manager
     async def forward(
         self,
         listen: Endpoint | str | int,
@@ -220,7 +361,7 @@ class Access:
 
         return await enforcement(self._context.link("enforce limits"))
 
-    @opens
+    @awaitable_context_manager
     async def pty(
         self,
         command: Words | Sequence[Words] | None = None,
@@ -277,7 +418,7 @@ class Access:
 
         return await list_ptys(self._context.link("run interactive programs"))
 
-    @opens
+    @awaitable_context_manager
     async def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
         """Look at an interactive program that was started under ``name``, after what it showed of late.
 
@@ -287,151 +428,6 @@ class Access:
         from hermes_exec.terminal.pty import attach_pty
 
         return await attach_pty(self._context.link("run interactive programs"), name, rows=rows, cols=cols)
-
-
-_log = logging.getLogger("hermes_exec.place")
-
-
-class Terminal(Access):
-    """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.open``.
-
-    It belongs to the event loop it was opened on, where any number of tasks may use it at once;
-    ``hermes_exec.sync`` is for threads.
-    """
-
-    def __init__(  # noqa: PLR0913  what a plan knows, passed on by the one who opens it
-        self,
-        backend: Backend,
-        carrier: Carrier,
-        *,
-        target: str,
-        session: Mapping[str, Any],
-        max_output: int = DEFAULT_MAX_OUTPUT,
-        timeout_s: float | None = None,
-        job_lease_s: float | None = None,
-        audit: Audit | None = None,
-        clean: Callable[[str], str] = str,
-    ) -> None:
-        self._backend = backend
-        self._carrier = carrier
-        self._session_fields = dict(session)
-        self._context = Context(
-            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S, clean=clean
-        )
-        self._default: Session | None = None
-        self._sessions = 0
-
-    @property
-    def target(self) -> str:
-        """The one-line target of this place."""
-        return self._context.target
-
-    @property
-    def kind(self) -> str:
-        """What kind of place this is: ``local``, ``docker``, …; of a place inside of others, its own."""
-        return self._backend.type
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What holds here; docs/promises.md says what each name means."""
-        return self._carrier.capabilities
-
-    async def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
-        """Run a command to its end.
-
-        A string is evaluated by the terminal's own session, where directory, variables and functions
-        persist from one to the next; such commands run one after another. A list of words starts that
-        program without a shell, beside whatever else runs. Use ``session()`` for further shells.
-
-        Args:
-            command: shell text, or the program and its arguments.
-            timeout: seconds after which everything that the command started is ended; the result is
-                then marked ``timed_out`` and has the output so far.
-            stdin: what the command reads; nothing, if left out.
-            env: variables for this command alone.
-            cwd: its folder; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
-            check: raise CommandFailed unless it exits with 0.
-            max_output: bytes to keep of each stream, head and tail; the rest goes to a spool file.
-            merge_stderr: one stream for both outputs, in their true order, as ``stdout``.
-            limits: what it may use.
-            grace_s: seconds between TERM and KILL when it is ended; 2 by default.
-
-        Raises:
-            OutcomeUnknown: the place was lost, or out of reach when the ``timeout`` and the grace were over, for three
-                times the profile's ``keepalive_s`` (45 s); it ran once at most, and nobody knows how it ended.
-            PlaceError, UsageError: nothing ran.
-            CommandFailed: see ``check``.
-            asyncio.CancelledError: the task was cancelled; the command has ended by then.
-        """
-        if isinstance(command, str | bytes):
-            return await self._default_session().run(command, **options)
-        chosen = Options(**options)
-        return await requests.run(self._context, "exec", self._argv(command, chosen), command, chosen, "")
-
-    def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command and take its output as it comes: ``async with terminal.stream(…) as events``.
-
-        The options are those of ``run``. The command runs for the length of the block; nothing runs before.
-        ``interactive`` leaves standard input open for ``Stream.write``.
-        """
-        if isinstance(command, str | bytes):
-            return self._default_session().stream(command, **options)
-        chosen = Options(**options)
-        return Stream(self._context, "exec", self._argv(command, chosen), command, chosen, "")
-
-    def _argv(self, command: Sequence[Words], options: Options) -> dict[str, Any]:
-        self._context.check_open()
-        fields = requests.arguments_of(self._context, options)
-        fields["argv"] = encode_words(command)
-        return fields
-
-    @opens
-    async def session(
-        self,
-        name: str | None = None,
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        shell: str | None = None,
-        login: bool | None = None,
-    ) -> Session:
-        """Open another live shell, independent of all others: ``async with terminal.session() as session``.
-
-        It starts with the terminal's own settings.
-        """
-        return self._new_session(name, cwd=cwd, env=env, shell=shell, login=login)
-
-    def _new_session(
-        self,
-        name: str | None,
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        shell: str | None = None,
-        login: bool | None = None,
-    ) -> Session:
-        self._context.check_open()
-        if not self.capabilities.sessions and name is not None:
-            raise Unsupported("this place keeps no live shells", remedy=requests.NEEDS_PYTHON)
-        fields = dict(self._session_fields)
-        if cwd is not None:
-            fields["cwd"] = encode(cwd)
-        if env:
-            fields["env"] = encode_env(env)
-        if shell is not None:
-            fields["shell"] = encode(shell)
-        if login is not None:
-            fields["login"] = login
-        self._sessions += 1
-        session = Session(self._context, fields, name or f"session-{self._sessions}")
-        _log.debug("session opened", extra={"target": self.target, "session": session.name})
-        return session
-
-    def _default_session(self) -> Session:
-        self._context.check_open()
-        if self._default is None:
-            self._default = self._new_session(None)
-        return self._default
 
     async def snapshot(self, name: str | None = None) -> str:
         """Keep the place's files as they are now; gives the target that opens a copy of them.
@@ -444,7 +440,7 @@ class Terminal(Access):
             PlaceUnavailable: it could not be made; nothing is left of it.
         """
         self._context.check_open()
-        return await self._backend.snapshot(name)
+        return await require_snapshot(self._backend).snapshot(name)
 
     async def suspend(self) -> None:
         """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
@@ -453,10 +449,11 @@ class Terminal(Access):
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
+        backend = require_suspend(self._backend)
         self._context.suspended = True
         if self._carrier.link is not None:
             self._carrier.link.watch.suspend(on=True)
-        await self._backend.suspend()
+        await backend.suspend()
 
     async def resume(self) -> None:
         """Let everything go on that ``suspend`` stopped.
@@ -465,7 +462,7 @@ class Terminal(Access):
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
-        await self._backend.resume()
+        await require_suspend(self._backend).resume()
         self._context.suspended = False
         if self._carrier.link is not None:
             self._carrier.link.watch.suspend(on=False)
@@ -486,7 +483,7 @@ class Terminal(Access):
         finally:
             self._context.spools.close()
             if not keep and self._carrier.link is not None and self._carrier.link.stays:
-                await self._backend.release()
+                await release(self._backend)
             else:
                 await self._backend.close(keep=keep)
             _log.info("closed", extra={"target": self.target, "kept": keep})

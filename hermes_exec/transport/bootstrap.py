@@ -1,10 +1,9 @@
-"""What is sent to start a guest: one argv, and the guest's modules as the first bytes of its standard input.
+"""The payload that starts a guest: an argv, and the guest's modules as the first bytes of its standard input.
 
-The argv is a stub of two lines, so that nothing has to be installed, copied or escaped. Compiled code
-starts faster than source and works only for the very interpreter version that made it; so both are
-sent, unless the place runs our own interpreter. To a place that is far source alone is sent, without
-its comments: a new TCP connection carries 14 KB in its first round trip, which the core just fits, and twice as much
-in the second one.
+The argv holds a stub of two lines, so that nothing needs installing, copying or quoting. Compiled code starts faster
+than source but runs only on the interpreter version that compiled it, so both are sent unless the target runs the same
+interpreter as this process. A high-latency target gets minified source alone: a new TCP connection carries 14 KB in its
+first round trip, which the core just fits, and twice as much in the second.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Kind = Literal["code", "both", "source"]
-"""What is sent: compiled code, both, or source alone."""
+"""The form of the modules: compiled code, both, or source alone."""
 
 _GUEST = "hermes_exec.guest"
 CORE = (
@@ -33,17 +32,15 @@ CORE = (
     "core.loop",
     "core.libc",
     "core.process_tree",
-    "core.client",
-    "core.connection",
     "core.server",
     "core.orphan_cleanup",
     "core.main",
 )
-"""In the order of their imports of each other; the last one is run and says that a guest is there."""
+"""In import order; the last one has ``main``, which writes the nonce and the WELCOME."""
 
 WORK = "work"
-"""The part that every guest is sent at once: it fits into a second round trip, and is loaded while the word of the
-first is on its way."""
+"""The part that every guest gets directly after the core: it fits into the second round trip, and is loaded while the
+WELCOME is on its way."""
 
 PARTS: dict[str, tuple[str, ...]] = {
     WORK: (
@@ -90,7 +87,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "limits": ("limits.cgroups", "limits.rlimits", "limits.confinement", "limits.service"),
     "pty": ("pty.view", "pty.program", "pty.service"),
 }
-"""What is sent behind it or on first use: the part's name, and its modules in order; the last one has ``install``."""
+"""Parts that are sent after the core or on first use: name, and modules in import order; the last has ``install``."""
 
 _STUB = (
     "import os\nb=b''\nwhile len(b)<%d:\n c=os.read(0,%d-len(b))\n if not c:os._exit(9)\n b+=c\n"
@@ -125,9 +122,9 @@ def _payload(kind: Kind) -> tuple[bytes, int]:
 
 
 def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], bytes]:
-    """The argv without its interpreter, and the bytes to send first, that start a guest.
+    """Return the argv without its interpreter, and the bytes to send first, that start a guest.
 
-    A ``guarded`` one lets nobody of its own user read or change its memory.
+    The memory of a ``guarded`` guest is closed to other processes of the same user.
     """
     payload, loader = _payload(kind)
     size = len(payload)
@@ -136,7 +133,7 @@ def guest(nonce: str, kind: Kind, *, guarded: bool = False) -> tuple[list[str], 
 
 @cache
 def part(name: str, kind: Kind) -> bytes:
-    """The payload of the LOAD frame that adds a part to a guest."""
+    """Return the payload of the LOAD frame that adds a part to a guest."""
     return name.encode() + b"\0" + _blob(PARTS[name], kind)
 
 
@@ -146,5 +143,5 @@ def _bridge() -> str:
 
 
 def bridge(guest: Mapping[str, Any], nonce: str) -> list[str]:
-    """The argv, without its interpreter, that ties a new channel to a guest that is there already."""
+    """Return the argv, without its interpreter, that connects a new channel to a running guest."""
     return ["-ISc", _bridge(), str(guest["folder"]), str(guest["host"]), str(guest["boot"]), nonce]

@@ -1,4 +1,4 @@
-"""One request to the guest, from the moment it is sent until its answer is there."""
+"""One request to the guest, from sending it until its answer."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import OutcomeUnknown
 from hermes_exec.guest.core import wire
 from hermes_exec.transport.pipe_handoff import Borrowed
-from hermes_exec.transport.protocol import check_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-    from hermes_exec.transport.link import Link
-    from hermes_exec.transport.protocol import Running, Sink
+    from hermes_exec.transport.protocol import GuestLink, Running, Sink
 
 
-NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was ended before the place was told of it, so nothing ran"}
+NEVER_RAN: dict[str, Any] = {"cancelled": True, "note": "it was cancelled before it was sent, so nothing ran"}
 """The answer to a request that was cancelled while the link was down."""
 
 
 class Lapsed(OutcomeUnknown):
-    """We were away for longer than our lease, so the guest ended all that was ours but jobs; the link goes on."""
+    """The client's lease expired while it was disconnected, so the guest ended all its work except jobs."""
 
     def __init__(self, lease_s: float) -> None:
-        super().__init__(f"nobody was there for longer than the lease of {lease_s:g} s, and only jobs went on")
+        super().__init__(f"the connection was down for longer than the lease of {lease_s:g} s; only jobs kept running")
 
 
 class Lost(OutcomeUnknown):
-    """The guest is gone, or nobody can get to it any more, because of ``why``."""
+    """The guest is gone or cannot be reached any more, because of ``why``."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the guest was lost while this ran ({why})")
@@ -38,13 +36,13 @@ class Lost(OutcomeUnknown):
 
 
 GRACE_S = 2.0
-"""Seconds between TERM and KILL that a guest takes where it is given none."""
+"""Default seconds between SIGTERM and SIGKILL."""
 _OUT_OF_REACH_S = 5.0
-"""How often a cancelled wait looks whether the place is within reach at all."""
+"""Seconds between two checks, by a cancelled wait, whether the link is connected."""
 
 
 class Discard:
-    """A sink for calls that have no output."""
+    """A sink for calls without output."""
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
         """Drop the bytes."""
@@ -52,15 +50,16 @@ class Discard:
 
 
 class Call:
-    """A request: its answer, its output through a sink, its input, and what a new connection needs of it."""
+    """A request: its answer, output and input, and the state that a new connection resumes from."""
 
     __slots__ = (
-        "_borrowed", "_consumed", "_drained", "_ended", "_link", "_overdue", "_queue", "_sent", "_told", "_written",
-        "answer", "awaited", "cancelled", "frame", "number", "overdue", "received", "sink",
+        "_acknowledged", "_borrowed", "_consumed", "_drained", "_ended", "_link", "_on_overdue", "_overdue", "_queue",
+        "_sent", "_written", "answer", "awaited", "cancelled", "frame", "number", "overdue", "received", "sink",
     )  # fmt: skip
 
-    def __init__(self, link: Link, number: int, frame: bytes, sink: Sink) -> None:
-        check_loop(link.loop)
+    def __init__(
+        self, link: GuestLink, number: int, frame: bytes, sink: Sink, on_overdue: Callable[[Call], None]
+    ) -> None:
         self.number = number
         self.frame = frame
         self.sink = sink
@@ -68,14 +67,15 @@ class Call:
         self.received = [0, 0, 0]
         self.cancelled = False
         self.awaited = True
-        """Whether somebody waits for its answer or its bytes; false of a session, which answers only on failure."""
+        """Whether a caller waits for its answer or its bytes; false for a session, which answers only on failure."""
         self.overdue = False
-        """Whether the guest should have answered by now, as far as the clock here says."""
+        """Whether the answer is due, by the clock of this machine."""
         self._overdue: asyncio.TimerHandle | None = None
+        self._on_overdue = on_overdue
         self._link = link
         self._consumed = [0, 0, 0]
-        self._told = [0, 0, 0]
-        self._queue: deque[bytes | memoryview] = deque()  # input that the guest has not taken, from offset _written on
+        self._acknowledged = [0, 0, 0]
+        self._queue: deque[bytes | memoryview] = deque()  # input from offset _written on, not yet consumed by the guest
         self._written = 0
         self._sent = 0
         self._ended = False
@@ -83,63 +83,63 @@ class Call:
         self._borrowed: dict[int, Borrowed] = {}
 
     def expect(self, channel: int, position: int) -> None:
-        """Raise ``wire.DamageError`` unless a stream goes on where we are."""
+        """Raise ``wire.DamageError`` unless ``position`` is the next expected offset of the stream."""
         if position != self.received[channel]:
             raise wire.DamageError(f"output goes on at {position} after {self.received[channel]} bytes")
 
     def receive(self, channel: int, position: int, data: bytes) -> None:
-        """Bytes of output came over the link; raises ``wire.DamageError`` unless they follow those before."""
+        """Take output from the link; raise ``wire.DamageError`` unless it continues at the expected offset."""
         self.expect(channel, position)
         self._link.damages = 0
         self.feed(channel, data)
 
     def expect_answer(self, within_s: float) -> None:
-        """Have the link give it up after so many seconds, should the place be out of reach then for too long."""
+        """Report the call as overdue after ``within_s`` seconds."""
         if not self.overdue and not self.answer.done():
             if self._overdue is not None:
                 self._overdue.cancel()
-            self._overdue = self._link.loop.call_later(within_s, self._link.watch.fall_due, self)
+            self._overdue = self._link.loop.call_later(within_s, self._on_overdue, self)
 
     def give_up(self, error: Exception | None) -> None:
-        """End it here with ``error``, or as a request that never ran; when the place is reached it is ended there."""
+        """Fail with ``error``, or answer that nothing ran; the guest gets a CANCEL on the next connection."""
         self.discard()
         self._link.send(wire.frame(wire.CANCEL, 0, self.number))
         self.cancelled = True
         self.answered(NEVER_RAN) if error is None else self.failed(error)
 
     def feed(self, channel: int, data: bytes) -> None:
-        """Bytes of output came."""
+        """Pass output to the sink."""
         self.received[channel] += len(data)
         self.sink.feed(self, channel, data)
 
     def consumed(self, channel: int, count: int) -> None:
-        """``count`` more bytes of the output are used up; the guest may send as many more."""
+        """Acknowledge ``count`` more bytes of output, so that the guest may send as many more."""
         total = self._consumed[channel] = self._consumed[channel] + count
-        if total - self._told[channel] >= wire.WINDOW // 4:
-            self._told[channel] = total
+        if total - self._acknowledged[channel] >= wire.WINDOW // 4:
+            self._acknowledged[channel] = total
             self._link.send(wire.frame(wire.CREDIT, channel, self.number, wire.OFFSET.pack(total)))
         if self._borrowed and channel in self._borrowed:
             self._borrowed[channel].go_on()
 
     def discard(self) -> None:
-        """Use up what came and what will: nobody takes it, and the place answers only behind the last of it."""
+        """Consume present and future output unread: the guest sends its answer only after the last of it."""
         self.sink = Discard()
         for channel, received in enumerate(self.received):
             self.consumed(channel, received - self._consumed[channel])
 
     def room(self, channel: int) -> bool:
-        """Whether more of this output may be read before some of it is used up."""
+        """Whether the window of this stream allows to read more."""
         return self.received[channel] - self._consumed[channel] < wire.WINDOW
 
     def borrow(self, channel: int, payload: bytes) -> None:
-        """Read a stream's pipe ourselves from here on; where that cannot be, it is given back at once."""
+        """Read a stream's pipe directly from here on; return it at once if it cannot be opened."""
         try:
-            self._borrowed[channel] = Borrowed(self._link, self, channel, payload)
+            self._borrowed[channel] = Borrowed(self._link.loop, self, channel, payload)
         except OSError:
             self.give_back(channel)
 
     def give_back(self, channel: int) -> None:
-        """Let the guest read a stream's pipe again, from where we are."""
+        """Return a stream's pipe to the guest, with the offset that was read up to."""
         borrowed = self._borrowed.pop(channel, None)
         if borrowed is not None:
             borrowed.close()
@@ -147,34 +147,34 @@ class Call:
         self._link.send(wire.frame(wire.RETURN, channel, self.number, offsets))
 
     def let_go(self) -> None:
-        """Read no pipe ourselves any more: the guest is out of reach, or has answered."""
+        """Close all pipes that are read directly; the guest is disconnected or has answered."""
         while self._borrowed:
             self._borrowed.popitem()[1].close()
 
     async def result(self) -> dict[str, Any]:
         """Wait for the answer.
 
-        A cancelled wait ends what was asked for, and returns when it is gone, or when the place is out of
-        reach: it is then ended as soon as it is reached.
+        A cancelled wait first cancels the request, and returns when that has ended or the target is out of reach; it is
+        then cancelled on the next connection.
         """
         try:
             return await self.answer
         except asyncio.CancelledError:
-            if self.answer.cancelled():  # the task that waited, not the request
+            if self.answer.cancelled():  # the waiting task was cancelled, not the request
                 self.answer = self._link.loop.create_future()
                 await self.end()
             raise
 
     async def end(self) -> None:
-        """End what was asked for, and return when it is gone, or when the place is out of reach (see ``result``)."""
+        """Cancel the request, and return when it has ended or the target is out of reach (see ``result``)."""
         self.cancel()
         await self._wait_within_reach()
 
     async def settle(self) -> None:
-        """Return when the answer is there, or when the place is out of reach: it is then asked again as soon as it is.
+        """Return when the answer has arrived or the target is out of reach.
 
         Raises:
-            OutcomeUnknown: the place was lost.
+            OutcomeUnknown: the target was lost.
         """
         await self._wait_within_reach()
         if self.answer.done():
@@ -187,19 +187,19 @@ class Call:
                 break
 
     def cancel(self) -> None:
-        """Ask the guest to end it; the answer follows when it is gone."""
+        """Ask the guest to cancel the request; the answer follows when it has ended."""
         if not self.answer.done() and not self.cancelled:
             self.cancelled = True
             self._link.send(wire.frame(wire.CANCEL, 0, self.number))
             self.expect_answer(GRACE_S)
 
     async def write(self, data: bytes) -> None:
-        """Send input, waiting while the place takes no more; what the command does not read is dropped."""
+        """Send input; wait while the window is full, and drop input that the command does not read."""
         view = memoryview(data)
         for start in range(0, len(data), wire.CHUNK):
             while self._sent - self._written >= wire.WINDOW and not self.answer.done():
                 self._drained = self._drained or self._link.loop.create_future()
-                await asyncio.shield(self._drained)  # which other writers may wait for too
+                await asyncio.shield(self._drained)  # other writers may await it too
             if self.answer.done():
                 return
             piece = data if len(data) <= wire.CHUNK else view[start : start + wire.CHUNK]
@@ -210,7 +210,7 @@ class Call:
             await self._link.drained()
 
     def write_eof(self) -> None:
-        """The input ends here."""
+        """End the input."""
         self._ended = True
         self._link.send(self._eof())
 
@@ -218,10 +218,10 @@ class Call:
         return wire.frame(wire.EOF, wire.STDIN, self.number, wire.OFFSET.pack(self._sent))
 
     def credited(self, offset: int) -> None:
-        """The guest has taken the input up to ``offset``."""
+        """Handle CREDIT: the guest has consumed the input up to ``offset``."""
         while self._queue and self._written + len(self._queue[0]) <= offset:
             self._written += len(self._queue.popleft())
-        if offset > self._sent:  # nobody reads any more
+        if offset > self._sent:  # the input has no reader any more
             self._written = self._sent
             self._queue.clear()
         self._wake()
@@ -232,14 +232,14 @@ class Call:
         self._drained = None
 
     def begin_anew(self, frame: bytes) -> None:
-        """Be what ``frame`` asks for, of a guest that knows nothing of it."""
+        """Become the request of ``frame``, for a new guest."""
         self.frame = frame
-        self.received, self._consumed, self._told = [0, 0, 0], [0, 0, 0], [0, 0, 0]
+        self.received, self._consumed, self._acknowledged = [0, 0, 0], [0, 0, 0], [0, 0, 0]
         self._queue.clear()
         self._written = self._sent = 0
 
     def resend(self, offset: int, *, known: bool) -> list[bytes]:
-        """What a new connection has to send: the request unless ``known``, and input from ``offset``."""
+        """Return the frames for a new connection: the request unless ``known``, and input from ``offset``."""
         frames = [] if known else [self.frame]
         at = self._written
         for piece in self._queue:
@@ -258,25 +258,25 @@ class Call:
         return frames
 
     def _cut(self, piece: bytes | memoryview, start: int, at: int) -> Iterator[bytes]:
-        """Input again, in small frames, so that a connection that soon breaks has brought some of it."""
+        """Yield input again in small frames, so that a short-lived connection still makes progress."""
         for begin in range(start, len(piece), wire.RESENT):
             data = bytes(piece[begin : begin + wire.RESENT])
             yield wire.frame(wire.DATA, wire.STDIN, self.number, data, at + begin)
 
     def answered(self, answer: dict[str, Any]) -> None:
-        """The outcome is there."""
+        """Complete the call with its answer."""
         self._settle()
         pending = self._pending()
         if pending is not None:
             pending.set_result(answer)
 
     def failed(self, error: Exception) -> None:
-        """There will be no answer."""
+        """Complete the call with an error."""
         self._settle()
         pending = self._pending()
         if pending is not None:
             pending.set_exception(error)
-            pending.exception()  # looked at, so that asyncio does not complain when nobody awaits it
+            pending.exception()  # marks it as retrieved, or asyncio would log it when no task awaits it
 
     def _settle(self) -> None:
         self.let_go()
@@ -286,10 +286,10 @@ class Call:
             self._overdue = None
 
     def _pending(self) -> asyncio.Future[dict[str, Any]] | None:
-        """Where the outcome goes, if it is not there yet.
+        """Return the future for the outcome, or None when the call is complete.
 
-        A task that was cancelled a moment ago has cancelled the future and not woken up yet: it looks at the
-        new one, where it would otherwise wait for an answer that has come.
+        A waiting task that was just cancelled has cancelled the future and has not run yet: it then awaits the new
+        one, and so finds an answer that arrived in between.
         """
         if self.answer.cancelled():
             self.answer = self._link.loop.create_future()

@@ -1,4 +1,4 @@
-"""One try at reaching a guest: a channel, what is printed before the guest speaks, and how it ended."""
+"""One connection to a guest: the channel, its preamble, its frames and its end."""
 
 from __future__ import annotations
 
@@ -7,46 +7,46 @@ import logging
 import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_exec.errors import HermesError, OutcomeUnknown, PlaceUnavailable, ProtocolError
 from hermes_exec.guest.core import wire
 from hermes_exec.guest.core.malloc import keep_freed_memory
+from hermes_exec.transport.protocol import GuestLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hermes_exec.backend import Backend, Channel, Exit
-    from hermes_exec.transport.link import Link
 
 _log = logging.getLogger("hermes_exec.transport")
 _WELCOME_S = 60.0
 _PREAMBLE = 64 << 10
-"""Bytes that login scripts may print before the guest's first word."""
+"""Bytes that login scripts may print before the guest's nonce."""
 _STDERR = 4096
 _MAX_DAMAGES = 8
-"""Connections in a row that may end because bytes were lost or changed, with nothing new from any of them."""
+"""Consecutive connections that may end by lost or changed bytes without any progress."""
 _GONE, _ELSEWHERE = 3, 4
-"""Exit codes of guest/bridge.py."""
+"""Exit codes of guest/core/bridge.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The first word of a guest, checked."""
+    """The guest's WELCOME frame, validated."""
 
     guest: dict[str, Any]
-    """Where it is and who: ``folder``, ``host`` and ``boot`` are text."""
+    """The guest's identity; ``folder``, ``host`` and ``boot`` are text."""
     highest: int
     inlets: dict[int, int]
     parts: frozenset[str]
     lapsed: bool
-    """Whether our lease was over: all that we had there but jobs was ended, and it begins anew with us."""
+    """Whether the client's lease had expired, so that the guest ended all its work except jobs."""
     adopts: bool
-    """Whether orphans of what it starts come to it, so that it can end them."""
+    """Whether the guest is a subreaper, so that it can end orphans of the commands."""
 
     @classmethod
     def read(cls, payload: bytes) -> Welcome:
-        """Take it from a frame; raises WireError when it makes no sense."""
+        """Read a frame's payload; raise WireError when it is invalid."""
         value = wire.unpack(payload)
         version = value.get("version")
         if version != wire.VERSION:
@@ -61,23 +61,42 @@ class Welcome:
             and all(isinstance(number, int) for number in (highest, *inlets, *inlets.values()))
             and all(isinstance(name, str) for name in parts)
         ):
-            raise wire.WireError("its welcome makes no sense")
+            raise wire.WireError("its WELCOME frame is invalid")
         return welcome
 
 
 def read_fatal(payload: bytes) -> wire.WireError:
-    """Why the guest ends the connection, from its frame; raises WireError when it makes no sense."""
+    """Return the guest's reason for ending the connection; raise WireError when the payload is invalid."""
     value = wire.unpack(payload)
     return (wire.DamageError if value.get("damaged") is True else wire.WireError)(str(value["message"]))
 
 
+class ConnectionOwner(GuestLink, Protocol):
+    """The link that a connection reports to."""
+
+    def heard(self) -> None:
+        """Note that the guest has sent something."""
+
+    def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
+        """Handle a complete frame."""
+
+    def on_data(self, channel: int, number: int, position: int, data: bytes) -> None:
+        """Handle bytes of a stream, from offset ``position`` on."""
+
+    def on_broken(self, error: HermesError) -> None:
+        """Give up a guest that violates the protocol."""
+
+    def on_closed(self, attempt: Attempt) -> None:
+        """Handle the end of a channel."""
+
+
 class Attempt:
-    """One channel: skips what is printed before the nonce, then parses; tells the link how it ended."""
+    """One channel to a guest: skips output before the nonce, then parses frames, and reports its end to the link."""
 
     needs_output = True
     """See ``OutputReceiver``."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: ConnectionOwner) -> None:
         keep_freed_memory()
         self.nonce = f"<hx {os.urandom(12).hex()}>"
         self.welcome: asyncio.Future[Welcome] = link.loop.create_future()
@@ -85,7 +104,7 @@ class Attempt:
         self.over = False
         self._failed = False
         self.guest_is_gone = False
-        """Whether a bridge has said so: nothing answers there, and never will."""
+        """Whether a bridge reported that the guest is gone for good."""
         self.channel: Channel | None = None
         self._link = link
         self._before: bytes | None = b""
@@ -94,21 +113,21 @@ class Attempt:
         self._sealer.checksum = self._parser.sealer.checksum = link.checksum
 
     def seal(self, *frames: bytes, data: bytes | memoryview = b"") -> Sequence[bytes | memoryview]:
-        """Frames as they are sent on this channel, in this order; the last one goes on with ``data``."""
+        """Return frames as bytes for this channel, in this order; the last one continues with ``data``."""
         if data:
             (head,) = frames
             return self._sealer.parts(head, data)
         return [self._sealer.seal(frame) for frame in frames]
 
-    async def reach(self, backend: Backend, words: Sequence[str], first: Iterable[bytes | memoryview]) -> Welcome:
-        """Start ``words`` in the place, send what comes ``first``, and wait for the guest's first word.
+    async def reach(self, backend: Backend, argv: Sequence[str], first: Iterable[bytes | memoryview]) -> Welcome:
+        """Start ``argv`` in the target, send ``first``, and wait for the guest's WELCOME.
 
         Raises:
-            PlaceUnavailable: none came, or it was the last one; what was started is killed.
+            PlaceUnavailable: none arrived, or the channel ended with it; the started process is killed.
         """
         try:
-            channel = self.channel = await backend.spawn(words, self)
-        except OutcomeUnknown as error:  # a guest that was started after all ends with its input
+            channel = self.channel = await backend.spawn(argv, self)
+        except OutcomeUnknown as error:  # if it was started after all, it ends with its input
             raise PlaceUnavailable(error.what, remedy=error.remedy) from error
         channel.write(*first)
         try:
@@ -125,7 +144,7 @@ class Attempt:
         return welcome
 
     def received(self, data: bytes, /) -> None:
-        """Bytes from the guest."""
+        """Handle bytes from the guest."""
         if self._failed:
             return
         if self._before is not None:
@@ -133,11 +152,11 @@ class Attempt:
             noise, found, data = self._before.partition(self.nonce.encode())
             if not found:
                 if len(self._before) > _PREAMBLE:
-                    self._fail(ProtocolError(f"the place printed {noise[:200]!r} … and no guest answered"))
+                    self._fail(ProtocolError(f"the target printed {noise[:200]!r} … and no guest answered"))
                 return
             self._before = None
         if self.welcome.done():
-            self._link.watch.heard()
+            self._link.heard()
         try:
             self._parser.feed(data)
         except wire.DamageError as error:
@@ -146,16 +165,16 @@ class Attempt:
             self._fail(ProtocolError(f"the guest broke the protocol: {error}"))
 
     def welcomed(self, payload: bytes) -> None:
-        """A WELCOME frame came."""
+        """Handle a WELCOME frame."""
         if not self.welcome.done():
             self.welcome.set_result(Welcome.read(payload))
 
     def stderr_received(self, data: bytes, /) -> None:
-        """What interpreters and login scripts complain about."""
+        """Keep the end of standard error, with messages of interpreters and login scripts."""
         self.stderr = (self.stderr + data)[-_STDERR:]
 
     def closed(self, exit: Exit, /) -> None:
-        """The channel is gone."""
+        """Handle the end of the channel."""
         self.over = True
         self.guest_is_gone = exit.code in {_GONE, _ELSEWHERE}
         if not self.welcome.done():
@@ -164,19 +183,19 @@ class Attempt:
         self._link.on_closed(self)
 
     def _reason(self, exit: Exit) -> str:
-        said = (self.stderr or self._before or b"").decode("utf-8", "replace").strip()
+        text = (self.stderr or self._before or b"").decode("utf-8", "replace").strip()
         how = exit.lost or (f"exit code {exit.code}" if exit.code is not None else f"signal {exit.signal}")
-        return f"no guest answered ({how})" + (f": {said[-300:]}" if said else "")
+        return f"no guest answered ({how})" + (f": {text[-300:]}" if text else "")
 
     def _end_damaged(self, why: str) -> None:
-        """End this channel alone: the link goes on over a new one, at the last byte that is proven."""
+        """End this channel; the link resumes on a new one at the last verified byte."""
         link = self._link
         link.damages += 1
         _log.info("the connection ends: %s", why)
         if not self.welcome.done():
-            self._fail(PlaceUnavailable(f"what answers is damaged, or no guest of this version ({why})"))
+            self._fail(PlaceUnavailable(f"the answer is damaged, or comes from no guest of this version ({why})"))
         elif link.damages > _MAX_DAMAGES:
-            self._fail(ProtocolError(f"{link.damages} connections in a row lost or changed bytes ({why})"))
+            self._fail(ProtocolError(f"{link.damages} consecutive connections lost or changed bytes ({why})"))
         else:
             self._failed = True
             if self.channel is not None:

@@ -1,13 +1,11 @@
-"""The parts of the guest that are sent on first use."""
+"""Parts of the guest that are sent on first use."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from hermes_exec.guest.core import wire
 from hermes_exec.transport import bootstrap
-from hermes_exec.transport.protocol import check_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -16,23 +14,21 @@ _OUTLIVE = {"jobs", "pty"}
 
 
 class Parts:
-    """Which parts the guest has, and which of them we rely on."""
+    """The parts that the guest has loaded, and those that this client needs."""
 
     def __init__(self, send: Callable[[bytes], None], kind: bootstrap.Kind) -> None:
-        self._loop = asyncio.get_running_loop()
         self._send = send
         self._kind: bootstrap.Kind = kind
         self._there: set[str] = set()
-        self._needed: dict[str, None] = {}  # in their order: later ones import from earlier ones
+        self._needed: dict[str, None] = {}  # in this order: later ones import from earlier ones
 
     @property
     def outlive(self) -> bool:
-        """Whether something was started, or may have been, that goes on without us."""
+        """Whether jobs or PTYs may have been started, which keep running without this client."""
         return not _OUTLIVE.isdisjoint(self._needed)
 
     def need(self, part: str) -> None:
-        """Send a part, unless it is there."""
-        check_loop(self._loop)
+        """Send a part, unless the guest has it."""
         self._needed[part] = None
         if part not in self._there:
             self._there.add(part)
@@ -42,15 +38,15 @@ class Parts:
         return wire.frame(wire.LOAD, 0, 0, bootstrap.part(part, self._kind))
 
     def first(self) -> list[bytes]:
-        """What a new guest is sent behind its core."""
+        """Return the frames that a new guest gets after its core."""
         self._needed[bootstrap.WORK] = None
         return [self._frame(bootstrap.WORK)]
 
     def told(self, parts: Iterable[str]) -> None:
-        """The guest says what it has."""
+        """Record the parts that the guest reports in WELCOME."""
         self._there = set(parts)
 
     def resume(self) -> None:
-        """A new connection: some may have been lost on their way, the first one too."""
+        """Send the needed parts again on a new connection, as the last one may have lost them."""
         for part in self._needed:
             self.need(part)

@@ -1,4 +1,4 @@
-"""Noticing that a peer has fallen silent: it is asked for an answer, and given up when none comes."""
+"""Detection of a silent peer: it is pinged, and given up when it does not answer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ if TYPE_CHECKING:
 
 DEFAULT_S = 15.0
 MISSES = 3
-"""Intervals without a byte after which a peer is given up."""
+"""Consecutive intervals without a byte after which a peer is given up."""
 _LATE_S = 1.0
 
 
 class Heartbeat:
     """Watches one peer on one event loop.
 
-    After each ``interval_s`` seconds without a byte it calls ``ask``, to which the peer has to reply. At the end of the
-    third such interval in a row it calls ``give_up``. It stops by itself once ``is_needed`` is false.
+    After each ``interval_s`` seconds without a byte it calls ``ask``, which sends a ping. After the third such interval
+    in a row it calls ``give_up``. It stops when ``is_needed`` returns false.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Heartbeat:
         self._timer: asyncio.TimerHandle | None = None
 
     def heard(self) -> None:
-        """Note that bytes of the peer came, whatever they are. May be called on any thread."""
+        """Note that the peer has sent any bytes. Thread-safe."""
         self._heard = self._loop.time()
 
     @property
@@ -50,14 +50,14 @@ class Heartbeat:
         return self._loop.time() - self._heard
 
     def watch(self) -> None:
-        """Begin to watch, unless it does already. Silence from before does not count."""
+        """Start to watch, unless running. Earlier silence does not count."""
         if self._timer is None:
             self._heard = self._seen = self._loop.time()
             self._misses = 0
             self._wait(self._interval_s)
 
     def stop(self) -> None:
-        """Watch no more, until ``watch``."""
+        """Stop to watch, until ``watch``."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -75,12 +75,12 @@ class Heartbeat:
             self._seen, self._misses = self._heard, 0
             self._wait(max(0.0, self._heard + self._interval_s - now))
             return
-        # A process that was stopped, or had no processor, has not read what came meanwhile: that is no silence.
+        # A late timer means that this process was stopped or starved, and has not read yet: that is no silence.
         if now - self._due <= max(_LATE_S, self._interval_s / 2):
             self._misses += 1
         if self._misses == MISSES:
             self._give_up()
             return
         self._ask()
-        if self._timer is None:  # else what it called has begun anew
+        if self._timer is None:  # else ``ask`` has restarted it
             self._wait(self._interval_s)

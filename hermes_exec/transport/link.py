@@ -1,7 +1,8 @@
-"""The link: one channel to one guest, and a new channel whenever that one breaks.
+"""The transport through a guest: requests over a link, which replaces its channel whenever that breaks.
 
-Requests carry rising ids. After a break the guest says which it has seen and how much of each input; only the
-rest is sent again. When the guest itself is gone, requests without an answer end with ``OutcomeUnknown``.
+Request ids ascend. On reconnecting, the guest reports the highest id and the offset of each input stream that it has
+received; the link sends the rest again. When the guest itself is gone, pending requests fail with ``OutcomeUnknown``.
+The watchdog pings a guest that does not answer, and fails requests that are overdue while the target is out of reach.
 """
 
 from __future__ import annotations
@@ -12,28 +13,32 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
+from hermes_exec.backend import get_bulk_transfer, get_resource_id
+from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest.core import wire
 from hermes_exec.terminal.encoding import encode
 from hermes_exec.transport import bootstrap
-from hermes_exec.transport.call import NEVER_RAN, Call, Discard, Lapsed, Lost
+from hermes_exec.transport.call import GRACE_S, NEVER_RAN, Call, Discard, Lapsed, Lost
 from hermes_exec.transport.guest_connection import Attempt, Welcome, read_fatal
 from hermes_exec.transport.guest_modules import Parts
+from hermes_exec.transport.heartbeat import Heartbeat
 from hermes_exec.transport.pipe_handoff import Loans
-from hermes_exec.transport.watchdog import Watch
+from hermes_exec.transport.protocol import Capabilities, wrong_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hermes_exec.backend import Backend, Channel
-    from hermes_exec.transport.protocol import Sink
-
+    from hermes_exec.transport.protocol import Running, Sink
 
 _RECEIPTS_S = 0.05
+_BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_CLOSE_S = 15.0
+_PING = wire.frame(wire.PING, 0, 0)
 
 
 def request_frame(number: int, operation: str, arguments: Mapping[str, Any]) -> bytes:
-    """The frame of a request; raises ProtocolError on one that is too large, of which nothing was sent."""
+    """Return the frame of a request; raise ProtocolError if it is too large, before anything is sent."""
     payload = wire.pack([operation, arguments])
     if len(payload) > wire.MAX_REQUEST:
         raise ProtocolError("the request is larger than 64 MiB", remedy="send it as a file")
@@ -41,7 +46,7 @@ def request_frame(number: int, operation: str, arguments: Mapping[str, Any]) -> 
 
 
 def read_answer(payload: bytes) -> dict[str, Any]:
-    """The fields of an answer, unchecked; raises WireError unless the payload is a map."""
+    """Return the fields of an answer, unchecked; raise WireError unless the payload is a map."""
     answer: Any = wire.unpack(payload)
     if not isinstance(answer, dict):
         raise wire.WireError("RESULT payload is not a map")
@@ -49,7 +54,7 @@ def read_answer(payload: bytes) -> dict[str, Any]:
 
 
 class Receipts:
-    """Which answers have arrived: told to the guest with the next request, or soon."""
+    """Acknowledges answers to the guest, with the next request or after 50 ms, so that it can forget them."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -57,7 +62,7 @@ class Receipts:
         self._due = False
 
     def add(self, number: int) -> None:
-        """The answer to this request is here."""
+        """Note that the answer to this request has arrived."""
         self._link.damages = 0
         self._numbers.append(number)
         if not self._due:
@@ -65,7 +70,7 @@ class Receipts:
             self._link.loop.call_later(_RECEIPTS_S, self._send)
 
     def take(self) -> list[bytes]:
-        """A frame for those not told of yet, if there are any. One that is lost is made good on attaching."""
+        """Return a frame for the new ones, if there are any. ATTACH makes up for a frame that is lost."""
         if not self._numbers:
             return []
         payload = b"".join(map(wire.OFFSET.pack, self._numbers))
@@ -78,8 +83,83 @@ class Receipts:
             self._link.send(*self.take())
 
 
-_BACKOFF_S = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-_CLOSE_S = 15.0
+class Silent(OutcomeUnknown):
+    """The target was out of reach when the answer was due; the request is cancelled on the next connection."""
+
+    def __init__(self, silence_s: float) -> None:
+        super().__init__(
+            f"no byte came from the target for {silence_s:.0f} s, and this should have ended by now",
+            remedy="check there whether it ran, before you run it again",
+            state="unknown: it ran once at most, and is ended when the target is reached",
+        )
+
+
+class Watch:
+    """Drops silent connections, and fails requests that are overdue while the target is out of reach.
+
+    An idle link sends no pings; it detects a loss on the next request.
+    """
+
+    def __init__(self, link: Link, calls: Mapping[int, Call], interval_s: float) -> None:
+        self._link = link
+        self._calls = calls
+        self._suspended = False
+        self._heartbeat = Heartbeat(interval_s, lambda: link.send(_PING), self._break, self._is_awaited)
+        self.heard = self._heartbeat.heard
+        self.patience_s = self._heartbeat.patience_s
+
+    def begin(self, call: Call, operation: str, arguments: Mapping[str, Any]) -> None:
+        """Watch a request that was just sent, by a timer of our own if it has a time limit."""
+        call.awaited = operation != "session"
+        if call.awaited and self._link.connected:
+            self._heartbeat.watch()
+        if "timeout" in arguments:
+            call.expect_answer(arguments["timeout"] + arguments.get("grace", GRACE_S))
+
+    def connected(self) -> None:
+        """Start to watch a new connection."""
+        self._heartbeat.heard()
+        self._heartbeat.watch()
+
+    def disconnected(self) -> None:
+        """Stop to watch a connection that is gone."""
+        self._heartbeat.stop()
+        self._give_up_overdue()
+
+    def suspend(self, *, on: bool) -> None:
+        """Expect no answer from the guest while the target is suspended."""
+        self._suspended = on
+        self._heartbeat.stop()
+        if not on and self._link.connected:
+            self._heartbeat.watch()
+
+    def fall_due(self, call: Call) -> None:
+        """Fail a request whose answer is overdue, once the target was out of reach for too long."""
+        call.overdue = True
+        self._give_up_overdue()
+
+    def _is_awaited(self) -> bool:
+        return not self._suspended and any(call.awaited and not call.answer.done() for call in self._calls.values())
+
+    def _break(self) -> None:
+        self._link.log.info("the guest was silent for %g s, so its connection counts as broken", self.patience_s)
+        self._link.cut()
+
+    def _give_up_overdue(self) -> None:
+        overdue = [call for call in self._calls.values() if call.overdue and not call.answer.done()]
+        if not overdue or self._suspended or self._link.connected:
+            return  # a connected guest answers itself, and the end of a connection leads here again
+        left_s = self.patience_s - self._heartbeat.silence_s
+        if left_s > 0:
+            self._link.loop.call_later(left_s, self._give_up_overdue)
+            return
+        for call in overdue:
+            if call.number <= self._link.sent:
+                call.give_up(Silent(self._heartbeat.silence_s))
+            elif call.cancelled:
+                call.give_up(None)
+            else:
+                call.give_up(PlaceUnavailable("the target was out of reach for the whole time limit, so nothing ran"))
 
 
 class Link:
@@ -96,21 +176,22 @@ class Link:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
-        self.stays, self.adopts = False, True  # whether it goes on for jobs or others once closed; see Welcome
-        self.near, self.mover, self.authenticated = backend.near, backend.mover, backend.authenticated  # see Backend
-        self.damages = 0  # connections in a row that ended because bytes were lost or changed, and nothing new came
-        self._backend, self.checksum = backend, backend.needs_checksum
-        self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.transport"), {"target": backend.target})
-        self.client = os.urandom(16)  # what the guest knows this one by
+        self.stays, self.adopts = False, True  # whether the guest outlives this client for jobs or others; see Welcome
+        traits = backend.traits
+        self.near, self.authenticated, self.mover = traits.shares_host, traits.authenticated, get_bulk_transfer(backend)
+        self.damages = 0  # consecutive connections that ended by lost or changed bytes without any progress
+        self._backend, self.checksum = backend, traits.needs_checksum
+        self.log = logging.LoggerAdapter(logging.getLogger("hermes_exec.transport"), {"target": backend.target})
+        self.client = os.urandom(16)  # the client id for the guest
         self._env = {encode(name): encode(value) for name, value in env.items()}
         self._cwd = None if cwd is None else encode(cwd)
         self._lease_s = lease_s
-        self._pythons = [python] if python else list(backend.pythons)
-        same = backend.same_python and python in {None, *backend.pythons[:1]}
-        self._kind: bootstrap.Kind = "code" if same else "source" if backend.far else "both"
-        self._python, self._number, self.sent = "", 0, 0  # sent: what a guest may know of while there is no channel
+        self._pythons = [python] if python else list(traits.pythons)
+        same = traits.same_python and python in {None, *traits.pythons[:1]}
+        self._kind: bootstrap.Kind = "code" if same else "source" if traits.high_latency else "both"
+        self._python, self._number, self.sent = "", 0, 0  # sent: the highest id that was written to a channel
         self._calls: dict[int, Call] = {}
-        self._loans = Loans(self._calls, near=backend.near)
+        self._loans = Loans(self._calls, near=traits.shares_host)
         self._attempt: Attempt | None = None
         self._channel: Channel | None = None
         self._parts = Parts(self.send, self._kind)
@@ -118,10 +199,11 @@ class Link:
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
         self._gone = asyncio.Event()
-        self.watch = Watch(self, self._calls, backend.keepalive_s)
+        self.watch = Watch(self, self._calls, backend.options.keepalive_s)
+        self.heard = self.watch.heard
 
     async def open(self) -> None:
-        """Start a guest in the place.
+        """Start a guest in the target.
 
         Raises:
             PlaceUnavailable: no interpreter there could run it; nothing is left behind.
@@ -133,18 +215,19 @@ class Link:
                 await self._start()
             except PlaceUnavailable as error:
                 reasons.append(f"{python}: {error.what}")
-                self._log.info("no guest by %s", reasons[-1])
+                self.log.info("no guest by %s", reasons[-1])
             else:
                 return
         raise PlaceUnavailable(
             "; ".join(reasons) or "no interpreter to try",
-            remedy='install Python 3.6 or later in the place, or set carrier = "plain"',
+            remedy='install Python 3.6 or later in the target, or set carrier = "plain"',
         )
 
     async def attach(self, guest: Mapping[str, Any], python: str, client: bytes | None = None) -> None:
-        """Become a client of a guest that is there already; ``guest`` is its ``identity``.
+        """Attach to a running guest; ``guest`` is its ``identity``.
 
-        That is a new client, or the ``client`` of a process that is gone, to which its requests then belong.
+        Without ``client`` the guest registers a new client. With the id of a process that is gone, this link takes over
+        that client's requests.
         """
         self.guest = dict(guest)
         self._python = python
@@ -153,20 +236,26 @@ class Link:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What ``attach`` needs to find this guest again."""
-        return {**self.guest, "interpreter": self._python, "place": self._backend.place}
+        """The guest's identity, as ``attach`` takes it."""
+        return {**self.guest, "interpreter": self._python, "place": get_resource_id(self._backend)}
 
     @property
     def connected(self) -> bool:
-        """Whether there is a channel at this moment."""
+        """Whether the link has a channel now."""
         return self._channel is not None
 
     def call(self, operation: str, arguments: Mapping[str, Any], sink: Sink | None = None) -> Call:
-        """Send a request at once; while the link is down it waits for the next channel."""
+        """Send a request at once; while the link is down it waits for the next channel.
+
+        Raises:
+            UsageError: another event loop than the link's runs; nothing was sent.
+        """
+        self._check_loop()
         if self._lost is not None:
             raise self._lost
         number = self._number = self._number + 1
-        call = Call(self, number, request_frame(number, operation, arguments), sink or Discard())
+        frame = request_frame(number, operation, arguments)
+        call = Call(self, number, frame, sink or Discard(), self.watch.fall_due)
         self._calls[number] = call
         self.send(*self._receipts.take(), call.frame)
         self.watch.begin(call, operation, arguments)
@@ -177,21 +266,27 @@ class Link:
         return await self.call(operation, arguments, sink).answer
 
     def need(self, part: str) -> None:
-        """Send a part of the guest that the next request uses, unless it is there."""
+        """Send a part of the guest that the next request needs, unless the guest has it."""
+        self._check_loop()
         self._parts.need(part)
 
+    def _check_loop(self) -> None:
+        """Raise UsageError on another event loop, where the caller would never be woken."""
+        if asyncio._get_running_loop() not in {self.loop, None}:  # noqa: SLF001  cheap, and None without a loop
+            raise wrong_loop()
+
     def send(self, *frames: bytes, data: bytes | memoryview = b"") -> None:
-        """Write frames, the last with ``data``; dropped while the link is down: a new channel sends what is missing."""
+        """Write frames, the last one with ``data``; dropped while the link is down: reconnecting resends them."""
         if self._channel is not None and self._attempt is not None:
             self._channel.write(*self._attempt.seal(*frames, data=data))
 
     async def drained(self) -> None:
-        """Return when more may be written."""
+        """Wait until the send buffer has room."""
         if self._channel is not None and self._channel.unsent > wire.WINDOW:
             await self._channel.drained()
 
     async def close(self) -> None:
-        """End what this client has in the place; its guest ends too unless jobs or others need it."""
+        """End everything of this client in the target; the guest ends too, unless jobs or other clients need it."""
         if self._lost is None and self._reconnecting is not None:
             await asyncio.wait([self._reconnecting], timeout=_CLOSE_S)
             self._reconnecting.cancel()
@@ -205,20 +300,20 @@ class Link:
         self._fail_all(Closed("the terminal was closed while this ran", state="it was stopped"))
 
     def detach(self) -> None:
-        """Let the channel go without a word, as a crash would; the guest goes on until its leases end."""
+        """Drop the channel without a BYE, as a crash would; the guest keeps running until its leases expire."""
         self._lost = Closed("the terminal is detached")
         self._drop_channel()
         self._fail_all(Closed("the terminal was detached while this ran", state="it goes on"))
 
     def cut(self) -> None:
-        """Break the channel, as a failing network would; the link reconnects by itself."""
+        """Break the channel, as a failing network would; the link reconnects."""
         attempt, channel = self._attempt, self._channel
         if attempt is not None and channel is not None:
             self.on_closed(attempt)  # at once, whatever the channel does
             channel.abandon()
 
     def on_frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
-        """A whole frame came."""
+        """Handle a complete frame."""
         if kind == wire.RESULT:
             answer = read_answer(payload)
             call = self._calls.pop(number, None)
@@ -234,7 +329,7 @@ class Link:
             self._attempt.welcomed(payload)
         elif kind == wire.BYE:
             ends = wire.unpack(payload)["ends"]
-            self._log.info("the guest %s", "ends" if ends else "stays: it has jobs, or other clients")
+            self.log.info("the guest %s", "ends" if ends else "stays: it has jobs, or other clients")
             if not ends:
                 self.stays = True
                 self._drop_channel()
@@ -245,18 +340,18 @@ class Link:
             raise wire.WireError(f"frame kind {kind}")
 
     def on_data(self, channel: int, number: int, position: int, data: bytes) -> None:
-        """Bytes of a stream came, which begin at ``position``."""
+        """Handle bytes of a stream, from offset ``position`` on."""
         call = self._calls.get(number)
         if call is not None and channel < 3:
             call.receive(channel, position, data)
 
     def on_broken(self, error: HermesError) -> None:
-        """The guest broke the protocol, or does not answer: nothing that it says is believed any more."""
-        self.stays = self._parts.outlive  # for all that is known
+        """Give up a guest that violates the protocol; its further messages are ignored."""
+        self.stays = self._parts.outlive  # the guest may still run
         self._lose(error)
 
     def on_closed(self, attempt: Attempt) -> None:
-        """A channel is gone: get a new one unless that was wanted."""
+        """Handle the end of a channel: reconnect unless the link is closed."""
         if attempt is self._attempt:
             self._loans.let_go()
         if attempt is not self._attempt or self._channel is None:
@@ -265,12 +360,12 @@ class Link:
         self._gone.set()
         self.watch.disconnected()
         if self._lost is None:
-            self._log.info("the connection broke; its lease runs, %g s", self._lease_s)
+            self.log.info("the connection broke; its lease runs, %g s", self._lease_s)
             self._reconnecting = self.loop.create_task(self._reconnect())
 
     async def _start(self) -> Welcome:
         attempt = Attempt(self)
-        argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
+        argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.traits.guarded)
         frames = attempt.seal(self._attach(known=False), *self._parts.first())
         return await self._connect(attempt, argv, [payload, *frames])
 
@@ -307,32 +402,32 @@ class Link:
             await asyncio.sleep(pause)
             try:
                 welcome = await self._bridge(known=True)
-            except Exception as error:  # noqa: BLE001  whatever it is, nobody may wait for ever
+            except Exception as error:  # noqa: BLE001  any other error must not leave callers waiting for ever
                 why = error.what if isinstance(error, HermesError) else str(error)
                 gone = isinstance(error, PlaceGone) or (self._attempt is not None and self._attempt.guest_is_gone)
                 if gone or not isinstance(error, PlaceUnavailable) or self.loop.time() > give_up:
-                    self.stays = not gone and self._parts.outlive  # for all that is known
+                    self.stays = not gone and self._parts.outlive  # the guest may still run
                     self._lose(Lost(why))
                     return
-                self._log.info("no new connection yet: %s", why)
+                self.log.info("no new connection yet: %s", why)
             else:
                 if welcome.lapsed:
-                    self._fail_all(Lapsed(self._lease_s), self.sent)  # what came after that was not sent yet
+                    self._fail_all(Lapsed(self._lease_s), self.sent)  # later requests were not sent yet
                 self._resume(welcome)
                 return
 
     def _resume(self, welcome: Welcome) -> None:
-        self._log.info("connected again; %d requests go on", len(self._calls))
+        self.log.info("connected again; %d requests go on", len(self._calls))
         self._parts.resume()
         for call in list(self._calls.values()):
             known = call.number <= welcome.highest
-            if call.cancelled and not known:  # it did not begin, and must not begin now
+            if call.cancelled and not known:  # it was never started, and must not be now
                 self._calls.pop(call.number).answered(NEVER_RAN)
                 continue
             self.send(*call.resend(welcome.inlets.get(call.number, 0), known=known))
 
     def _lose(self, error: HermesError) -> None:
-        self._log.info("the guest is given up: %s", error.what)
+        self.log.info("the guest is given up: %s", error.what)
         self._lost = error
         self._fail_all(error)
 
@@ -346,3 +441,41 @@ class Link:
         self._loans.let_go()
         if channel is not None:
             channel.abandon()
+
+
+class GuestCarrier:
+    """The transport that sends commands as requests over a link."""
+
+    def __init__(self, link: Link, features: frozenset[str], *, reconnect: bool = True) -> None:
+        self.link: Link | None = link
+        self.close = link.close
+        self._features = features
+        self._link = link
+        self._reconnect = reconnect
+
+    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
+        """Send a command to the guest.
+
+        Raises:
+            PlaceUnavailable: the guest was lost before; nothing ran.
+        """
+        try:
+            return self._link.call(operation, arguments, sink)
+        except Lost as lost:
+            raise PlaceUnavailable(f"the guest was lost before ({lost.why})", remedy="open the target again") from lost
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All of them, except those that the target or its kernel lacks."""
+        return Capabilities(
+            carrier="guest",
+            sessions=True,
+            jobs=True,
+            pty=True,
+            file_transfer=True,
+            forward=True,
+            reconnect=self._reconnect,
+            kill_tree=self._link.adopts,
+            limits=True,
+            features=self._features,
+        )

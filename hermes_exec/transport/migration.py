@@ -1,7 +1,7 @@
-"""A link to a place that may move: it goes on with a new guest there, with the sessions, and tells what is lost.
+"""A link to a target that may migrate: it starts a new guest there, and restores the sessions.
 
-A request that has no answer when the place moves is ``OutcomeUnknown``; one that comes meanwhile waits, and is sent to
-the new guest alone. A session is begun anew with what its shell wrote down last, and its next result says so.
+A request that is pending when the target migrates fails with ``OutcomeUnknown``; a request that arrives meanwhile waits
+for the new guest. A session restarts from its shell's last checkpoint, and its next result reports that.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.backend import SupportsHandover
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable
 from hermes_exec.guest.core import wire
 from hermes_exec.transport.call import Lost
@@ -25,25 +26,26 @@ _log = logging.getLogger("hermes_exec.place")
 
 
 class MovingLink(Link):
-    """A ``Link`` that a backend which ``moves`` tells of that."""
+    """A ``Link`` to a backend that reports its migrations; see ``SupportsHandover``."""
 
     async def open(self) -> None:
-        """Start a guest in the place, and ask the backend to be told.
+        """Start a guest in the target, and register for the backend's migrations.
 
         Raises:
             PlaceUnavailable: no interpreter there could run it; nothing is left behind.
         """
         await super().open()
-        self._backend.handover = self._hand_over
+        if isinstance(self._backend, SupportsHandover):
+            self._backend.handover = self._hand_over
 
     async def _hand_over(self) -> Callable[[], Awaitable[None]]:
         states: dict[int, bytes] = {}
         try:
             async with asyncio.timeout(_ASK_S):
-                await self._say_jobs()
-                states = _states(await self.call("states", {}).result())
+                await self._warn_of_jobs()
+                states = _read_states(await self.call("states", {}).result())
         except (HermesError, TimeoutError) as error:
-            _log.warning("the place that is to move does not say what it has: %s", str(error) or "no answer")
+            _log.warning("the target that is to migrate does not report its sessions: %s", str(error) or "no answer")
         if self._reconnecting is not None:
             self._reconnecting.cancel()
         self._drop_channel()
@@ -54,19 +56,19 @@ class MovingLink(Link):
                 call.begin_anew(wire.frame(wire.REQUEST, 0, call.number, payload))
             else:
                 del self._calls[call.number]
-                call.failed(OutcomeUnknown("the place moved while this ran, and what ran there has ended"))
+                call.failed(OutcomeUnknown("the target migrated while this ran, and its processes there have ended"))
         return self._arrive
 
-    async def _say_jobs(self) -> None:
+    async def _warn_of_jobs(self) -> None:
         from hermes_exec.terminal.job import list_jobs
         from hermes_exec.terminal.job_status import JobState
 
         running = [job.name or job.id for job in await list_jobs(self) if job.state is not JobState.ENDED]
         if running:
-            _log.warning("these jobs end with the place that is to move: %s", ", ".join(running))
+            _log.warning("these jobs end when the target migrates: %s", ", ".join(running))
 
     async def _arrive(self) -> None:
-        """Start a guest in the new place; whoever waits goes on, or hears why not."""
+        """Start a guest in the migrated target; pending calls then continue, or fail with the reason."""
         for attempt in range(1, _TRIES + 1):
             if isinstance(self._lost, Closed):
                 return
@@ -74,7 +76,7 @@ class MovingLink(Link):
                 welcome = await self._start()
             except PlaceUnavailable as error:
                 if attempt == _TRIES or isinstance(error, PlaceGone):
-                    self._lose(Lost(f"the place moved, and no guest answers there: {error.what}"))
+                    self._lose(Lost(f"the target migrated, and no guest answers there: {error.what}"))
                     return
                 await asyncio.sleep(_PAUSE_S)
             else:
@@ -82,10 +84,10 @@ class MovingLink(Link):
                 return
 
 
-def _states(answer: dict[str, Any]) -> dict[int, bytes]:
-    """What a guest says of its sessions, which is untrusted: what makes no sense is left out."""
+def _read_states(answer: dict[str, Any]) -> dict[int, bytes]:
+    """Return the session states of a guest's answer, without the invalid ones, as a guest is not trusted."""
     try:
-        told: dict[Any, Any] = dict(answer["states"])
+        states: dict[Any, Any] = dict(answer["states"])
     except (KeyError, TypeError, ValueError):
         return {}
-    return {number: state for number, state in told.items() if isinstance(number, int) and isinstance(state, bytes)}
+    return {number: state for number, state in states.items() if isinstance(number, int) and isinstance(state, bytes)}

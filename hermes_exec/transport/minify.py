@@ -1,7 +1,7 @@
-"""The guest's source without what only people and type checkers read.
+"""Minification of the guest's source: docstrings, comments and annotations are removed.
 
-By a few expressions that fit the one way in which these modules are written, because parsing them would take longer
-than it saves; a test compares the code before and after.
+It uses regular expressions that fit the style of these modules, because parsing would take longer than it saves; a test
+compares the syntax trees before and after.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INDENT = re.compile(rb"^(?:    )+", re.MULTILINE)
 
 
 def lean(source: bytes) -> bytes:
-    """Source of ours that does the same, with each line where it was, so that tracebacks stay true."""
+    """Return equivalent source with the same line numbers, so that tracebacks stay correct."""
     source = _DOCSTRING.sub(lambda found: found[1] + b'""' + b"\n" * found[0].count(b"\n"), source)
     source = _COMMENT.sub(b"", source)
     source = _FOR_CHECKERS.sub(lambda found: b"\n" * found[0].count(b"\n"), source)

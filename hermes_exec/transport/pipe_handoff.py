@@ -1,33 +1,51 @@
-"""A pipe of a place on this very machine, which we read ourselves instead of having it sent."""
+"""Direct reading of a guest's pipe on the same machine, instead of sending its bytes over the link."""
 
 from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec.guest.core import wire
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Mapping
-
-    from hermes_exec.transport.call import Call
-    from hermes_exec.transport.link import Link
 
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
+class PipeOwner(Protocol):
+    """A call whose output can be read directly."""
+
+    def expect(self, channel: int, position: int) -> None:
+        """Raise ``wire.DamageError`` unless ``position`` is the next expected offset of the stream."""
+
+    def feed(self, channel: int, data: bytes) -> None:
+        """Pass output to the sink."""
+
+    def room(self, channel: int) -> bool:
+        """Whether the window of this stream allows to read more."""
+        ...
+
+    def borrow(self, channel: int, payload: bytes) -> None:
+        """Read a stream's pipe directly from here on; return it at once if it cannot be opened."""
+
+    def give_back(self, channel: int) -> None:
+        """Return a stream's pipe to the guest."""
+
+    def let_go(self) -> None:
+        """Close all pipes that are read directly."""
+
+
 class Borrowed:
-    """Reads until the end, or until the guest wants it back; then says how far it has read.
+    """Reads a pipe to its end, or until the guest reclaims it, through a descriptor of its own."""
 
-    A descriptor of our own on the same pipe, so that the guest's is not disturbed.
-    """
-
-    def __init__(self, link: Link, call: Call, channel: int, payload: bytes) -> None:
-        """Raises OSError when there is no such pipe, and wire.WireError on a frame that is none."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: PipeOwner, channel: int, payload: bytes) -> None:
+        """Open the pipe; raise OSError when it does not exist, and wire.WireError on a malformed frame."""
         if len(payload) != wire.LENT.size:
-            raise wire.WireError("a loan that is none")
-        self._link = link
+            raise wire.WireError("a malformed HANDOFF frame")
+        self._loop = loop
         self._call = call
         self._channel = channel
         self._reading = False
@@ -37,19 +55,19 @@ class Borrowed:
         found = os.fstat(self._fd)
         if not stat.S_ISFIFO(found.st_mode) or found.st_ino != inode:
             os.close(self._fd)
-            raise OSError("another process has that number here")
+            raise OSError("another process has that id here")
         self.go_on()
 
     def go_on(self) -> None:
-        """Read on if the reader has room."""
+        """Continue reading if the window has room."""
         if not self._reading and self._call.room(self._channel):
             self._reading = True
-            self._link.loop.add_reader(self._fd, self._readable)
+            self._loop.add_reader(self._fd, self._readable)
 
     def _pause(self) -> None:
         if self._reading:
             self._reading = False
-            self._link.loop.remove_reader(self._fd)
+            self._loop.remove_reader(self._fd)
 
     def _readable(self) -> None:
         try:
@@ -64,22 +82,22 @@ class Borrowed:
             self._pause()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading and close the descriptor."""
         self._pause()
         os.close(self._fd)
 
 
 class Loans:
-    """The lent pipes of all calls."""
+    """The handed-off pipes of all calls of a link."""
 
-    def __init__(self, calls: Mapping[int, Call], *, near: bool) -> None:
+    def __init__(self, calls: Mapping[int, PipeOwner], *, near: bool) -> None:
         self.near = near
         self._calls = calls
 
     def told(self, kind: int, channel: int, number: int, payload: bytes) -> None:
-        """A LEND or RECALL frame came."""
+        """Handle a HANDOFF or RECLAIM frame."""
         if not self.near or channel not in {wire.STDOUT, wire.STDERR}:
-            raise wire.WireError("a loan that nobody can take")
+            raise wire.WireError("a HANDOFF frame for a stream that cannot be handed off")
         call = self._calls.get(number)
         if call is not None and kind == wire.LEND:
             call.borrow(channel, payload)
@@ -87,6 +105,6 @@ class Loans:
             call.give_back(channel)
 
     def let_go(self) -> None:
-        """Read none of them any more, before the guest does."""
+        """Stop all direct reading, before the guest reads again."""
         for call in self._calls.values():
             call.let_go()

@@ -1,75 +1,81 @@
-"""What the Terminal needs of the way to a place: a carrier starts commands and says what it can do.
-
-Two exist: the guest's (``hermes_exec.transport``), which keeps every promise, and the plain one
-(``hermes_exec.transport.shell``) for places without a Python, where each command is a process of its own.
-"""
+"""Protocols and data types that both transports share."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
-
-    from hermes_exec.transport.link import Link
+    import asyncio
 
 
-def check_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Refuse to go on when another loop than ``loop`` runs: whoever waits there would never be told.
-
-    Raises:
-        UsageError: another one runs; nothing was sent.
-    """
-    if asyncio._get_running_loop() not in {loop, None}:  # noqa: SLF001  meant for makers of event loops; None is nobody's
-        raise UsageError(
-            "the terminal belongs to the event loop that it was opened on, and this is another one",
-            remedy="open one here, or hermes_exec.sync, whose terminals any number of threads may share",
-        )
+def wrong_loop() -> UsageError:
+    """Return the error for a call on another event loop than the one that the terminal was opened on."""
+    return UsageError(
+        "the terminal belongs to the event loop that it was opened on, and this is another one",
+        remedy="open one here, or hermes_exec.sync, whose terminals any number of threads may share",
+    )
 
 
 class Running(Protocol):
-    """One command under way."""
+    """A command that was started."""
 
     number: int
 
     async def result(self) -> dict[str, Any]:
-        """Wait for its answer (docs/protocol.md). A cancelled wait ends the command, and waits for that."""
+        """Wait for the answer (docs/protocol.md). Cancelling the wait ends the command first."""
         ...
 
     async def write(self, data: bytes, /) -> None:
-        """Send standard input; waits while the command does not read."""
+        """Send standard input; wait while the command does not read."""
 
     def write_eof(self) -> None:
-        """Standard input ends here."""
+        """End standard input."""
 
     def consumed(self, channel: int, count: int, /) -> None:
-        """So many more bytes of a stream are used up."""
+        """Acknowledge ``count`` more bytes of a stream, so that the command may send as many more."""
 
     def cancel(self) -> None:
-        """End it, with all that it started."""
+        """End the command with its whole process tree."""
 
     async def settle(self) -> None:
-        """Return when it is answered, or when the place is out of reach; raises what ``result`` raises."""
+        """Return when the answer is there or the target is out of reach; raise what ``result`` raises."""
 
     async def end(self) -> None:
-        """``cancel``, and return when it is gone, or when nobody can tell because the place is out of reach."""
+        """Call ``cancel``, and return when the command is gone or the target is out of reach."""
 
 
 class Sink(Protocol):
-    """Takes the output of a command as it comes, on the event loop's thread."""
+    """Receives the output of a command as it arrives, on the event loop's thread."""
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        """Take bytes; whoever has used them up says so by ``consumed``."""
+        """Take bytes of a stream. The receiver acknowledges them through ``call``."""
+
+
+class GuestLink(Protocol):
+    """The part of a link that its calls and connections use."""
+
+    loop: asyncio.AbstractEventLoop
+    checksum: bool
+    damages: int
+
+    @property
+    def connected(self) -> bool:
+        """Whether the link has a channel now."""
+        ...
+
+    def send(self, *frames: bytes, data: bytes | memoryview = b"") -> None:
+        """Write frames, the last one with ``data``; dropped while the link is down."""
+
+    async def drained(self) -> None:
+        """Wait until the send buffer has room."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What holds in one place. Each name is a promise of docs/promises.md."""
+    """The capabilities of an open target. Each field is a promise of docs/promises.md."""
 
     carrier: str
     """``guest`` or ``plain``."""
@@ -84,43 +90,12 @@ class Capabilities:
     forward: bool
     """TCP and unix sockets in both directions."""
     reconnect: bool
-    """A broken connection is replaced, and nothing runs twice, is lost or repeated."""
+    """A broken connection is replaced, and no command runs twice, no byte is lost or repeated."""
     kill_tree: bool
     """A timeout ends every process that the command started, also after ``setsid``."""
     limits: bool
     """Memory, CPU, processes, file size and open files can be limited."""
     background: bool = True
-    """A child in the background that holds a command's outputs does not hold up its result."""
+    """A background child that holds a command's outputs open does not delay the result."""
     features: frozenset[str] = frozenset()
-    """What this place adds: ``snapshot``, ``suspend``, ``keep``, and ``gpu`` where its profile asked for one."""
-
-
-@runtime_checkable
-class FileCarrier(Protocol):
-    """A carrier that reads and writes whole files itself, where there is no guest to do it."""
-
-    async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
-        """The content of a file."""
-        ...
-
-    async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
-        """Give a file a new content, at once."""
-
-
-class Carrier(Protocol):
-    """Starts commands in an opened place."""
-
-    link: Link | None
-    """The guest's link, for what only a guest can do; None on a plain carrier."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What holds here."""
-        ...
-
-    def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
-        """Start ``exec``, ``run`` or ``session`` (docs/protocol.md)."""
-        ...
-
-    async def close(self) -> None:
-        """End everything that was started, but jobs."""
+    """Features of the target: ``snapshot``, ``suspend``, ``keep``, and ``gpu`` where its profile asked for one."""

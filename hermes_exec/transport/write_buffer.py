@@ -1,7 +1,7 @@
-"""What a channel has yet to send, for channels over descriptors that do not block.
+"""The send buffer of a channel over a non-blocking descriptor.
 
-Whoever writes to a channel is never held up, so what is not taken at once is kept here; whoever has much to
-write waits until less of it is kept.
+``Channel.write`` never blocks, so bytes that the descriptor does not take are buffered here; a caller with much to
+write awaits ``drained``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 LOW = 1 << 20
-"""Bytes that may be kept before a writer waits."""
+"""Buffered bytes above which a writer waits."""
 _BATCH = 64
 """Pieces sent at once; IOV_MAX is at least 1024 on Linux."""
 
 
 class Outgoing:
-    """Bytes in their order, how many there are, and who waits until they are fewer.
+    """A FIFO of bytes, with its size and the future of a waiting writer.
 
-    Use it on one event loop, or, but for ``drained``, under a lock.
+    Use it on one event loop, or under a lock, except for ``drained``.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class Outgoing:
         self._fewer: asyncio.Future[None] | None = None
 
     def add(self, parts: Sequence[bytes | memoryview]) -> None:
-        """Keep pieces behind the others."""
+        """Append pieces."""
         self._parts.extend(parts)
         self.size += sum(map(len, parts))
 
     def flush(self, send: Callable[[list[bytes | memoryview]], int]) -> bool:
-        """Send until everything is taken, or less than was offered; True: nothing is left.
+        """Call ``send`` until the buffer is empty or it takes less than offered; return whether it is empty.
 
-        ``send`` gives the number of bytes that were taken; what it raises leaves everything as it was.
+        ``send`` returns the number of bytes that it took; an exception from it leaves the buffer unchanged.
         """
         while self._parts:
             offered = list(islice(self._parts, _BATCH))
@@ -58,16 +58,16 @@ class Outgoing:
         return not self._parts
 
     def clear(self) -> None:
-        """Drop everything: nobody takes it any more, and nobody has to wait."""
+        """Drop everything and wake a waiting writer; the channel has ended."""
         self._parts.clear()
         self.size = 0
         self._wake()
 
     async def drained(self) -> None:
-        """Return when at most 1 MiB is kept."""
+        """Wait until at most 1 MiB is buffered."""
         if self.size > LOW:
             self._fewer = self._fewer or asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._fewer)  # which other writers may wait for too
+            await asyncio.shield(self._fewer)  # other writers may await it too
 
     def _wake(self) -> None:
         if self._fewer is not None and not self._fewer.done():
@@ -76,7 +76,7 @@ class Outgoing:
 
 
 def cut(parts: Sequence[bytes | memoryview], size: int, most: int) -> Iterator[list[bytes | memoryview]]:
-    """The first ``size`` bytes of what is in parts, in pieces of at most ``most`` bytes, each of some parts."""
+    """Yield the first ``size`` bytes of ``parts`` as lists of buffers of at most ``most`` bytes together."""
     piece: list[bytes | memoryview] = []
     room = min(most, size)
     for part in parts:

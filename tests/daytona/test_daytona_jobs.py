@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import hermes_exec
@@ -21,7 +22,7 @@ async def leave_to_a_job(make: Callable[..., DaytonaBackend], **options: Any) ->
     """Leave a sandbox to a job; gives the sandbox's name."""
     terminal = await hermes_exec.open(made := make(**options), audit=False)
     await terminal.start(["sleep", "1000"])
-    place = made.place
+    place = made.resource_id
     await terminal.close()
     return place
 
@@ -29,7 +30,7 @@ async def leave_to_a_job(make: Callable[..., DaytonaBackend], **options: Any) ->
 async def come_back(make: Callable[..., DaytonaBackend], place: str, **options: Any) -> None:
     """Return to a sandbox as ``jobs --prune`` does, find no job of ours there, and leave."""
     made = make(sandbox=place, **options)
-    made.returning = True
+    made.options = replace(made.options, reopen=True)
     await made.open()
     await made.close()
 

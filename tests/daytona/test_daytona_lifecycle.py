@@ -64,7 +64,7 @@ def test_a_kept_sandbox_without_a_name_is_found_by_the_target_of_the_terminal(
     async def work() -> None:
         terminal = await hermes_exec.open(made := backend(), audit=False)
         await terminal.run("echo here > /srv/file")
-        place, target = made.place, made.target
+        place, target = made.resource_id, made.target
         assert target == f"daytona:@{place}"
         await terminal.close(keep=True)
         again = await hermes_exec.open(backend(sandbox=place), audit=False)
@@ -213,7 +213,7 @@ def test_reaping_deletes_what_nobody_needs_and_nothing_else(
 def test_what_is_alive_is_told_with_its_size_and_its_age(run: Any, daytona: Daytona, opened: Opened) -> None:
     async def work() -> None:
         async with opened(name="big", cpu=2, memory="4 GiB", gpu="H100:2"):
-            (alive,) = await module.DaytonaBackend.alive()
+            (alive,) = await module.DaytonaBackend.list_resources()
             assert (alive.target, alive.state) == ("daytona:@big", "started")
             assert alive.size == "2 CPU, 4 GiB, 3 GiB disk, 2 x H100"
             assert alive.since is not None

@@ -12,41 +12,61 @@ from hermes_exec.transport.minify import lean
 
 GUEST = Path(bootstrap.__file__).parent.parent / "guest"
 CORE: tuple[str, ...] = bootstrap.CORE
-NOT_SENT_AS_MODULES = {"__init__", "loader", "bridge"}
+NOT_SENT_AS_MODULES = {"core.loader", "core.bridge"}
+PARTS: dict[str, tuple[str, ...]] = bootstrap.PARTS
+
+
+def path_of(module: str) -> Path:
+    return GUEST.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(GUEST).with_suffix("").parts)
 
 
 def imports(module: str) -> set[str]:
     """The guest's modules that a module imports when it is run."""
     names: set[str] = set()
-    for node in ast.parse((GUEST / f"{module}.py").read_text()).body:
-        if isinstance(node, ast.ImportFrom) and node.level == 1:
-            names |= {node.module} if node.module else {alias.name for alias in node.names}
+    package = module.split(".")[:-1]
+    for node in ast.parse(path_of(module).read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*package[: len(package) - node.level + 1], *(node.module.split(".") if node.module else [])]
+            if path_of(".".join(base)).exists():
+                names.add(".".join(base))
+            else:
+                names |= {".".join([*base, alias.name]) for alias in node.names}
     return names
 
 
-@pytest.mark.parametrize("part", ["", *bootstrap.PARTS])
+@pytest.mark.parametrize("part", ["", *PARTS])
 def test_each_module_comes_after_those_that_it_imports(part: str) -> None:
     there = set(CORE) if part else set[str]()
     if part != bootstrap.WORK:
-        there |= set(bootstrap.PARTS[bootstrap.WORK]) if part else set()
-    for module in bootstrap.PARTS[part] if part else CORE:
+        there |= set(PARTS[bootstrap.WORK]) if part else set()
+    for module in PARTS[part] if part else CORE:
         assert imports(module) <= there, f"{module} needs {imports(module) - there} before it"
         there.add(module)
 
 
 def test_every_module_of_the_guest_is_sent() -> None:
-    sent = set(CORE).union(*bootstrap.PARTS.values())
-    assert sent == {path.stem for path in GUEST.glob("*.py")} - NOT_SENT_AS_MODULES
+    sent = set(CORE).union(*PARTS.values())
+    modules = {name_of(path) for path in GUEST.rglob("*.py") if path.name != "__init__.py"}
+    assert sent == modules - NOT_SENT_AS_MODULES
+
+
+def test_a_package_of_the_guest_has_nothing_but_a_docstring_beside_its_modules() -> None:
+    for path in GUEST.rglob("__init__.py"):  # it is not sent, so no module may rely on it
+        assert [type(node) for node in ast.parse(path.read_text()).body] == [ast.Expr], path
 
 
 def test_no_module_is_sent_twice() -> None:
-    modules = [*CORE, *(module for part in bootstrap.PARTS.values() for module in part)]
+    modules = [*CORE, *(module for part in PARTS.values() for module in part)]
     assert len(modules) == len(set(modules))
 
 
-@pytest.mark.parametrize("name", [*CORE, *(module for part in bootstrap.PARTS.values() for module in part)])
+@pytest.mark.parametrize("name", [*CORE, *(module for part in PARTS.values() for module in part)])
 def test_what_is_left_out_on_the_way_to_a_far_place_is_not_code(name: str) -> None:
-    source = (GUEST / f"{name}.py").read_bytes()
+    source = path_of(name).read_bytes()
     assert code_of(lean(source)) == code_of(source)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec import errors
-from hermes_exec.config import registry
+from hermes_exec.config import registry, type_names
 
 
 def modules_after(statement: str) -> set[str]:
@@ -62,12 +62,14 @@ def test_our_entry_points_offer_exactly_the_built_in_types() -> None:
     points = distribution("hermes-exec").entry_points
     assert {point.name for point in points if point.group == registry.PROFILES} == {
         *registry.BUILT_INS,
-        *registry.ALIASES,
+        *type_names.ALIASES,
     }
     assert {point.name for point in points if point.group == registry.BACKENDS} == set(registry.BUILT_INS)
 
 
-@pytest.mark.parametrize("group", ["console_scripts", "hermes_exec.backends", "hermes_exec.profiles"])
+@pytest.mark.parametrize(
+    "group", ["console_scripts", "hermes_exec.backends", "hermes_exec.profiles", "hermes_exec.tools"]
+)
 def test_every_entry_point_of_ours_loads(group: str) -> None:
     points = [point for point in distribution("hermes-exec").entry_points if point.group == group]
     assert points

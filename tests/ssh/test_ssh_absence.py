@@ -106,7 +106,7 @@ async def test_a_client_that_stood_still_finds_its_command_and_its_job_again() -
 
 
 async def test_one_that_stood_still_for_longer_than_its_lease_finds_its_job_again() -> None:
-    told = b"nobody was there for longer than the lease of 1 s, and only jobs went on\n"
+    told = b"the connection was down for longer than the lease of 1 s; only jobs kept running\n"
     assert await _stood_still(1.0, for_long=True) == told + b"0 once\n"
 
 

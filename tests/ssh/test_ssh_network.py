@@ -21,7 +21,7 @@ from tests.rigs.sshd import Sshd
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from hermes_exec._async import Opening
+    from hermes_exec._async import AwaitableContextManager
     from hermes_exec.terminal.terminal import Terminal
 
 _DATA = os.urandom(6_000_000)
@@ -49,7 +49,7 @@ def whole(request: pytest.FixtureRequest) -> Generator[None]:
     network.set(delay_ms=0, loss=0, blackhole=0)
 
 
-def opened(far: Sshd) -> Opening[hermes_exec.Terminal]:
+def opened(far: Sshd) -> AwaitableContextManager[hermes_exec.Terminal]:
     return hermes_exec.open(SshBackend(far.profile(keepalive_s=1.0)), audit=False)
 
 
@@ -75,7 +75,7 @@ async def test_the_ssh_program_too_sends_less_to_a_host_that_is_far(network: Net
     network.set(delay_ms=100)
     backend = SshBackend(far.profile(transport="openssh"))
     async with hermes_exec.open(backend, audit=False) as terminal:
-        assert backend.far
+        assert backend.traits.high_latency
         assert (await terminal.run("echo hi")).stdout == b"hi\n"
 
 

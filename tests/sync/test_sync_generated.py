@@ -11,13 +11,15 @@ import pytest
 
 import hermes_exec
 import hermes_exec.sync as hx
-from hermes_exec._sync.proxy import Face, Iteration, Within
+from hermes_exec._sync.proxy import BlockingContextManager, BlockingIterator, BlockingProxy
 
 ROOT = Path(__file__).parents[2]
 FACES = [
     value
     for value in vars(hx).values()
-    if isinstance(value, type) and issubclass(value, Face) and value not in {Face, Iteration, Within}
+    if isinstance(value, type)
+    and issubclass(value, BlockingProxy)
+    and value not in {BlockingProxy, BlockingIterator, BlockingContextManager}
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec._sync.portal import portal
-from hermes_exec._sync.proxy import Iteration
+from hermes_exec._sync.proxy import BlockingIterator
 from tests.rigs.processes import alive
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def test_a_value_that_came_together_with_ctrl_c_is_not_lost() -> None:
         yield 1
         yield 2
 
-    values = Iteration[int](portal(), source())
+    values = BlockingIterator[int](portal(), source())
     with pytest.raises(KeyboardInterrupt):
         next(values)
     assert list(values) == [1, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import hermes_exec.sync as hx
-from hermes_exec._sync.proxy import Iteration
+from hermes_exec._sync.proxy import BlockingIterator
 
 
 def test_the_types_are_those_of_the_blocking_face() -> None:
@@ -24,6 +24,6 @@ def test_the_types_are_those_of_the_blocking_face() -> None:
                 assert_type(event, hx.Event)
         job = terminal.start("true")
         assert_type(job, hx.Job)
-        assert_type(job.logs(), Iteration[hx.Event])
+        assert_type(job.logs(), BlockingIterator[hx.Event])
         assert_type(job.wait(), hx.Result)
         job.prune()

@@ -40,7 +40,7 @@ MADE_BY_PEOPLE = {"Orchestrator"}
 BEGINS = {("Orchestrator", "start"), ("Orchestrator", "__enter__")}
 ENDS = {("Terminal", "close"), ("Orchestrator", "close"), ("Orchestrator", "drain")}
 """What is open between them is closed at the exit; terminals begin by ``open``."""
-OPENS = "opens"
+OPENS = "awaitable_context_manager"
 """What marks a coroutine that ``async with`` takes too: awaited, it gives what ``with`` takes."""
 ITERATORS = {"AsyncGenerator", "AsyncIterator"}
 TURNED = {
@@ -102,7 +102,7 @@ class Writer:
             if base.__module__.startswith("hermes_exec"):
                 home = module(base.__module__)
                 members |= self.members(home, home.classes[base.__name__], name) | members
-        head = f"class {name}(Face):\n" + textwrap.indent(text_for_people(inspect.getdoc(cls)), "    ")
+        head = f"class {name}(BlockingProxy):\n" + textwrap.indent(text_for_people(inspect.getdoc(cls)), "    ")
         return "\n".join([head, f"    __slots__ = ()\n    _core: Async{name}", *members.values()])
 
     def members(self, home: Module, definition: ast.ClassDef, owner: str) -> dict[str, str]:
@@ -143,7 +143,8 @@ class Writer:
     def constructor(self, home: Module, node: Function, owner: str) -> str:
         """How people make one."""
         arguments, passed = self.arguments(home, node)
-        body = f"door = portal()\nsuper().__init__(door, door.do(lambda: hermes_exec.{owner}({passed})))"
+        core = f"loop_portal.do(lambda: hermes_exec.{owner}({passed}))"
+        body = f"loop_portal = portal()\nsuper().__init__(loop_portal, {core})"
         return function("", "__init__", arguments, "None", ast.get_docstring(node), body)
 
     def method(self, home: Module, node: Function, owner: str) -> str:
@@ -182,9 +183,9 @@ class Writer:
                 raise CannotTurn(f"{home.name}: {owner}.{node.name} gives Self, and not plainly self")
             after = "\nreturn self"
         if (owner, name) in ENDS:
-            before = "self._portal.leftovers.drop(self._core)\n"
+            before = "self._portal.finalizers.unregister(self._core)\n"
         if (owner, name) in BEGINS:
-            after = f"\nself._portal.leftovers.hold(self._core, self, {f'the {owner.lower()}'!r}){after}"
+            after = f"\nself._portal.finalizers.register(self._core, self, {f'the {owner.lower()}'!r}){after}"
         body = value if shown == "None" or after else f"return {wrap.format(value)}"
         top = "@property\n" if decorators else ""
         return function(top, name, arguments, shown, ast.get_docstring(node), before + body + after)
@@ -195,8 +196,8 @@ class Writer:
             raise CannotTurn(f"{home.name}: {node.name} should give an AsyncGenerator of a class that is turned")
         given = ast.unparse(node.returns.slice)
         arguments, passed = self.arguments(home, node)
-        body = f"return Within(self._portal, self._core.{node.name}({passed}), {given})"
-        return function("", node.name, arguments, f"Within[{given}]", ast.get_docstring(node), body)
+        body = f"return BlockingContextManager(self._portal, self._core.{node.name}({passed}), {given})"
+        return function("", node.name, arguments, f"BlockingContextManager[{given}]", ast.get_docstring(node), body)
 
     def open(self) -> str:
         """The function ``open``."""
@@ -204,10 +205,10 @@ class Writer:
         node = home.functions["open"]
         arguments, passed = self.arguments(home, node)
         body = f"""\
-door = portal()
-core = door.call(hermes_exec.open({passed}))
-terminal = Terminal(door, core)
-door.leftovers.hold(core, terminal, core.target)
+loop_portal = portal()
+core = loop_portal.call(hermes_exec.open({passed}))
+terminal = Terminal(loop_portal, core)
+loop_portal.finalizers.register(core, terminal, core.target)
 return terminal"""
         return textwrap.dedent(function("", "open", arguments, "Terminal", ast.get_docstring(node), body))
 
@@ -237,7 +238,7 @@ return terminal"""
         if isinstance(annotation, ast.Subscript) and names(annotation.value) & ITERATORS and not wrapped:
             item = annotation.slice.elts[0] if isinstance(annotation.slice, ast.Tuple) else annotation.slice
             self.need(home, names(item))
-            return f"Iteration[{ast.unparse(item)}]", "Iteration(self._portal, {})"
+            return f"BlockingIterator[{ast.unparse(item)}]", "BlockingIterator(self._portal, {})"
         self.need(home, used)
         if not wrapped:
             return shown, "{}"

@@ -8,7 +8,7 @@ import logging
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec._async import settled, to_its_end
+from hermes_exec._async import finished, settled
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.models.protocol import Usage
 from hermes_exec_agent.models.tokens import total
@@ -170,7 +170,7 @@ class Conversation:
         finally:
             renewing.cancel()
             await settled(renewing)
-            await to_its_end(self._recorder.release())
+            await finished(self._recorder.release(), limit_s=None)
 
     async def _renew(self) -> None:
         while True:
@@ -271,7 +271,7 @@ class Conversation:
                 if self._lost is not None:
                     self._recorder.drop_notes()
                     raise self._lost from None
-                await to_its_end(self._record_interruption(turn, tell))
+                await finished(self._record_interruption(turn, tell), limit_s=None)
                 raise
 
     async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:

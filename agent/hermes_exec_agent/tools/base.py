@@ -37,9 +37,22 @@ class BaseTool(Generic[A]):
     only_reads: bool = False
     """Whether a call cannot even change what the agent keeps, so that one in broken JSON may be repaired."""
     takes: type[Asked]
+    tool_set: str = ""
+    """The set that a tool of another distribution belongs to; named like the distribution if empty."""
+    position: int = 1000
+    """Where a model reads it among the tools: smaller numbers first, equal ones by name."""
+    callable_from_scripts: bool = True
+    """Whether a script of ``execute_code`` may call it; not if it asks a model or a person, which a budget counts."""
+    available_to_delegates: bool = True
+    """Whether a conversation that a task was delegated to has it, too."""
 
     def __init__(self) -> None:
         self.spec = ToolSpec(self.name, described(self.takes), schema_of(self.takes))
+
+    @classmethod
+    def is_available(cls, context: Context) -> bool:  # noqa: ARG003  most tools are always available
+        """Whether the conversation has what this tool needs; a tool that is not available is not offered."""
+        return True
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
         """Check the arguments, ask whether it may be done, and do it."""

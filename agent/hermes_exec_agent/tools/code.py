@@ -15,7 +15,7 @@ from hermes_exec_agent.tools.stopwatch import Stopwatch
 from hermes_exec_agent.tools.target_python import words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.stream import Stream
@@ -43,12 +43,9 @@ class ExecuteCode(BaseTool[Code]):
     """Runs scripts in the place."""
 
     name = "execute_code"
+    position = 70
+    callable_from_scripts = False
     takes = Code
-
-    def __init__(self, tools: Callable[[], Sequence[Tool]]) -> None:
-        super().__init__()
-        self._tools = tools
-        """Those that a script may call."""
 
     def summary(self, asked: Code) -> str:
         """The script."""
@@ -62,7 +59,7 @@ class ExecuteCode(BaseTool[Code]):
             words(context.terminal, "code", "-u"), interactive=True, timeout=asked.timeout, cwd=folder,
             env=workspace.env,
         )  # fmt: skip
-        talk = _Talk(self._tools(), context)
+        talk = _Talk([tool for tool in context.tools if _is_callable(tool)], context)
         async with stream:
             with Stopwatch() as watch:
                 result = await talk.hold(stream, asked.code)
@@ -77,6 +74,10 @@ class ExecuteCode(BaseTool[Code]):
             duration_s=max(made.duration_s - watch.paused_s, 0.0),
             note="; ".join(filter(None, [made.note, note])),
         )
+
+
+def _is_callable(tool: Tool) -> bool:
+    return not isinstance(tool, BaseTool) or tool.callable_from_scripts
 
 
 class _Talk:

@@ -39,6 +39,7 @@ class ReadFile(BaseTool[Reading]):
     """Reads files."""
 
     name = "read_file"
+    position = 30
     changes = False
     only_reads = True
     takes = Reading
@@ -96,6 +97,7 @@ class WriteFile(BaseTool[Writing]):
     """Writes files."""
 
     name = "write_file"
+    position = 40
     takes = Writing
 
     def summary(self, asked: Writing) -> str:
@@ -136,6 +138,7 @@ class Patch(BaseTool[Patching]):
     """Changes files."""
 
     name = "patch"
+    position = 50
     takes = Patching
 
     def summary(self, asked: Patching) -> str:

@@ -12,8 +12,6 @@ from hermes_exec_agent.tools.base import Asked, BaseTool, failed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from hermes_exec_agent.tools.tool import Context
 
 HERE = "agent"
@@ -43,6 +41,8 @@ class Todo(BaseTool[Items]):
     """Keeps the list of one conversation."""
 
     name = "todo"
+    position = 120
+    callable_from_scripts = False
     changes = False
     takes = Items
 
@@ -95,6 +95,9 @@ class Clarify(BaseTool[Question]):
     """Asks the person."""
 
     name = "clarify"
+    position = 130
+    callable_from_scripts = False
+    available_to_delegates = False
     takes = Question
 
     def asks(self, asked: Question) -> bool:  # noqa: ARG002  to ask is not to do
@@ -122,12 +125,15 @@ class Delegate(BaseTool[Handing]):
     """Hands a task to a conversation of its own, with a budget of its own."""
 
     name = "delegate_task"
+    position = 140
+    callable_from_scripts = False
+    available_to_delegates = False
     takes = Handing
 
-    def __init__(self, ask: Callable[[str, Context], Awaitable[tuple[bool, str]]]) -> None:
-        super().__init__()
-        self._ask = ask
-        """Holds the other conversation; gives whether it came to an answer, and its last word."""
+    @classmethod
+    def is_available(cls, context: Context) -> bool:
+        """Whether the conversation can hold another one."""
+        return context.delegate is not None
 
     def summary(self, asked: Handing) -> str:
         """The goal."""
@@ -140,7 +146,9 @@ class Delegate(BaseTool[Handing]):
     async def run(self, asked: Handing, context: Context) -> Envelope:
         """Wait for the other agent; cancelled, it ends too."""
         request = f"{asked.goal}\n\n{asked.context}".strip()
-        ok, said = await self._ask(request, context)
-        text, reference = await context.workspace.shortened(said)
+        if context.delegate is None:
+            raise Unsupported("this conversation cannot delegate", remedy="do it here")
+        ok, message = await context.delegate(request, context)
+        text, reference = await context.workspace.shortened(message)
         error = None if ok else Failure("unfinished", "it came to no answer; output is its last word")
         return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error)

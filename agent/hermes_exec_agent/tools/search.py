@@ -40,6 +40,7 @@ class SearchFiles(BaseTool[Searching]):
     """Searches files."""
 
     name = "search_files"
+    position = 60
     changes = False
     only_reads = True
     takes = Searching

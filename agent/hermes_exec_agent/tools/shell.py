@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from hermes_exec._async import to_its_end
+from hermes_exec._async import finished
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote
 from hermes_exec_agent.tools.base import Asked, BaseTool
@@ -42,6 +42,7 @@ class Terminal(BaseTool[Command]):
     """Runs commands, in the conversation's own shell or in the background."""
 
     name = "terminal"
+    position = 10
     takes = Command
 
     def summary(self, asked: Command) -> str:
@@ -63,7 +64,7 @@ class Terminal(BaseTool[Command]):
         try:
             job = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await to_its_end(_killed(starting))  # whoever cancelled would not know its id
+            await finished(_killed(starting), limit_s=None)  # whoever cancelled would not know its id
             raise
         (workspace.lasting if asked.keep else workspace.background)[job.id] = asked.command
         return Envelope(
@@ -92,6 +93,7 @@ class Process(BaseTool[Processes]):
     """Looks after what runs in the background."""
 
     name = "process"
+    position = 20
     takes = Processes
 
     def __init__(self) -> None:

@@ -12,12 +12,12 @@ from hermes_exec_agent.quoting import quote, quote_name
 from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
+from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
 
@@ -33,20 +33,17 @@ class SkillsList(BaseTool[Listing]):
     """Lists skills."""
 
     name = "skills_list"
+    position = 80
     changes = False
     only_reads = True
     takes = Listing
 
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
-
-    async def run(self, asked: Listing, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
+    async def run(self, asked: Listing, context: Context) -> Envelope:
         """List them by name."""
         words = asked.query.lower().replace("_", "-").split()
         found = [
             each
-            for each in self._skills.registry.listed()
+            for each in context.service(Skillset).registry.listed()
             if all(word in f"{each['name']} {each['summary']}".lower() for word in words)
         ]
         lines = [
@@ -69,18 +66,16 @@ class SkillView(BaseTool[Viewing]):
     """Shows one skill, as little of it as is needed."""
 
     name = "skill_view"
+    position = 90
     changes = False
     only_reads = True
     takes = Viewing
 
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
-
     async def run(self, asked: Viewing, context: Context) -> Envelope:
         """Show it, compared with what was signed."""
-        version = self._skills.registry.version(asked.name)
-        files = await self._skills.workshop.files(version)
+        skills = context.service(Skillset)
+        version = skills.registry.version(asked.name)
+        files = await skills.workshop.files(version)
         if asked.file_path:
             if asked.file_path not in files:
                 raise UsageError(f"{version.name} has no file {asked.file_path!r}", remedy=f"one of {_listed(files)}")

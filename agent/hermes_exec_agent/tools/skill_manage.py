@@ -13,14 +13,13 @@ from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.skill_list import told
-from hermes_exec_agent.tools.skillset import SANDBOX
+from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
 from hermes_exec_agent.tools.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
 
@@ -43,11 +42,9 @@ class SkillManage(BaseTool[Managing]):
     """Adds and changes skills."""
 
     name = "skill_manage"
+    position = 100
+    callable_from_scripts = False
     takes = Managing
-
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
 
     def asks(self, asked: Managing) -> bool:
         """Whether it does more than to look."""
@@ -64,36 +61,37 @@ class SkillManage(BaseTool[Managing]):
             case "create" | "improve" | "patch":
                 return await self._made(asked, context)
             case "validate":
-                return await self._validated(asked.name)
+                return await self._validated(asked.name, context)
             case _:
-                return self._kept(asked)
+                return self._kept(asked, context)
 
     async def _made(self, asked: Managing, context: Context) -> Envelope:
         with Stopwatch() as watch:
             version = await self._version(asked, context)
-        self._skills.failures.pop(version.name, None)
+        context.service(Skillset).failures.pop(version.name, None)
         context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
         return _registered(version, watch.elapsed_s)
 
     async def _version(self, asked: Managing, context: Context) -> Version:
-        shop = self._skills.workshop
+        skills = context.service(Skillset)
+        shop = skills.workshop
         if asked.action == "improve":
-            failure = "\n".join(filter(None, [asked.task, self._skills.failures.get(_plain(asked.name), "")]))
+            failure = "\n".join(filter(None, [asked.task, skills.failures.get(_plain(asked.name), "")]))
             if not failure:
                 raise UsageError("nothing says what is to be improved", remedy="task")
             return await shop.improve(asked.name, failure, request=context.request)
         if asked.patch:
-            return await shop.submit(asked.name, await self._files(asked))
+            return await shop.submit(asked.name, await self._files(asked, skills))
         if asked.action == "create" and asked.task:
             return await shop.compile(asked.name, asked.task, context.request)
         raise UsageError(f"{asked.action} needs a patch", remedy="or create with a task")
 
-    async def _files(self, asked: Managing) -> Mapping[str, str]:
+    async def _files(self, asked: Managing, skills: Skillset) -> Mapping[str, str]:
         """The files that a skill is to have, after the patch."""
         files: dict[str, str] = {}
         if asked.action == "patch":
-            files = await self._skills.workshop.files(self._skills.registry.version(asked.name))
-        elif _plain(asked.name) in self._skills.registry.skills():
+            files = await skills.workshop.files(skills.registry.version(asked.name))
+        elif _plain(asked.name) in skills.registry.skills():
             raise UsageError(f"there is a skill {asked.name} already", remedy="the action patch")
         for operation in v4a.parse(asked.patch):
             change = operation.change(files.get(operation.path))
@@ -103,10 +101,10 @@ class SkillManage(BaseTool[Managing]):
                 files[change.moved or operation.path] = change.text
         return files
 
-    async def _validated(self, name: str) -> Envelope:
+    async def _validated(self, name: str, context: Context) -> Envelope:
         from hermes_exec_agent.skills.registry.admission import prove_anew
 
-        registry = self._skills.registry
+        registry = context.service(Skillset).registry
         done = await prove_anew(registry, registry.version(name))
         if done.version is None:
             why = "; ".join(done.report.reasons)
@@ -114,9 +112,9 @@ class SkillManage(BaseTool[Managing]):
             return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", said))
         return _registered(done.version, sum(done.report.seconds.values()))
 
-    def _kept(self, asked: Managing) -> Envelope:
+    def _kept(self, asked: Managing, context: Context) -> Envelope:
         """What needs no sandbox."""
-        registry = self._skills.registry
+        registry = context.service(Skillset).registry
         skill = registry.skill(asked.name)
         match asked.action:
             case "history":

@@ -15,7 +15,7 @@ from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.dispatch import parsed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.skillset import SANDBOX
+from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
 from hermes_exec_agent.tools.tool import approve, refusal, safe
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.run.runner import Outcome
-    from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
 _LOG = 2000
@@ -45,11 +44,8 @@ class SkillRun(BaseTool[Running]):
     """Runs skills."""
 
     name = "skill_run"
+    position = 110
     takes = Running
-
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
 
     def summary(self, asked: Running) -> str:
         """Which one, with what."""
@@ -63,7 +59,7 @@ class SkillRun(BaseTool[Running]):
             arguments = parsed(asked.arguments)
         except ValueError as error:
             raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
-        version = self._skills.registry.version(asked.name, asked.version or None)
+        version = context.service(Skillset).registry.version(asked.name, asked.version or None)
         envelope, outcome = await self._once(version, asked, arguments, context)
         if outcome.ok or outcome.kind == SECURITY:
             return envelope
@@ -86,20 +82,21 @@ class SkillRun(BaseTool[Running]):
         from hermes_exec_agent.skills.run import runner
         from hermes_exec_agent.skills.run.private_dirs import private_folder
 
+        skills = context.service(Skillset)
         agreed = await self._agreed(version, asked, context)
         await reader.ask_for_folders(self.name, version, context)
         with private_folder() as folder:
             outcome = await runner.run(
-                self._skills.registry, version.name, arguments, number=version.number, files=folder / "files",
+                skills.registry, version.name, arguments, number=version.number, files=folder / "files",
                 self_tested=agreed, model=context.model,
             )  # fmt: skip
             context.record("skill", {"name": version.name, "version": version.number, "outcome": outcome.kind or "ok"})
             if not outcome.ok:
                 return self._failed(outcome, arguments, context), outcome
-            kept = deliver(folder / "files", outcome.files, self._skills.data)
+            kept = deliver(folder / "files", outcome.files, skills.data)
             if asked.copy_to:
                 kept += await _copied(folder / "files", outcome.files, asked.copy_to, context)
-        self._skills.failures.pop(version.name, None)
+        skills.failures.pop(version.name, None)
         text, reference = await context.workspace.shortened(json.dumps(outcome.result, ensure_ascii=False))
         notes = [
             *([f"files: {', '.join(map(quote_name, kept))}"] if kept else []),
@@ -121,7 +118,7 @@ class SkillRun(BaseTool[Running]):
         """
         from hermes_exec_agent.skills.build.repair import Failed, NotMended, mended, why_not
 
-        skills = self._skills
+        skills = context.service(Skillset)
         if asked.version or skills.mender is None or version.name in skills.mended:
             return None
         if why := why_not(skills.registry.skill(version.name), version, outcome):
@@ -153,7 +150,7 @@ class SkillRun(BaseTool[Running]):
         if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
             said = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
             return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", said))
-        self._skills.failures[outcome.name] = (
+        context.service(Skillset).failures[outcome.name] = (
             f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
         )
         said = f"{outcome.name} {outcome.version}: {outcome.error}"

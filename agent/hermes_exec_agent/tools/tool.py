@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.tools.envelope import Failure
 from hermes_exec_agent.tools.stopwatch import pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
     from hermes_exec import Terminal
+    from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
+    from hermes_exec_policies.gate.cases import Case
 
+S = TypeVar("S")
 
 Mode = Literal["ask", "allow", "deny"]
 MODES: tuple[Mode, ...] = ("ask", "allow", "deny")
@@ -154,7 +157,28 @@ class Context:
     """What the person said last, in their own words: examples in it are cases that a skill has to hold."""
     data: Path | None = None
     """Where files come that a skill leaves; the environment's PERSISTENT_DIR, or ./data, if left out."""
+    models: Models | None = None
+    """The models that tools may ask; without any, no tool asks a model."""
+    cases: Sequence[Case] = ()
+    """A person's, which the skills of this conversation have to hold."""
+    repair_skills: bool = True
+    """Whether a skill that fails in use may be improved and run once more."""
+    tools: Sequence[Tool] = ()
+    """All tools of the conversation."""
+    delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
+    """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
+    _services: dict[object, object] = field(default_factory=dict[object, object])
+
+    def service(self, create: Callable[[Context], S]) -> S:
+        """Return what ``create`` makes of this context: once, so that tools of one conversation share it."""
+        if create not in self._services:
+            self._services[create] = create(self)
+        return cast("S", self._services[create])
+
+    def fork(self) -> Context:
+        """Return the context of another conversation over the same terminal, with a shell and state of its own."""
+        return replace(self, conversation="", request="", tools=(), _workspace=None, _services={})
 
     @property
     def workspace(self) -> Workspace:

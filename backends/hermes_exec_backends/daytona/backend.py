@@ -12,7 +12,7 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver, Resource
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec_backends._shared import tags
 from hermes_exec_backends.daytona.cleanup import find_without_jobs
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
+_PYTHONS = ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
 _SIGNS = 3
 """Of life, in the time of one lease."""
 _OFTEN_S = 60.0
@@ -41,10 +42,9 @@ class DaytonaBackend(Backend):
 
     type: ClassVar[str] = "daytona"
     features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "gpu"})
-    tells_exit: ClassVar[bool] = True
 
     def __init__(self, profile: DaytonaProfile) -> None:
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._service = Service(profile)
         self._sandbox: Any = None
@@ -61,28 +61,26 @@ class DaytonaBackend(Backend):
         return f"daytona:@{self._name}" if self._name else self._profile.target_text()
 
     @property
-    def gpu(self) -> bool:
-        """Whether the profile asks for one."""
-        return self._profile.gpu not in {None, "0"}
-
-    @property
-    def place(self) -> str:
-        """The sandbox's name, if it is ours to end."""
+    def resource_id(self) -> str:
+        """The name of a sandbox that this project created."""
         return self._name if self._ours else ""
 
     @property
-    def needs_checksum(self) -> bool:
-        """False: each frame of the relay has a number and a checksum of its own."""
-        return False
+    def traits(self) -> BackendTraits:
+        """The image's own Python, which is first on its PATH, serves before the system's.
+
+        Streams need no checksum: each frame of the relay has a number and a checksum of its own.
+        """
+        return BackendTraits(
+            features=self.features if self._profile.gpu not in {None, "0"} else self.features - {"gpu"},
+            pythons=_PYTHONS,
+            needs_checksum=False,
+            reports_exit=True,
+        )
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """The image's own Python, which is first on its PATH, then the system's."""
-        return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
-
-    @property
-    def mover(self) -> FileCalls:
-        """The vendor's file calls: several times as fast as a terminal."""
+    def bulk_transfer(self) -> FileCalls:
+        """The vendor's file calls, several times as fast as a terminal."""
         return FileCalls(self._opened)
 
     @classmethod
@@ -106,12 +104,12 @@ class DaytonaBackend(Backend):
             return await reap(service)
 
     @classmethod
-    async def alive(cls, profile: Profile | None = None) -> list[Alive]:
-        """Every sandbox of ours on the account."""
-        from hermes_exec_backends.daytona.cleanup import alive
+    async def list_resources(cls, profile: Profile | None = None) -> list[Resource]:
+        """List every sandbox of this project on the account."""
+        from hermes_exec_backends.daytona.cleanup import list_resources
 
         async with asked(cast("DaytonaProfile", profile)) as service:
-            return await alive(service)
+            return await list_resources(service)
 
     async def open(self) -> None:
         """Create the sandbox, or start the one to work in.
@@ -119,7 +117,7 @@ class DaytonaBackend(Backend):
         Raises:
             ConfigError: an option is wrong, or the cost guard refuses it; nothing was created.
             PlaceUnavailable: no SDK, no key, or the service did not give us one; nothing is left behind.
-            PlaceGone: the sandbox that it was ``returning`` to has ended.
+            PlaceGone: the sandbox to reopen has ended.
         """
         self._connecting = asyncio.Lock()
         await self._service.open()
@@ -134,10 +132,10 @@ class DaytonaBackend(Backend):
         profile = self._profile
         self._ours, self._woken = profile.sandbox is None, False
         if profile.sandbox:
-            if self.returning:
+            if self.options.reopen:
                 await check_lives(self._service, profile.sandbox)
             self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
-            if self.adopting and tags.LEASE in self._sandbox.labels:
+            if self.options.take_ownership and tags.LEASE in self._sandbox.labels:
                 self._ours = True
                 await self._mark("open")
         else:
@@ -146,12 +144,12 @@ class DaytonaBackend(Backend):
                 await self._mark("open")
             else:
                 name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
-                self._sandbox = await create(self._service, profile, name, self.lease_s)
+                self._sandbox = await create(self._service, profile, name, self.options.lease_s)
         self._name = str(self._sandbox.name)
 
     async def _mark(self, state: str) -> None:
         """Let a kept sandbox be one that is in use, or the other way round: its intervals, then its label."""
-        wanted = intervals(self._profile, self.lease_s)
+        wanted = intervals(self._profile, self.options.lease_s)
         keeps = self._profile.auto_delete_min is None and state == "kept"
         with sdk_errors(f"sandbox {self._sandbox.name!r} keeps its intervals"):
             if self._sandbox.labels.get(tags.STATE) == "jobs":
@@ -163,7 +161,7 @@ class DaytonaBackend(Backend):
 
     async def _give_signs(self) -> None:
         """Say again and again that the sandbox is in use, until it is not."""
-        stop_s = 60.0 * intervals(self._profile, self.lease_s)["auto_stop_interval"]
+        stop_s = 60.0 * intervals(self._profile, self.options.lease_s)["auto_stop_interval"]
         while stop_s:
             await asyncio.sleep(pause_s(stop_s))
             with contextlib.suppress(HermesError), sdk_errors("no sign of life"):  # the next time, then
@@ -190,7 +188,7 @@ class DaytonaBackend(Backend):
         return connection.start(argv, receiver, env or {})
 
     async def _connect(self, sandbox: Any) -> Connection:
-        connection = Connection(self.pythons, self._why_lost, self.keepalive_s)
+        connection = Connection(_PYTHONS, self._why_lost, self.options.keepalive_s)
         try:
             with sdk_errors("no terminal in the sandbox"):
                 await connection.connect(sandbox)
@@ -250,7 +248,7 @@ class DaytonaBackend(Backend):
     async def close(self, *, keep: bool = False) -> None:
         """Delete the sandbox; one that was there already is as it was.
 
-        One that was left to its jobs, and to which ``open`` was ``returning``, is deleted when it has none any more.
+        One that was left to its jobs, and that ``open`` reopened, is deleted when it has none any more.
         With ``keep`` it is stopped, and stays until the next ``open`` by its name starts it again.
         """
         await self._part(lambda: self._dismiss(keep=keep))
@@ -259,7 +257,7 @@ class DaytonaBackend(Backend):
         if self._ours and not keep:
             await delete(self._sandbox)
             return
-        if self.returning and not keep:
+        if self.options.reopen and not keep:
             await self._end_after_jobs()
             return
         if self._ours:

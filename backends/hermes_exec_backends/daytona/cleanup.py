@@ -11,7 +11,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Alive, Leftover
+from hermes_exec.backend import Leftover, Resource
 from hermes_exec.errors import HermesError
 from hermes_exec_backends._shared import tags
 from hermes_exec_backends._shared.occupancy import HAS_GUEST
@@ -51,10 +51,10 @@ async def reap(service: Service) -> list[Leftover]:
     return swept
 
 
-async def alive(service: Service) -> list[Alive]:
-    """Those that somebody pays for."""
+async def list_resources(service: Service) -> list[Resource]:
+    """List the sandboxes of this project on the account."""
     return [
-        Alive(
+        Resource(
             target=f"daytona:@{sandbox.name}",
             since=tags.created(sandbox.labels),
             state=str(sandbox.state.value),

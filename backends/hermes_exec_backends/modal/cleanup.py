@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_exec.backend import Alive, Leftover
+from hermes_exec.backend import Leftover, Resource
 from hermes_exec.errors import HermesError, PlaceGone
 from hermes_exec_backends._shared import tags
 from hermes_exec_backends.modal import create, lease
@@ -51,8 +51,8 @@ async def reap(profile: ModalProfile | None = None) -> list[Leftover]:
     return swept
 
 
-async def alive(profile: ModalProfile | None = None) -> list[Alive]:
-    """What of ours is alive in the profile's app.
+async def list_resources(profile: ModalProfile | None = None) -> list[Resource]:
+    """List the running sandboxes of this project in the profile's app.
 
     Raises:
         PlaceUnavailable: there is nothing to ask.
@@ -61,13 +61,13 @@ async def alive(profile: ModalProfile | None = None) -> list[Alive]:
 
     account = await Account.of(profile or ModalProfile())
     try:
-        told: list[Alive] = []
+        listed: list[Resource] = []
         for handle in await create.alive(account, {}):
             found = await account.call("modal: its tags", handle.get_tags.aio())
             if tags.lease_s(found) is not None:
                 size, owner = found.get(create.SIZE, ""), found.get(tags.OWNER, "")
-                told.append(Alive(f"modal:@{handle.object_id}", tags.created(found), "started", size, owner))
-        return told
+                listed.append(Resource(f"modal:@{handle.object_id}", tags.created(found), "started", size, owner))
+        return listed
     finally:
         await account.leave()
 

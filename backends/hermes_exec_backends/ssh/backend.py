@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.ssh import launch
 
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.pool import Shared
 
 
+_PYTHONS = (launch.PYTHON, launch.TRIED_PYTHON)
+"""Placeholders that ``launch`` replaces by a fast search for an interpreter, then by a thorough one."""
+
+
 class SshBackend(Backend):
     """A host with an sshd."""
 
     type: ClassVar[str] = "ssh"
 
     def __init__(self, profile: SshProfile) -> None:
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._way: Shared | None = None
 
@@ -35,19 +39,14 @@ class SshBackend(Backend):
         return self._profile.target_text()
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """Two words for looking there: quickly, and if that one does not work, thoroughly."""
-        return (launch.PYTHON, launch.TRIED_PYTHON)
-
-    @property
-    def authenticated(self) -> bool:
-        """True: each packet of SSH has its own code."""
-        return True
-
-    @property
-    def far(self) -> bool:
-        """By the time that connecting took."""
-        return self._way is not None and self._way.far
+    def traits(self) -> BackendTraits:
+        """Each SSH packet has a message authentication code; the time to connect shows the latency."""
+        return BackendTraits(
+            pythons=_PYTHONS,
+            authenticated=True,
+            needs_checksum=False,
+            high_latency=self._way is not None and self._way.far,
+        )
 
     @classmethod
     def from_profile(cls, profile: Profile) -> SshBackend:
@@ -85,7 +84,7 @@ class SshBackend(Backend):
         Raises:
             PlaceUnavailable: it could not be started; nothing ran.
         """
-        setup = self._profile.setup if argv[0] in {*self.pythons, self._profile.python} else ()
+        setup = self._profile.setup if argv[0] in {*_PYTHONS, self._profile.python} else ()
         if self._way is None:
             raise PlaceUnavailable("ssh: the backend is not open")
         return await self._way.spawn(argv, receiver, env, setup, self._profile.lease_s)

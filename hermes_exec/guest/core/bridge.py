@@ -1,7 +1,7 @@
-"""A bridge: hands its own standard input and output to a guest that is already there. Sent as source.
+"""A bridge: passes its standard input and output to a running guest. Sent as source.
 
-argv: the guest's folder, its host name, its boot id, and what to write first. It exits with 3 when the
-guest is gone and with 4 when this is another machine than the guest's; standard error says why.
+argv: the guest's folder, host name and boot id, and the nonce to write first. It exits with 3 when the guest is gone
+and with 4 on another machine than the guest's; standard error has the reason.
 """
 
 import _socket
@@ -19,18 +19,18 @@ if here != host:
     os.write(2, "this is {}, the guest is on {}".format(here, host).encode())
     os._exit(4)
 if now != boot:
-    os.write(2, b"the machine was started anew since")
+    os.write(2, b"the machine was rebooted since")
     os._exit(3)
-door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 try:
     if os.stat(folder).st_uid != os.getuid():
-        os.write(2, b"the guest is gone: its folder belongs to somebody else")
+        os.write(2, b"the guest is gone: its folder belongs to another user")
         os._exit(3)
-    door.connect(folder + "/door")
+    control.connect(folder + "/door")
     os.write(1, nonce.encode())
     rights = (0).to_bytes(4, sys.byteorder) + (1).to_bytes(4, sys.byteorder)
-    door.sendmsg([b"h"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
-    door.recv(1)  # returns when the guest lets the connection go
+    control.sendmsg([b"h"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, rights)])
+    control.recv(1)  # returns when the guest closes the connection
 except OSError as error:
     os.write(2, "the guest is gone: {}".format(error).encode())
     os._exit(3)

@@ -1,4 +1,4 @@
-"""Descriptors and folders: what every process of the guest needs."""
+"""Utilities for descriptors and folders."""
 
 import fcntl
 import os
@@ -26,7 +26,7 @@ def close_above(last: int) -> None:
 
 
 def enlarge(fd: int) -> bool:
-    """Give a pipe 1 MiB, which doubles its throughput; False: it is none, or that is refused, and it stays as it is."""
+    """Set a pipe's size to 1 MiB, which doubles its throughput; return whether that succeeded."""
     try:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, _BIG_PIPE)
     except OSError:
@@ -35,7 +35,7 @@ def enlarge(fd: int) -> bool:
 
 
 def remove_folder(path: str) -> None:
-    """Remove a folder of ours and all in it, following no link."""
+    """Remove a folder with everything in it, following no link."""
     for folder, folders, files in os.walk(path, topdown=False):
         for name in files:
             _remove(os.unlink, os.path.join(folder, name))
@@ -44,11 +44,11 @@ def remove_folder(path: str) -> None:
     try:
         os.rmdir(path)
     except OSError:
-        pass  # never made, or a file came meanwhile: the keeper removes the whole runtime folder
+        pass  # never created, or a file was added: the supervisor removes the whole runtime folder
 
 
 def _remove(how: "Callable[[str], None]", path: str) -> None:
     try:
         how(path)
     except FileNotFoundError:
-        pass  # somebody else removes the folder too
+        pass  # another process removes the folder too

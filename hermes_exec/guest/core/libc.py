@@ -1,4 +1,4 @@
-"""The C library, through ctypes, loaded on first use, and the one call of it that is needed everywhere: prctl."""
+"""The C library through ctypes, loaded on first use, and prctl(2)."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ _libc: "Any" = None
 
 
 def libc() -> "Any":
-    """The C library of this process."""
+    """Return the C library of this process."""
     global _libc  # noqa: PLW0603  loaded once, on first use, because ctypes takes 4 ms to import
     if _libc is None:
         import ctypes
@@ -21,7 +21,7 @@ def libc() -> "Any":
 
 
 def become_subreaper() -> bool:
-    """From now on our descendants' orphans become our children, also after exec; False: not possible."""
+    """Become the parent of descendants' orphans, also after exec; return whether that succeeded."""
     try:
         return bool(libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
     except (AttributeError, OSError):
@@ -29,6 +29,6 @@ def become_subreaper() -> bool:
 
 
 def become_undumpable() -> None:
-    """From now on no process of this user may trace this one, or open its memory; until it becomes a program."""
+    """Close this process to ptrace(2) and /proc access by the same user, until it executes a program."""
     if libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        raise OSError("this process cannot be closed to others")
+        raise OSError("prctl(PR_SET_DUMPABLE) failed")

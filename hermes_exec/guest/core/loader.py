@@ -1,8 +1,8 @@
-"""Turns what came through the channel into modules of the package ``hermes_guest``.
+"""Loads the modules that arrive through the channel into the package ``hermes_guest``.
 
-The loader itself is sent as source and run as ``__main__``; the rest comes as a marshalled tuple of the
-sender's magic number and, for each module, its name, its compiled code and its source. Compiled code is
-taken where the magic number is this interpreter's, and the source everywhere else.
+The loader itself is sent as source and run as ``__main__``. The modules are a marshalled tuple of the sender's magic
+number and, for each module, its name, compiled code and source. The compiled code is used if the magic number is this
+interpreter's, and the source otherwise.
 """
 
 import _frozen_importlib_external as _external
@@ -20,7 +20,7 @@ def _package(name: str) -> "ModuleType":
     package = sys.modules.get(name)
     if package is None:
         package = sys.modules[name] = type(sys)(name)
-        package.__path__ = []  # what makes a module a package
+        package.__path__ = []  # makes the module a package
         parent, _, last = name.rpartition(".")
         if parent:
             setattr(_package(parent), last, package)
@@ -28,7 +28,7 @@ def _package(name: str) -> "ModuleType":
 
 
 def load(blob: bytes) -> "ModuleType":
-    """Make the modules, in the order in which they came; gives the last one."""
+    """Create the modules in their order, and return the last one."""
     if blob[:1] == b"z":
         import zlib
 

@@ -1,4 +1,4 @@
-"""One thread, one epoll: file descriptors, timers and ended children."""
+"""The event loop: file descriptors by epoll(7), timers and child processes, on one thread."""
 
 import _signal
 import os
@@ -19,7 +19,7 @@ _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", 7)  # the constant came with Python 
 
 
 def _clock() -> "Callable[[], float]":
-    """A clock that counts the time a machine was suspended, where there is one."""
+    """Return a clock that includes the time that the machine was suspended, if there is one."""
     try:
         time.clock_gettime(_BOOTTIME)
     except OSError:
@@ -31,16 +31,16 @@ now = _clock()
 
 
 def report(error: BaseException) -> None:
-    """Say on standard error, which the link keeps, what was just caught."""
+    """Print a caught exception to standard error, of which the link keeps the end."""
     sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _nothing(_: int, __: object) -> None:
-    """A signal handler; its being there is what wakes the loop."""
+    """A signal handler; having one makes a signal wake the loop."""
 
 
 class Timer:
-    """A call at a time of ``now``; ``cancel`` may be called at any moment."""
+    """A callback at a time of ``now``; ``cancel`` may be called at any moment."""
 
     __slots__ = ("call", "when")
 
@@ -49,16 +49,16 @@ class Timer:
         self.call: "Callable[[], None] | None" = call
 
     def __lt__(self, other: "Timer") -> bool:
-        """For the heap: the earlier one."""
+        """Order timers by time, for the heap."""
         return self.when < other.when
 
     def cancel(self) -> None:
-        """Never call."""
+        """Never call back."""
         self.call = None
 
 
 class Loop:
-    """Calls back what was asked for; ``run`` returns after ``stop``."""
+    """Runs callbacks; ``run`` returns after ``stop``."""
 
     def __init__(self) -> None:
         self._linux = hasattr(select, "epoll")
@@ -66,7 +66,7 @@ class Loop:
         self._readers: "dict[int, Callable[[], None]]" = {}
         self._writers: "dict[int, Callable[[], None]]" = {}
         self._timers: "list[Timer]" = []
-        self._prune_at = 64  # cancelled timers stay in the heap: clear them out when they are many
+        self._prune_at = 64  # cancelled timers stay in the heap until there are this many
         self._children: "dict[int, Callable[[int], None]]" = {}
         self._soon: "Deque[Callable[[], None]]" = deque()
         self._running = True
@@ -92,35 +92,35 @@ class Loop:
                 return
             if pid == 0:
                 return
-            ended = self._children.pop(pid, None)  # None: an orphan that was handed to us
+            ended = self._children.pop(pid, None)  # None: an adopted orphan
             if ended is not None:
                 ended(status)
 
     def on_exit(self, pid: int, call: "Callable[[int], None]") -> None:
-        """Call back with the wait status once the child has ended."""
+        """Call back with the wait status when the child has ended."""
         self._children[pid] = call
 
     def own_children(self) -> "set[int]":
-        """The children that somebody waits for."""
+        """The children with an ``on_exit`` callback."""
         return set(self._children)
 
     def on_read(self, fd: int, call: "Callable[[], None]") -> None:
-        """Call back whenever ``fd`` can be read or has ended."""
+        """Call back whenever ``fd`` is readable or at its end."""
         self._readers[fd] = call
         self._update(fd)
 
     def on_write(self, fd: int, call: "Callable[[], None]") -> None:
-        """Call back whenever ``fd`` can be written or has ended."""
+        """Call back whenever ``fd`` is writable or at its end."""
         self._writers[fd] = call
         self._update(fd)
 
     def ignore_read(self, fd: int) -> None:
-        """Undo ``on_read``; safe when it was not on."""
+        """Undo ``on_read``; safe without it."""
         if self._readers.pop(fd, None) is not None:
             self._update(fd)
 
     def ignore_write(self, fd: int) -> None:
-        """Undo ``on_write``; safe when it was not on."""
+        """Undo ``on_write``; safe without it."""
         if self._writers.pop(fd, None) is not None:
             self._update(fd)
 
@@ -135,7 +135,7 @@ class Loop:
             self._poll.modify(fd, mask)
 
     def call_later(self, delay_s: float, call: "Callable[[], None]") -> "Timer":
-        """Call back once, after ``delay_s`` seconds; at once if that is no number, which the wire can carry."""
+        """Call back once, after ``delay_s`` seconds; at once if that is NaN, which a message can contain."""
         timer = Timer(now() + max(0.0, delay_s), call)
         if len(self._timers) > self._prune_at:
             self._timers = [other for other in self._timers if other.call is not None]
@@ -145,11 +145,11 @@ class Loop:
         return timer
 
     def call_soon(self, call: "Callable[[], None]") -> None:
-        """Call back at the end of this turn, before waiting again."""
+        """Call back at the end of this iteration, before waiting again."""
         self._soon.append(call)
 
     def stop(self) -> None:
-        """Leave ``run`` at the end of this turn."""
+        """Leave ``run`` at the end of this iteration."""
         self._running = False
 
     def run(self) -> None:
@@ -159,7 +159,7 @@ class Loop:
         writers = self._writers
         while self._running:
             try:
-                for fd, mask in poll(0 if self._soon else self._wait_time()):  # 0: a call failed before their turn
+                for fd, mask in poll(0 if self._soon else self._wait_time()):  # 0: an exception left some behind
                     if mask & (READ | _ENDED):
                         reader = readers.get(fd)
                         if reader is not None:
@@ -172,7 +172,7 @@ class Loop:
                     self._fire()
                 while self._soon:
                     self._soon.popleft()()
-            except Exception as error:  # noqa: BLE001  a fault in one call must not end what the others have running
+            except Exception as error:  # noqa: BLE001  a bug in one callback must not end the work of others
                 report(error)
 
     def _wait_time(self) -> float:
@@ -182,7 +182,7 @@ class Loop:
         if not timers:
             return -1
         delay = max(0.0, timers[0].when - now())
-        # epoll does not count the time that a machine was suspended: look at least each minute.
+        # epoll does not include the time that a machine was suspended: check at least each minute.
         return min(delay, 60.0) * (1 if self._linux else 1000)
 
     def _fire(self) -> None:

@@ -1,7 +1,7 @@
-"""The guest's life: a private folder, a socket to come back to, a keeper, and the loop until nobody needs it.
+"""The guest's main program: a private folder, a control socket for new connections, a supervisor, and the loop.
 
-The keeper is the guest's parent and the subreaper of everything. When the guest ends, however it ends,
-the keeper kills what is left and removes the folders.
+The supervisor is the guest's parent and the subreaper of everything below. When the guest ends, however it ends, the
+supervisor kills the remaining processes and removes the folders.
 """
 
 import _signal
@@ -10,24 +10,21 @@ import os
 import sys
 
 from . import libc, malloc, orphan_cleanup, process_tree
-from .connection import Connection
 from .fdutil import close_above, remove_folder
 from .loop import Loop, report
-from .server import Server
+from .server import Connection, Server
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 _CLOEXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0x40000000)
-
-
 _SWEEP_S = 1.0
-"""When a keeper looks for what others have left: no earlier, because the first commands are not to wait for it."""
+"""When a supervisor sweeps orphans of killed guests; later than the start, so as not to delay the first commands."""
 
 
 def make_folder(name: str) -> str:
-    """A private folder on this very machine, in memory where possible: never a shared home."""
+    """Create a private folder on this machine, in memory if possible, and never in a home that may be shared."""
     for base in orphan_cleanup.bases():
         path = "{}/hx-{}".format(base, name)
         try:
@@ -39,18 +36,18 @@ def make_folder(name: str) -> str:
 
 
 def listen(folder: str) -> "_socket.socket":
-    """The socket to which a new connection's descriptors are handed."""
-    door = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
-    door.bind(folder + "/door")
+    """Open the control socket, over which bridges pass the descriptors of new connections."""
+    control = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    control.bind(folder + "/door")
     os.chmod(folder + "/door", 0o600)
-    door.listen(16)
-    door.setblocking(False)
+    control.listen(16)
+    control.setblocking(False)
     orphan_cleanup.sign(folder)
-    return door
+    return control
 
 
 def keep(guest: int, folders: "list[str]") -> None:
-    """Be the keeper: wait for the guest's end, clean up after it. Does not return."""
+    """Be the supervisor: wait for the guest's end, and clean up after it. Does not return."""
     null = os.open("/dev/null", os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(null, number)
@@ -82,11 +79,11 @@ def keep(guest: int, folders: "list[str]") -> None:
 
 
 def sweep() -> None:
-    """Remove what killed guests left, in a process of its own, because the keeper must not have to wait."""
+    """Clean up after killed guests, in a process of its own, so that the supervisor does not block."""
     try:
         if not orphan_cleanup.certain() or os.fork():
             return
-    except Exception:  # noqa: BLE001  whatever it is, the guest that is kept comes first
+    except Exception:  # noqa: BLE001  no failure here may harm the guest
         return
     try:
         os.setsid()
@@ -99,33 +96,33 @@ def sweep() -> None:
 
 
 def clean_up(folders: "list[str]") -> None:
-    """End everything below this process, and remove what was made on disk."""
+    """Kill everything below this process, and remove the folders."""
     process_tree.kill_all(lambda: process_tree.descendants([os.getpid()]), process_tree.GIVE_UP_S)
     for folder in folders:
         remove_folder(folder)
 
 
-def _accepted(door: "_socket.socket") -> int:
-    """The descriptor of the next connection; what socket.accept is made of, which typeshed does not name."""
-    return door._accept()[0]  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001  see above
+def _accept_fd(control: "_socket.socket") -> int:
+    """Accept a connection and return its descriptor, by the method under socket.accept, which typeshed lacks."""
+    return control._accept()[0]  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001  see above
 
 
-def _accept(server: Server, door: "_socket.socket") -> None:
-    """A bridge hands over the descriptors of a new connection, and waits until it is closed."""
+def _accept(server: Server, control: "_socket.socket") -> None:
+    """Accept a bridge, which passes the descriptors of a new connection and waits until that is closed."""
     try:
-        number = _accepted(door)
+        number = _accept_fd(control)
     except OSError:
-        return  # it has hung up already
+        return  # the bridge is gone already
     bridge = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)
     bridge.setblocking(False)
 
-    def handed_over() -> None:
+    def receive_descriptors() -> None:
         server.loop.ignore_read(number)
         ancillary: "list[tuple[int, int, bytes]]" = []
         try:
             ancillary = bridge.recvmsg(1, _socket.CMSG_SPACE(8), _CLOEXEC)[1]
         except OSError:
-            pass  # told by there being nothing
+            pass  # handled as no descriptors
         if not ancillary:
             bridge.close()
             return
@@ -135,13 +132,13 @@ def _accept(server: Server, door: "_socket.socket") -> None:
         )
         connection.on_closed = bridge.close
 
-    server.loop.on_read(number, handed_over)
+    server.loop.on_read(number, receive_descriptors)
 
 
 def main(load_part: "Any", nonce: str, guarded: bool) -> None:
-    """Be a guest on descriptors 0 and 1 until nobody needs it; ``nonce`` is what it writes first.
+    """Be a guest on descriptors 0 and 1, until no client or job needs it; ``nonce`` is the first output.
 
-    A ``guarded`` one, and all that is forked from it, is no file below /proc that its own user may open.
+    The memory of a ``guarded`` one, and of its forks, is closed to other processes of the same user.
     """
     if guarded:
         libc.become_undumpable()
@@ -149,7 +146,7 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
     os.write(1, nonce.encode())
     name = os.urandom(8).hex()
     folder = make_folder(name)
-    door = listen(folder)
+    control = listen(folder)
     identity = {
         "id": name,
         "folder": folder,
@@ -159,8 +156,8 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
         "uid": os.getuid(),
     }
     os.chdir("/")
-    folders = ["/var/tmp/hx-" + name, "/tmp/hx-" + name, folder]  # the one that others look for goes last
-    keeper = os.getpid()
+    folders = ["/var/tmp/hx-" + name, "/tmp/hx-" + name, folder]  # the one with the control socket goes last
+    supervisor = os.getpid()
     guest = os.fork()
     if guest:
         keep(guest, folders)
@@ -172,7 +169,7 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
         loop = Loop()
         server = Server(loop, identity, folder)
         server.load_part = load_part
-        loop.on_read(door.fileno(), lambda: _accept(server, door))
+        loop.on_read(control.fileno(), lambda: _accept(server, control))
         fd_in, fd_out = os.dup(0), os.dup(1)
         null = os.open("/dev/null", os.O_RDWR)
         os.dup2(null, 0)
@@ -180,10 +177,10 @@ def main(load_part: "Any", nonce: str, guarded: bool) -> None:
         os.close(null)
         Connection(server, fd_in, fd_out)
         loop.run()
-        if os.getppid() != keeper:  # somebody has killed it
+        if os.getppid() != supervisor:  # it was killed
             clean_up(folders)
         os._exit(0)
-    except BaseException as error:  # noqa: BLE001  said on standard error, which the link keeps
+    except BaseException as error:  # noqa: BLE001  printed to standard error, of which the link keeps the end
         report(error)
     finally:
         os._exit(1)

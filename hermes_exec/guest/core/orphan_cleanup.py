@@ -1,12 +1,12 @@
-"""What guests of this user left on this machine when they were killed together with their keepers.
+"""Cleanup after guests of this user that were killed together with their supervisors.
 
-A guest is gone when nothing listens at the door in its folder. Its live shells are known by the FIFO in
-that folder, which is in their argv; its runners are orphans with the guest's own argv and nothing but a torn
-socket. All that descends from these goes too, for shells and runners are the subreapers of what they start, and
-stay for as long as they have children. What outlived a shell, or took its place, is in the session's record.
+A guest is gone when no process listens on the control socket in its folder. Its live shells have the path of a FIFO in
+that folder in their argv; its runners are orphans with the guest's own argv and one unconnected socket. All descendants
+of these are killed too: shells and runners are subreapers of what they start, and stay as long as they have children.
+Processes that outlived or replaced a shell are in the session's record.
 
-Keepers sweep by themselves, and only what is certain to be of this start of this machine and of their own
-table of processes: a folder that others can see too, such as one on a shared disk, may be a living guest's.
+Supervisors sweep by themselves, but only folders that certainly belong to this boot and this pid namespace: a folder
+that others can see too, such as one on a shared disk, may belong to a running guest.
 """
 
 import _signal
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from typing import Iterator
 
     Swept = tuple[str, "list[int]", str]
-    """A folder, the processes that were killed, and a complaint if something could not be removed."""
+    """A folder, the killed processes, and an error message if something could not be removed."""
 
 _HOME = "home"
 _STARTING_S = 60.0
-"""A folder without a door is a guest's that starts, unless it is older."""
+"""A younger folder without a control socket belongs to a guest that is starting."""
 _PATIENCE_S = 10.0
 _HEXADECIMAL = frozenset("0123456789abcdef")
 _NONCE = b"<hx "
@@ -35,7 +35,7 @@ _NONCE_SIZE = 29
 
 
 def boot_id() -> str:
-    """Tells this start of this machine from every other one; empty where the kernel does not say."""
+    """Return the id of this boot; empty if the kernel does not provide it."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return file.read().strip()
@@ -43,7 +43,8 @@ def boot_id() -> str:
         return ""
 
 
-def _home() -> str:
+def _namespace() -> str:
+    """The boot and the pid namespace that this process lives in; empty if unknown."""
     try:
         return "{} {}".format(boot_id(), os.readlink("/proc/self/ns/pid"))
     except OSError:
@@ -51,14 +52,14 @@ def _home() -> str:
 
 
 def sign(folder: str) -> None:
-    """Note in a guest's folder where it lives."""
-    home = _home()
-    if home:
-        os.symlink(home, folder + "/" + _HOME)
+    """Record in a guest's folder its boot and pid namespace."""
+    namespace = _namespace()
+    if namespace:
+        os.symlink(namespace, folder + "/" + _HOME)
 
 
 def bases() -> "list[str]":
-    """Where guests' folders are, in the order in which they are tried."""
+    """The parents of guests' folders, in the order in which they are tried."""
     runtime = "/run/user/{}".format(os.getuid())
     found: "list[str]" = []
     for base in (runtime, "/dev/shm", "/tmp", "/var/tmp", os.environ.get("TMPDIR", "")):
@@ -68,7 +69,7 @@ def bases() -> "list[str]":
 
 
 def folders() -> "dict[str, list[str]]":
-    """The folders of each guest of this user, by its name: one at run time, at times one on disk."""
+    """The folders of each guest of this user by name: its runtime folder, and maybe one on disk."""
     found: "dict[str, list[str]]" = {}
     for base in bases():
         try:
@@ -92,41 +93,41 @@ def _is_own_folder(path: str) -> bool:
 
 def is_gone(paths: "list[str]") -> bool:
     """Whether the guest with these folders is gone."""
-    doors = [path + "/door" for path in paths if os.path.exists(path + "/door")]
-    if doors:
-        return not any(_listens(door) for door in doors)
+    sockets = [path + "/door" for path in paths if os.path.exists(path + "/door")]
+    if sockets:
+        return not any(_is_listening(path) for path in sockets)
     try:
         return time.time() - max(os.stat(path).st_mtime for path in paths) > _STARTING_S
     except OSError:
-        return False  # it is being removed just now
+        return False  # it is just being removed
 
 
-def _listens(door: str) -> bool:
-    knocking = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+def _is_listening(path: str) -> bool:
+    probe = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
-        knocking.setblocking(False)
-        # A guest that is stopped, or has very much to do, has a full queue: it does not refuse.
-        return knocking.connect_ex(door) not in (errno.ECONNREFUSED, errno.ENOENT)
+        probe.setblocking(False)
+        # A stopped or overloaded guest has a full backlog, which gives another error.
+        return probe.connect_ex(path) not in (errno.ECONNREFUSED, errno.ENOENT)
     finally:
-        knocking.close()
+        probe.close()
 
 
 def certain() -> "dict[str, list[str]]":
-    """The folders of guests that are gone and have lived here, of which nobody else can be the judge."""
-    home = _home()
-    if not home:
+    """The folders of guests that are gone and were of this boot and pid namespace."""
+    namespace = _namespace()
+    if not namespace:
         return {}
     listening = _listening()
     found: "dict[str, list[str]]" = {}
     for name, paths in folders().items():
         if any((path + "/door").encode() in listening for path in paths):
-            continue  # whoever is in the kernel's table need not be woken by knocking
-        if any(_signed(path) == home for path in paths) and is_gone(paths):
+            continue  # its socket is in the kernel's table, so it need not be woken by a connection
+        if any(_signature(path) == namespace for path in paths) and is_gone(paths):
             found[name] = paths
     return found
 
 
-def _signed(path: str) -> str:
+def _signature(path: str) -> str:
     try:
         return os.readlink(path + "/" + _HOME)
     except OSError:
@@ -142,7 +143,7 @@ def _listening() -> "set[bytes]":
 
 
 def sweep(guests: "dict[str, list[str]]") -> "list[Swept]":
-    """Kill and remove all that these gone guests left."""
+    """Kill the processes and remove the folders of these guests, which are gone."""
     swept: "list[Swept]" = []
     for name in sorted(guests):
         first, *others = guests[name]
@@ -153,12 +154,12 @@ def sweep(guests: "dict[str, list[str]]") -> "list[Swept]":
 
 
 def sweep_runners() -> "tuple[list[int], str]":
-    """Kill the runners whose guests are gone, with all below them."""
-    return _kill(_orphaned_runners())
+    """Kill the runners whose guests are gone, with all their descendants."""
+    return _kill(_find_orphaned_runners())
 
 
 def _ours() -> "Iterator[tuple[int, bytes]]":
-    """The processes of this user with their argv, without us and those that we are below of."""
+    """The processes of this user with their argv, without this one and its ancestors."""
     above: "set[int]" = set()
     pid = os.getpid()
     while pid > 1:
@@ -176,11 +177,11 @@ def _argv(pid: int) -> bytes:
 
 
 def _shells_of(name: str, paths: "list[str]") -> "list[int]":
-    """Its live shells: the path of their FIFO, ``…/hx-NAME/SESSION/in``, is in their argv; and what is in a record."""
+    """A guest's live shells, whose argv has the path of a FIFO ``…/hx-NAME/SESSION/in``, and recorded processes."""
     mark = b"/hx-" + name.encode() + b"/"
     recorded: "set[bytes]" = set()
     for path in paths:
-        if _signed(path) == _home():  # else its pids are of another table of processes
+        if _signature(path) == _namespace():  # else its pids are of another namespace
             for session in os.listdir(path):
                 recorded.update(process_tree.read(path + "/" + session + "/left").splitlines())
     return [
@@ -191,7 +192,7 @@ def _shells_of(name: str, paths: "list[str]") -> "list[int]":
     ]
 
 
-def _orphaned_runners() -> "list[int]":
+def _find_orphaned_runners() -> "list[int]":
     found: "list[int]" = []
     for pid, argv in _ours():
         at = argv.find(_NONCE)
@@ -202,7 +203,7 @@ def _orphaned_runners() -> "list[int]":
 
 
 def _is_runner(pid: int) -> bool:
-    """A runner has /dev/null three times and its socket; no other process with a guest's argv has that."""
+    """Whether the open files are three times /dev/null and a socket, as only a runner of a guest has."""
     folder = "/proc/{}/fd/".format(pid)
     try:
         links = {number: os.readlink(folder + number) for number in os.listdir(folder)}
@@ -213,24 +214,24 @@ def _is_runner(pid: int) -> bool:
 
 
 def _kill(pids: "list[int]") -> "tuple[list[int], str]":
-    """Kill these and all below them; gives those that were killed, and a complaint if some live on."""
+    """Kill these and their descendants; return the killed, and an error message if some survive."""
     roots = process_tree.living(pids)
     for root in roots:
-        process_tree.send(root, _signal.SIGSTOP)  # or a shell goes on to its next command when one is killed
-    for _ in range(300):  # one that is just starting a program stops when that runs, and only then it is found below it
+        process_tree.send(root, _signal.SIGSTOP)  # or a shell starts its next command when one is killed
+    for _ in range(300):  # a vforking shell stops only once its program runs, which is then found below it
         if all(process_tree.stat(pid)[0] in b"TtZX" for pid, _ in roots):
             break
         time.sleep(0.003)
 
     def targets() -> "list[int]":
         standing = [pid for pid, _ in process_tree.still(roots)]
-        # Those below first: what they start meanwhile then still has its root above it, and is found.
+        # Descendants first: anything that they start meanwhile still has the root above it, and is found.
         below = process_tree.descendants(standing)
         return below if process_tree.living(below) else standing
 
     killed, left = process_tree.kill_all(targets, _PATIENCE_S)
-    complaint = "processes that cannot be ended: {}".format(sorted(pid for pid, _ in left)) if left else ""
-    return sorted(pid for pid, _ in killed), complaint
+    error = "processes that cannot be ended: {}".format(sorted(pid for pid, _ in left)) if left else ""
+    return sorted(pid for pid, _ in killed), error
 
 
 def _remove(folder: str) -> str:

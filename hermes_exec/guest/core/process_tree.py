@@ -1,8 +1,8 @@
-"""Process trees: who descends from whom, and ending all of them.
+"""Process trees: their members, and killing all of them.
 
-Each shell and each runner is a child subreaper, so whatever its commands start stays below it, also
-after ``setsid`` and a double fork. Processes are told apart by pid and start time, never by name,
-environment or process group, because those are in the processes' own hands.
+Each shell and each runner is a child subreaper, so everything that its commands start stays below it, also after
+``setsid`` and a double fork. Processes are identified by pid and start time, never by name, environment or process
+group, which the processes control themselves.
 """
 
 import _signal
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     """Pid and start time."""
 
 GIVE_UP_S = 10.0
-"""A process that survives SIGKILL this long hangs in the kernel; nobody waits for it any longer."""
+"""A process that survives SIGKILL this long hangs in the kernel, and is not waited for any longer."""
 
 _HAS_CHILDREN_FILES = os.path.exists("/proc/self/task/{}/children".format(os.getpid()))
 
 
 def read(path: str) -> bytes:
-    """A file of the kernel's, up to 1 MiB; empty when what it tells of is gone."""
+    """Read a file of procfs, up to 1 MiB; empty when its process is gone."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -41,7 +41,7 @@ def read(path: str) -> bytes:
 
 
 def stat(pid: int) -> "tuple[bytes, int, int]":
-    """State letter, parent and start time (clock ticks since boot); state ``b""`` when it is gone."""
+    """Return state letter, parent and start time (clock ticks since boot); state ``b""`` when the process is gone."""
     fields = read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
     if len(fields) < 20:
         return b"", 0, 0
@@ -49,7 +49,7 @@ def stat(pid: int) -> "tuple[bytes, int, int]":
 
 
 def session(pid: int) -> int:
-    """The pid of the process that led its session when it was started; 0 when it is gone."""
+    """Return the session id of a process; 0 when it is gone."""
     fields = read("/proc/{}/stat".format(pid)).rpartition(b") ")[2].split()
     return int(fields[3]) if len(fields) > 3 else 0
 
@@ -59,7 +59,7 @@ def _names(folder: str) -> "list[str]":
         try:
             return os.listdir(folder)
         except InterruptedError:
-            pass  # a signal came while it was opened, which some kernels tell, and Python tries only other calls again
+            pass  # some kernels report a signal during the open, which Python does not retry
 
 
 def children(pid: int) -> "list[int]":
@@ -79,7 +79,7 @@ def children(pid: int) -> "list[int]":
 
 
 def children_file(pid: int) -> int:
-    """A descriptor that at offset 0 reads as the children of a process with one thread; -1 without such files."""
+    """Open the children file of a single-threaded process, to be read at offset 0; -1 if the kernel has none."""
     try:
         return os.open("/proc/{}/task/{}/children".format(pid, pid), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -87,7 +87,7 @@ def children_file(pid: int) -> int:
 
 
 def _scan() -> "dict[int, list[int]]":
-    """Parents and their children from the whole process table, where the kernel has no children files."""
+    """Return parents and their children from the process table, for kernels without children files."""
     table: "dict[int, list[int]]" = {}
     for name in _names("/proc"):
         if name.isdigit():
@@ -98,7 +98,7 @@ def _scan() -> "dict[int, list[int]]":
 
 
 def descendants(roots: "Iterable[int]") -> "list[int]":
-    """Everything below ``roots``, without them."""
+    """Return all descendants of ``roots``."""
     table = None if _HAS_CHILDREN_FILES else _scan()
     found: "list[int]" = []
     waiting = list(roots)
@@ -111,7 +111,7 @@ def descendants(roots: "Iterable[int]") -> "list[int]":
 
 
 def living(pids: "Iterable[int]") -> "set[Process]":
-    """Those that still run, with their start times; zombies are dead."""
+    """Return those that are alive, with start times; zombies are not alive."""
     alive: "set[Process]" = set()
     for pid in pids:
         state, _, start = stat(pid)
@@ -121,24 +121,24 @@ def living(pids: "Iterable[int]") -> "set[Process]":
 
 
 def still(processes: "Iterable[Process]") -> "set[Process]":
-    """Those that are the same processes still, alive or not reaped."""
+    """Return those whose pid still belongs to the same process, alive or zombie."""
     return {(pid, start) for pid, start in processes if stat(pid)[2] == start}
 
 
 def send(process: "Process", number: int) -> None:
-    """Signal a process unless its pid belongs to another one by now."""
+    """Signal a process, unless its pid belongs to another one by now."""
     pid, start = process
     if stat(pid)[2] == start:
         try:
             os.kill(pid, number)
         except OSError:
-            pass  # gone, or not ours to signal: the next look tells which
+            pass  # gone, or of another user: the next round shows which
 
 
 def kill_all(targets: "Callable[[], Iterable[int]]", patience_s: float) -> "tuple[set[Process], set[Process]]":
-    """Kill what ``targets`` gives, asked anew in each round, until it gives none; those killed, and those left.
+    """Kill the processes of ``targets``, called in each round, until it returns none; return the killed and the rest.
 
-    It blocks, for whoever has no loop.
+    It blocks, for callers without an event loop.
     """
     killed: "set[Process]" = set()
     give_up = now() + patience_s
@@ -149,19 +149,19 @@ def kill_all(targets: "Callable[[], Iterable[int]]", patience_s: float) -> "tupl
         for process in left:
             send(process, _signal.SIGKILL)
         killed |= left
-        time.sleep(0.003)  # no event tells when a process that is not our child is gone
+        time.sleep(0.003)  # there is no event for the end of a process that is not a child
 
 
 class TreeKill:
-    """Ends processes: TERM, then after the grace KILL in rounds until none is left, then ``done``.
+    """Ends processes: SIGTERM, after the grace SIGKILL in rounds until none is left, then ``done``.
 
-    ``targets`` is asked anew in every round, so what is started meanwhile is found too. ``done`` is given
-    the pids that could not be ended (not ours to signal, or hanging in the kernel).
+    ``targets`` is called in every round, so processes that are started meanwhile are found too. ``done`` gets the pids
+    that could not be ended (of another user, or hanging in the kernel).
     """
 
     active = 0
     on_quiet: "list[Callable[[], None]]" = []  # noqa: RUF012  of all kills together, as ``active`` is
-    """Called when the last kill that was at work is done."""
+    """Called when the last active kill is done."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class TreeKill:
         self._targets = targets
         self._kill_at = now() + grace_s
         self._done = done
-        self._told: "set[Process]" = set()
+        self._signalled: "set[Process]" = set()
         self._pause = 0.002
         TreeKill.active += 1
         self._round()
@@ -184,8 +184,8 @@ class TreeKill:
         self._kill_at = min(self._kill_at, now() + grace_s)
 
     def _round(self) -> None:
-        # What was told once is not forgotten where the kernel hands its orphans to nobody of ours.
-        alive = living(self._targets()) | living(pid for pid, _ in still(self._told))
+        # Processes that were signalled stay targets, as without a subreaper orphans leave the tree.
+        alive = living(self._targets()) | living(pid for pid, _ in still(self._signalled))
         late = now() - self._kill_at
         if not alive or late > GIVE_UP_S:
             TreeKill.active -= 1
@@ -197,10 +197,10 @@ class TreeKill:
         for process in alive:
             if late >= 0:
                 send(process, _signal.SIGKILL)
-            elif process not in self._told:
+            elif process not in self._signalled:
                 send(process, _signal.SIGTERM)
                 send(process, _signal.SIGCONT)
-        self._told |= alive
+        self._signalled |= alive
         if late < 0:
             self._pause = min(self._pause * 2, 0.05, -late)
         else:

@@ -1,31 +1,428 @@
-"""What the guest can do, for whom, and when it ends."""
+"""The clients of a guest, their connections and requests, and the server that runs them.
+
+A client is one user of this guest, known by a random id, connected or not. Its request ids ascend; a request is run
+once, and its answer is kept until the client acknowledges it. Everything that a new connection resumes from is in the
+client, so a cut at any byte neither loses nor repeats anything.
+
+A connection sends control frames first, then data of all streams in turns, then each answer after the data before it.
+"""
 
 import os
+import struct
+from _collections import deque  # collections itself is slow to import
 
-from . import wire
-from .client import Client, Unsupported
-from .loop import report
+from . import libc, wire
+from .fdutil import enlarge
+from .loop import now, report
 from .process_tree import TreeKill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Deque
 
     from ..streams.input_stream import Inlet
     from ..streams.output_stream import Outlet
-    from .client import Request
-    from .connection import Connection
-    from .loop import Loop
+    from .loop import Loop, Timer
+
+_SMALL = 16 << 10  # bytes of a read; allocating a large buffer costs more than a small read
+_ATTACH_S = 60.0
+_BATCH = 64  # buffers in one writev; IOV_MAX is at least 1024 on Linux
+_QUIET_S = 1.0  # interval of PONGs to a client that sends a large input, as proof that it arrives
+_REST_S = 0.001  # pause on a full 1 MiB pipe: waking up for each page that is read costs more than writing it
+
+
+class Unsupported(Exception):
+    """The target does not support a request; raised before anything has run."""
+
+
+class Request:
+    """One request of a client. It ends by ``finish`` or ``fail``, exactly once."""
+
+    def __init__(self, client: "Client", number: int) -> None:
+        self.client = client
+        self.number = number
+        self.outlets: "dict[int, Outlet]" = {}
+        self.inlet: "Inlet | None" = None
+        self.answer: "bytes | None" = None
+        self.cancel: "Callable[[], None]" = lambda: None
+
+    def outlet(self, channel: int, *, bulk: bool = False) -> "Outlet":
+        """Open an output stream to the client; the pipe of a ``bulk`` one can be handed off to it."""
+        client = self.client
+        outlet = client.server.new_outlet(client, self.number, channel, bulk)
+        self.outlets[channel] = outlet
+        if client.connection is None:
+            outlet.spool_to(client.server.spool_folder)
+        return outlet
+
+    def expect_input(self) -> "Inlet":
+        """Open an input stream from the client, whose descriptor is not known yet."""
+        self.inlet = self.client.server.new_inlet(self.client.server.loop, self.credit)
+        return self.inlet
+
+    def open_inlet(self, fd: int) -> "Inlet":
+        """Open an input stream from the client to ``fd``, which the stream then owns."""
+        inlet = self.expect_input()
+        inlet.write_to(fd)
+        return inlet
+
+    def credit(self, offset: int) -> None:
+        """Send CREDIT: the input was written up to ``offset``."""
+        self.client.control(wire.CREDIT, wire.STDIN, self.number, wire.OFFSET.pack(offset))
+
+    def finish(self, answer: "dict[str, Any]") -> None:
+        """Send the answer, which is kept until the client acknowledges it."""
+        if self.answer is None:
+            self.answer = wire.pack(answer)
+            self.cancel = lambda: None
+            self.client.answered(self)
+
+    def fail(self, kind: str, message: str, code: int = 0) -> None:
+        """Answer that nothing ran, and why. ``kind`` is one of the kinds in docs/protocol.md."""
+        self.finish({"error": kind, "message": message, "errno": code})
+
+    def close(self) -> None:
+        """Close the streams."""
+        for outlet in self.outlets.values():
+            outlet.close()
+        if self.inlet is not None:
+            self.inlet.close()
+
+
+class Client:
+    """One user of the guest: its requests, and its connection while it has one."""
+
+    def __init__(self, server: "Server", name: bytes) -> None:
+        self.server = server
+        self.name = name
+        self.lease_s = 900.0
+        self.env: "dict[bytes, bytes]" = {}
+        self.cwd = b""  # the part for commands resolves it
+        self.note = ""
+        self.near = False
+        self.connection: "Connection | None" = None
+        self.requests: "dict[int, Request]" = {}
+        self.highest = 0
+        self.lapsed = False  # its lease has expired, and it may not know that yet
+        self.on_close: "list[Callable[[], None]]" = []
+        self._lease: "Timer | None" = None
+
+    def attach(self, connection: "Connection", received: "dict[int, list[int]]") -> None:
+        """Resume over a new connection; ``received`` has the client's offsets per pending request."""
+        if self.connection is not None:
+            self.connection.close()
+        if self._lease is not None:
+            self._lease.cancel()
+        self.connection = connection
+        for request in list(self.requests.values()):
+            offsets = received.get(request.number)
+            if offsets is None:  # the client has its answer, and the acknowledgement was lost
+                self.forget(request.number)
+                continue
+            for channel, outlet in request.outlets.items():
+                outlet.resume(offsets[channel])
+            if request.inlet is not None:
+                request.inlet.tell()
+            if request.answer is not None:
+                self.answered(request)
+
+    def detached(self) -> None:
+        """Keep running without a connection, spool output, and close when the lease expires."""
+        self.connection = None
+        self._lease = self.server.loop.call_later(self.lease_s, self.close)
+        for request in self.requests.values():
+            for outlet in request.outlets.values():
+                outlet.spool_to(self.server.spool_folder)
+
+    def control(self, kind: int, channel: int, request: int, payload: bytes) -> None:
+        """Send a small frame ahead of all data; dropped while disconnected."""
+        if self.connection is not None:
+            self.connection.control(wire.frame(kind, channel, request, payload))
+
+    def event(self, request: int, event: "dict[str, Any]") -> None:
+        """Send an unsolicited event; dropped while disconnected."""
+        self.control(wire.EVENT, 0, request, wire.pack(event))
+
+    def ready(self, outlet: "Outlet") -> None:
+        """Queue an output stream that has something to send."""
+        if self.connection is not None and not outlet.queued:
+            self.connection.data(outlet)
+
+    def answered(self, request: Request) -> None:
+        """Send an answer, after the data before it."""
+        for outlet in request.outlets.values():
+            if outlet.spooled:
+                outlet.on_emptied = lambda: self.answered(request)
+                return
+        if self.connection is not None:
+            self.connection.answer(request)
+
+    def request(self, number: int, payload: bytes) -> None:
+        """Run a request, unless its id was received before."""
+        if number <= self.highest:
+            return
+        self.highest = number
+        self.lapsed = False
+        operation, arguments = wire.unpack(payload)
+        request = self.requests[number] = Request(self, number)
+        self.server.run(request, operation, arguments)
+
+    def forget(self, number: int) -> None:
+        """Drop a request whose answer the client has acknowledged."""
+        request = self.requests.get(number)
+        if request is not None and request.answer is not None:
+            del self.requests[number]
+            request.close()
+
+    def close(self) -> None:
+        """End everything of this client except jobs."""
+        if self._lease is not None:
+            self._lease.cancel()
+        for call in self.on_close:
+            call()
+        for request in list(self.requests.values()):
+            request.cancel()
+            request.close()
+        self.requests.clear()
+        self.server.closed(self)
+
+
+class Connection:
+    """Two descriptors to one client: a parser, and queues of what is to be written."""
+
+    def __init__(self, server: "Server", fd_in: int, fd_out: int) -> None:
+        self._server = server
+        self._loop: "Loop" = server.loop
+        self._in = fd_in
+        self._out = fd_out
+        self._client: "Client | None" = None
+        self._parser = wire.Parser(self._frame, self._data, wire.MAX_REQUEST)
+        self._sealer = wire.Sealer()
+        self._control: "Deque[bytes]" = deque()
+        self._ready: "Deque[Outlet]" = deque()
+        self._answers: "Deque[Request]" = deque()
+        self._partial: "list[bytes | memoryview]" = []
+        self._flush_soon = False
+        self._blocked = False
+        self._read_size = _SMALL
+        self._heard = 0
+        self._said = now()
+        self._open = True
+        self.on_closed: "Callable[[], None]" = lambda: None
+        os.set_blocking(fd_in, False)
+        os.set_blocking(fd_out, False)
+        self._large = enlarge(fd_out)
+        self._loop.on_read(fd_in, self._readable)
+        self._loop.call_later(_ATTACH_S, self._expect_attach)
+
+    def control(self, frame: bytes) -> None:
+        """Queue a small frame ahead of all data."""
+        self._control.append(frame)
+        self._schedule()
+
+    def data(self, outlet: "Outlet") -> None:
+        """Queue an output stream that has something to send."""
+        outlet.queued = True
+        self._ready.append(outlet)
+        self._schedule()
+
+    def answer(self, request: "Request") -> None:
+        """Queue an answer; it is sent once the request's output streams have nothing left to send."""
+        self._answers.append(request)
+        self._schedule()
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        if not self._open:
+            return
+        self._open = False
+        self._loop.ignore_read(self._in)
+        self._loop.ignore_write(self._out)
+        os.close(self._in)
+        if self._out != self._in:
+            os.close(self._out)
+        self.on_closed()
+
+    def _on_lost(self) -> None:
+        self.close()
+        client = self._client
+        if client is None:
+            self._server.check_idle()
+        elif client.connection is self:
+            client.detached()
+
+    def _expect_attach(self) -> None:
+        if self._client is None and self._open:
+            self._on_lost()
+
+    def _readable(self) -> None:
+        try:
+            chunk = os.read(self._in, self._read_size)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._on_lost()
+            return
+        self._read_size = wire.CHUNK if len(chunk) == self._read_size else _SMALL
+        self._heard += len(chunk)
+        if self._heard > _SMALL and self._client is not None and now() > self._said + _QUIET_S:
+            self._pong()
+        try:
+            self._parser.feed(chunk)
+        except (ValueError, KeyError, TypeError, IndexError, struct.error) as error:
+            self._refuse(error)
+
+    def _pong(self) -> None:
+        self._heard = 0
+        self._said = now()
+        self.control(wire.frame(wire.PONG, 0, 0))
+
+    def _refuse(self, error: Exception) -> None:
+        reason = {"message": "malformed: {}".format(error), "damaged": type(error) is wire.DamageError}
+        self._control.append(wire.frame(wire.FATAL, 0, 0, wire.pack(reason)))
+        self.flush()
+        self._on_lost()
+
+    def _frame(self, kind: int, channel: int, number: int, payload: bytes) -> None:
+        client = self._client
+        if client is None:
+            if kind != wire.ATTACH:
+                raise ValueError("a frame before ATTACH")
+            self._attach(wire.unpack(payload))
+        elif kind == wire.REQUEST:
+            client.request(number, payload)
+        elif kind in (wire.CREDIT, wire.RETURN):
+            request = client.requests.get(number)
+            if request is not None and channel in request.outlets:
+                request.outlets[channel].told(kind, payload)
+        elif kind == wire.FORGET:
+            for (forgotten,) in wire.OFFSET.iter_unpack(payload):
+                client.forget(forgotten)
+        elif kind == wire.EOF:
+            request = client.requests.get(number)
+            if request is not None and request.inlet is not None:
+                request.inlet.receive_end(payload)
+        elif kind == wire.CANCEL:
+            request = client.requests.get(number)
+            if request is not None:
+                request.cancel()
+        elif kind == wire.LOAD:
+            self._server.load(payload)
+        elif kind == wire.PING:
+            self._pong()
+        elif kind == wire.BYE:
+            client.close()
+        else:
+            raise ValueError("frame kind {}".format(kind))
+
+    def _data(self, _: int, number: int, position: int, data: bytes) -> None:
+        request = self._client.requests.get(number) if self._client is not None else None
+        if request is not None and request.inlet is not None:
+            request.inlet.receive(position, data)
+
+    def _attach(self, hello: "dict[str, Any]") -> None:
+        client = self._client = self._server.client(hello)
+        received = {number: offsets for number, *offsets in hello["received"]}
+        welcome = {
+            "version": wire.VERSION,
+            "guest": self._server.identity,
+            "highest": client.highest,
+            "lapsed": client.lapsed,
+            "inlets": [
+                [request.number, request.inlet.received]
+                for request in client.requests.values()
+                if request.inlet is not None
+            ],
+            "parts": sorted(self._server.parts),
+            # It always works on the client's own machine, and loading ctypes would delay WELCOME by some milliseconds.
+            "adopts": hello["near"] or libc.become_subreaper(),
+        }
+        self._sealer.checksum = self._parser.sealer.checksum = bool(hello.get("checksum"))
+        self._control.append(wire.frame(wire.WELCOME, 0, 0, wire.pack(welcome)))
+        client.attach(self, received)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._flush_soon and not self._blocked:
+            self._flush_soon = True
+            self._loop.call_soon(self.flush)
+
+    def _gather(self) -> "list[bytes | memoryview]":
+        """The next buffers to write: the rest of the last write, control frames, data in turns, answers."""
+        parts = self._partial
+        self._partial = []
+        while self._control and len(parts) < _BATCH:
+            parts.append(self._sealer.seal(self._control.popleft()))
+        room = wire.CHUNK
+        while self._ready and room > 0 and len(parts) < _BATCH:
+            outlet = self._ready.popleft()
+            chunk = outlet.next_chunk()
+            if chunk:
+                parts += outlet.frame(chunk, self._sealer)
+                room -= len(chunk)
+            outlet.queued = outlet.pending
+            if outlet.queued:
+                self._ready.append(outlet)
+        for _ in range(len(self._answers)):
+            request = self._answers.popleft()
+            if any(outlet.queued for outlet in request.outlets.values()):
+                self._answers.append(request)
+            elif request.answer is not None and request.number in request.client.requests:
+                parts.append(self._sealer.seal(wire.frame(wire.RESULT, 0, request.number, request.answer)))
+        return parts
+
+    def flush(self) -> None:
+        """Write until the queues are empty or the channel is full."""
+        self._flush_soon = False
+        while self._open and (self._control or self._ready or self._answers or self._partial):
+            parts = self._gather()
+            if not parts:
+                continue
+            try:
+                done = os.writev(self._out, parts)
+            except BlockingIOError:
+                done = 0
+            except OSError:
+                self._on_lost()
+                return
+            if self._keep_rest(parts, done):
+                self._blocked = True
+                self._wait_for_room()
+                return
+        if self._blocked and self._open:
+            self._blocked = False
+            self._loop.ignore_write(self._out)
+
+    def _wait_for_room(self) -> None:
+        if self._large:
+            self._loop.ignore_write(self._out)
+            self._loop.call_later(_REST_S, self._write_on)
+        else:
+            self._write_on()
+
+    def _write_on(self) -> None:
+        if self._open:
+            self._loop.on_write(self._out, self.flush)
+
+    def _keep_rest(self, parts: "list[bytes | memoryview]", done: int) -> bool:
+        for index, part in enumerate(parts):
+            if done < len(part):
+                self._partial = [memoryview(part)[done:], *parts[index + 1 :]]
+                return True
+            done -= len(part)
+        return False
 
 
 class Server:
-    """The operations, the clients and the parts that were sent later."""
+    """The operations, the clients and the loaded parts."""
 
     def __init__(self, loop: "Loop", identity: "dict[str, Any]", folder: str) -> None:
         self.loop = loop
         self.identity = identity
         self.folder = folder
-        self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {"stays": self._tell_stays}
+        self.operations: "dict[str, Callable[[Request, dict[str, Any]], None]]" = {"stays": self._answer_stays}
         self.parts: "set[str]" = set()
         self.load_part: "Callable[[bytes], Any]"
         self.new_inlet: "Callable[[Loop, Callable[[int], None]], Inlet]"
@@ -38,7 +435,7 @@ class Server:
         TreeKill.on_quiet.append(self.check_idle)
 
     def client(self, hello: "dict[str, Any]") -> Client:
-        """The client of that name, new or known; one whose lease was over begins anew."""
+        """Return the client of an ATTACH, known or new; a client whose lease has expired starts afresh."""
         name: bytes = hello["client"]
         client = self.clients.get(name)
         if client is None:
@@ -51,7 +448,7 @@ class Server:
         return client
 
     def run(self, request: "Request", operation: str, arguments: "dict[str, Any]") -> None:
-        """Start a request; whatever goes wrong in it is the request's own failure."""
+        """Start a request; an exception becomes its answer."""
         call = self.operations.get(operation)
         if call is None:
             request.fail("unsupported", "no operation " + operation)
@@ -66,19 +463,19 @@ class Server:
             request.fail("malformed", "{}: {}: {}".format(operation, type(error).__name__, error))
 
     def load(self, payload: bytes) -> None:
-        """Take a part of the guest that is needed from now on: its name, a NUL, its modules."""
+        """Load a part of the guest; the payload is its name, a NUL and its modules."""
         name, _, blob = payload.partition(b"\0")
-        if name.decode() in self.parts:  # another client has sent it since we were last told
+        if name.decode() in self.parts:  # another client has sent it meanwhile
             return
         try:
             self.load_part(blob).install(self)
-        except Exception as error:  # noqa: BLE001  its operations are not there then, and that is what a request is told
+        except Exception as error:  # noqa: BLE001  its operations are then missing, and requests are answered so
             report(error)
         else:
             self.parts.add(name.decode())
 
     def spool_folder(self) -> str:
-        """A private folder on a real disk."""
+        """Return a private folder on disk."""
         if not self._spool_folder:
             base = "/var/tmp" if os.path.isdir("/var/tmp") else "/tmp"
             path = "{}/hx-{}".format(base, self.identity["id"])
@@ -90,7 +487,7 @@ class Server:
         return self._spool_folder
 
     def closed(self, client: Client) -> None:
-        """A client is gone; it is told so when what it had running has ended."""
+        """Remove a client; its connection gets BYE when everything of it has ended."""
         self.clients.pop(client.name, None)
         if client.connection is not None:
             self._farewells.append(client.connection)
@@ -98,14 +495,14 @@ class Server:
         self.check_idle()
 
     def _stays(self) -> bool:
-        """Whether something goes on here when no client is left."""
+        """Whether something, such as a job, keeps the guest running without clients."""
         return any(keeps() for keeps in self.keeps_alive)
 
-    def _tell_stays(self, request: "Request", _: "dict[str, Any]") -> None:
+    def _answer_stays(self, request: "Request", _: "dict[str, Any]") -> None:
         request.finish({"stays": self._stays()})
 
     def check_idle(self) -> None:
-        """Say farewell to those who left, and end when nobody needs this guest."""
+        """Send BYE to clients that have closed, and end when no client or job needs this guest."""
         if TreeKill.active:
             return
         ends = not self.clients and not self._stays()

@@ -1,9 +1,8 @@
 """The protocol's bytes, the same file on both sides: frames, and values packed as MessagePack.
 
 A frame is a 22-byte header (payload length, kind, channel, request id, position; big-endian) and its payload, each
-with four bytes behind it which prove that nothing is missing before them. docs/protocol.md says what each kind means.
-Values use the part of MessagePack that both sides need: nil, booleans, integers, float 64, binary, strings, arrays
-and maps.
+followed by a four-byte check of all bytes of the direction so far. docs/protocol.md defines the kinds. Values use a
+subset of MessagePack: nil, booleans, integers, float 64, binary, strings, arrays and maps.
 """
 
 import struct
@@ -21,64 +20,64 @@ WELCOME, RESULT, EVENT, FATAL, LEND, RECALL, PONG = range(16, 23)
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 WINDOW = 4 << 20
-"""Bytes of one stream that may be on the way or waiting for their reader."""
+"""Bytes of one stream that may be in flight or unread."""
 CHUNK = (256 << 10) - 30
-"""Bytes of one DATA frame at most: with what surrounds them a quarter MiB, which goes into whole pages and whole pieces
-of those who carry it on, and so little that a control frame never waits behind much."""
+"""Maximum bytes of one DATA frame: with header and checks 256 KiB, a multiple of pages and of the transports' pieces,
+and small enough that no control frame waits long behind it."""
 RESENT = 16 << 10
-"""Bytes of the first DATA frame after a break, so that a connection that soon breaks too has brought some of them."""
+"""Bytes of the first DATA frame after a reconnect, so that a short-lived connection still makes progress."""
 MAX_REQUEST = 64 << 20
-"""Bytes of one frame towards the guest at most."""
+"""Maximum bytes of one frame to the guest."""
 MAX_REPLY = 8 << 20
-"""Bytes of one frame from the guest at most."""
+"""Maximum bytes of one frame from the guest."""
 MAX_DEPTH = 16
 
 HEADER = struct.Struct(">IBBQQ")
 CHECK = struct.Struct(">I")
 OFFSET = struct.Struct(">Q")
 RETURNED = struct.Struct(">QQ")
-"""In RETURN: the stream was read up to here, and used up to there."""
+"""In RETURN: the offset that was read up to, and the offset that was consumed up to."""
 LENT = struct.Struct(">IIQQ")
-"""In LEND: the guest's process id, the number of its descriptor, the pipe's inode, and the stream's position there."""
+"""In HANDOFF: the guest's process id, its descriptor, the pipe's inode, and the stream's offset."""
 
 
 class WireError(ValueError):
-    """The other side sent what the protocol forbids."""
+    """The peer violated the protocol."""
 
 
 class DamageError(WireError):
-    """A frame did not arrive as it was sent: this connection has to end, and a new one goes on."""
+    """A frame arrived damaged: this connection must end, and a new one resumes."""
 
 
 def frame(kind: int, channel: int, request: int, payload: bytes = b"", position: int = 0) -> bytes:
-    """A frame without its checks, which ``Sealer`` makes for each connection."""
+    """Return a frame without checks, which ``Sealer`` adds for each connection."""
     return HEADER.pack(len(payload), kind, channel, request, position) + payload
 
 
 class Sealer:
-    """Counts the bytes of one direction of a connection, so that each frame says that none before it is missing."""
+    """Counts the bytes of one direction of a connection, so that each check proves that none is missing."""
 
     def __init__(self) -> None:
-        self.checksum = False  # whether the content of DATA is summed too
+        self.checksum = False  # whether the CRC covers the content of DATA too
         self._sent = 0
 
     def check(self, data: "bytes | bytearray | memoryview", *, summed: bool = True) -> int:
-        """What follows a header or a payload: all bytes of the direction so far, plus its CRC-32, modulo 2**32."""
+        """The check of a header or payload: bytes of the direction so far plus its CRC-32, modulo 2**32."""
         self._sent += len(data) + 4
         return self._sent + (crc32(data) if summed else 0) & 0xFFFFFFFF
 
     def parts(self, head: bytes, payload: "bytes | memoryview") -> "tuple[bytes, bytes | memoryview, bytes]":
-        """A frame as it is sent, in parts."""
+        """Return a frame with its checks, in parts."""
         head += CHECK.pack(self.check(head))
         return head, payload, CHECK.pack(self.check(payload, summed=self.checksum or head[4] != DATA))
 
     def seal(self, frame: bytes) -> bytes:
-        """A frame as it is sent."""
+        """Return a frame with its checks."""
         return b"".join(self.parts(frame[:22], frame[22:]))
 
 
 class Parser:
-    """Cuts a byte stream into frames, and hands each on once all of it has come and is proven."""
+    """Splits a byte stream into frames, and passes on each that is complete and verified."""
 
     def __init__(
         self,
@@ -94,7 +93,7 @@ class Parser:
         self._need = 26
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes as they came; raises DamageError on those that are not what was sent."""
+        """Take received bytes; raise DamageError when a check fails."""
         held = self._held
         held += chunk
         while len(held) >= self._need:
@@ -116,21 +115,21 @@ class Parser:
 
     def _verify(self, data: "bytes | bytearray", at: int, *, summed: bool = True) -> None:
         if CHECK.unpack_from(self._held, at)[0] != self.sealer.check(data, summed=summed):
-            raise DamageError("bytes are missing, or not those that were sent")
+            raise DamageError("bytes are missing or changed")
 
 
 def pack(value: "Any") -> bytes:
-    """Pack a value; raises WireError on what the protocol does not know."""
+    """Pack a value; raise WireError on an unsupported type."""
     out: "list[bytes]" = []
     try:
         _pack(value, out.append)
     except UnicodeEncodeError as error:
-        raise WireError("cannot pack text with half a character: {}".format(error)) from error
+        raise WireError("cannot pack text with a lone surrogate: {}".format(error)) from error
     return b"".join(out)
 
 
 def _pack(value: "Any", put: "Callable[[bytes], Any]") -> None:
-    kind = type(value)  # pyright: ignore[reportUnknownVariableType]  anything at all
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]  of any type
     if kind is int:
         _pack_int(value, put)
     elif kind is str:
@@ -172,11 +171,11 @@ def _pack_int(value: int, put: "Callable[[bytes], Any]") -> None:
 
 
 def unpack(data: bytes) -> "Any":
-    """Unpack one value that fills ``data``; raises WireError on anything else, never another error."""
+    """Unpack the one value that fills ``data``; raise WireError, and no other error, on anything else."""
     try:
         value, end = _unpack(data, 0, 0)
     except (IndexError, struct.error, UnicodeError, TypeError) as error:
-        raise WireError("a value that is cut short or malformed") from error
+        raise WireError("a truncated or malformed value") from error
     if end != len(data):
         raise WireError("bytes after the value")
     return value
@@ -220,7 +219,7 @@ def _unpack(data: bytes, at: int, depth: int) -> "tuple[Any, int]":
 
 def _slice(data: bytes, at: int, size: int) -> bytes:
     if at + size > len(data):
-        raise WireError("a value that is cut short")
+        raise WireError("a truncated value")
     return data[at : at + size]
 
 

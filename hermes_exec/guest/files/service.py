@@ -16,8 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Deque
 
-    from ..core.client import Client, Request
-    from ..core.server import Server
+    from ..core.server import Client, Request, Server
 
 _SPARE = 2
 """Idle workers that are kept."""

@@ -11,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Request
     from ..core.loop import Loop
+    from ..core.server import Request
 
 _READ = 64 << 10
 _RESET = struct.pack("ii", 1, 0)

@@ -21,8 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Client, Request
-    from ..core.server import Server
+    from ..core.server import Client, Request, Server
 
 _BACKLOG = 128
 _WAITING = 256

@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Request
     from ..core.loop import Timer
+    from ..core.server import Request
     from ..limits.confinement import Confinement
 
 LOG_CAP = 1 << 30

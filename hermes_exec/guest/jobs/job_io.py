@@ -12,8 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from ..core.client import Request
     from ..core.loop import Loop
+    from ..core.server import Request
     from .job_log import Log
 
 

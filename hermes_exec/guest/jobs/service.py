@@ -16,8 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Request
-    from ..core.server import Server
+    from ..core.server import Request, Server
 
 CAP_S = 86400.0
 """A job is ended after this time unless it was started with another."""

@@ -5,7 +5,7 @@ What neither can bound here is refused rather than ignored.
 
 import os
 
-from ..core.client import Unsupported
+from ..core.server import Unsupported
 from ..process.command import Command
 from ..shell.folders import describe
 from . import cgroups, rlimits
@@ -16,9 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..core.client import Request
     from ..core.loop import Loop
-    from ..core.server import Server
+    from ..core.server import Request, Server
 
 _NAMES = (CPU, MEMORY, PROCESSES, FILE_SIZE, OPEN_FILES)
 _PATIENCE = 20

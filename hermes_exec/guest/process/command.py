@@ -17,9 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Client, Request
     from ..core.loop import Loop, Timer
-    from ..core.server import Server
+    from ..core.server import Client, Request, Server
     from ..limits.confinement import Confinement
     from .process import Runner
 

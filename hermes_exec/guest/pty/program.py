@@ -17,8 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Request
     from ..core.loop import Timer
+    from ..core.server import Request
 
 _TURN = 64 << 10
 """Bytes read in one turn, of which a PTY gives at most 4 KiB at once."""

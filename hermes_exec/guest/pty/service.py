@@ -16,8 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Client, Request
-    from ..core.server import Server
+    from ..core.server import Client, Request, Server
 
 
 class Ptys:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Request
+    from ..core.server import Request
 
 HISTORY = 256 << 10
 """Bytes of output that a new viewer gets, where the program has shown as many."""

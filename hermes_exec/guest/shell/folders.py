@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..core.client import Client
+    from ..core.server import Client
 
 _LARGE = 100 << 10
 """Kernels refuse to start a program with a variable over 128 KiB, so a shell gets larger ones by file."""

@@ -13,8 +13,8 @@ from ..streams.output_stream import waiting_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..core.client import Request
     from ..core.loop import Loop
+    from ..core.server import Request
     from ..streams.output_stream import Outlet
     from .shell import Shell
     from .shell_command import ShellCommand

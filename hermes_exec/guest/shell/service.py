@@ -11,8 +11,7 @@ from . import sessions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ..core.client import Client
-    from ..core.server import Server
+    from ..core.server import Client, Server
 
 
 def install(server: "Server") -> None:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Deque
 
-    from ..core.client import Request
+    from ..core.server import Request
     from .inotify_watcher import Watches
     from .polling_watcher import Polled
     from .shell_command import ShellCommand

@@ -15,9 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ..core.client import Client, Request
     from ..core.loop import Loop
-    from ..core.server import Server
+    from ..core.server import Client, Request, Server
 
 
 def _watch(loop: "Loop") -> "Watches | Polled":

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from ..core.client import Request
+    from ..core.server import Request
     from ..streams.output_stream import Outlet
     from .outputs import Tap
     from .session import Session

@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable
 
-    from ..core.client import Client
+    from ..core.server import Client
 
 _WORTH = 4 << 20
 """Bytes that have come before a loan pays, so that a command with less of them knows nothing of it."""

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Closed, Unsupported
-from hermes_exec.transport.protocol import Capabilities, check_loop
+from hermes_exec.transport.protocol import Capabilities, wrong_loop
 from hermes_exec.transport.shell import files
 from hermes_exec.transport.shell.command import Command
 from hermes_exec.transport.shell.launch import Launch, variables
@@ -65,8 +65,8 @@ class PlainCarrier:
             reconnect=False,
             kill_tree=False,
             limits=False,
-            background=self._place.backend.tells_exit,
-            features=self._place.backend.has,
+            background=self._place.backend.traits.reports_exit,
+            features=self._place.backend.traits.features,
         )
 
     def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
@@ -76,7 +76,8 @@ class PlainCarrier:
             Closed: the carrier or the session was closed.
             Unsupported: it is for a guest.
         """
-        check_loop(self._loop)
+        if asyncio._get_running_loop() not in {self._loop, None}:  # noqa: SLF001  cheap, and None without a loop
+            raise wrong_loop()
         if self._closed:
             raise Closed("the terminal is closed")
         if arguments.get("limits"):

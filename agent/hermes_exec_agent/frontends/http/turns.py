@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from hermes_exec._async import to_its_end
+from hermes_exec._async import finished
 from hermes_exec.errors import HermesError
 from hermes_exec_agent.frontends.http import protocol
 from hermes_exec_agent.runtime.updates import CallEnded, Replied, Retried, Text, Warned
@@ -103,7 +103,7 @@ async def streamed(
         _log.info("a client stopped reading", extra={"conversation": conversation.id})
     finally:
         turn.cancel()  # a client that went away has no use for what would still be done
-        await to_its_end(_ended(turn))  # and the conversation is another's then
+        await finished(_ended(turn), limit_s=None)  # and the conversation is another's then
     return response
 
 
