@@ -125,6 +125,7 @@ def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
         job_lease_s=plan.job_lease_s,
         audit=audit,
         clean=plan.clean,
+        hooks=plan.create_hooks(),
     )
 
 

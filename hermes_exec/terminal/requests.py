@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.observe.hooks import CommandHooks
     from hermes_exec.terminal.encoding import Words
     from hermes_exec.terminal.limits import Limits
     from hermes_exec.terminal.output import Spools
@@ -67,7 +68,8 @@ class Context:
     suspended: bool = False
     """Whether its holder has stopped the place, so that no answer means nothing."""
     clean: Callable[[str], str] = str
-    """Takes known secrets out of a text."""
+    """Removes known secrets from a text."""
+    hooks: CommandHooks | None = None
 
     def check_open(self) -> None:
         """Raise Closed after the terminal's end."""
@@ -271,7 +273,10 @@ def shown(command: Words | Sequence[Words]) -> str:
 
 
 class Account:
-    """Tells of one command that was sent; ``ended`` or ``failed`` is called once, when that is over."""
+    """Reports one command that was sent to the audit, the debug log and the hooks.
+
+    Exactly one of ``ended`` and ``failed`` is called, once, at its end.
+    """
 
     __slots__ = ("_context", "_since", "id")
 
@@ -281,35 +286,40 @@ class Account:
         self._since = time.monotonic()
 
     def ended(self, result: Result, out: int, err: int) -> None:
-        """It ran; ``out`` and ``err`` are the bytes that came of its streams."""
+        """Report its result; ``out`` and ``err`` are the bytes received of its two streams."""
         why = "cancelled" if result.cancelled else ""
-        self._end(result.exit_code, result.signal, result.timed_out, result.duration_s, out, err, why)
+        self._report(result.exit_code, result.signal, result.timed_out, result.duration_s, out, err, why)
         if _log.isEnabledFor(logging.DEBUG):
-            self._tell("ended", how=result.reason, duration_s=round(result.duration_s, 6), stdout=out, stderr=err)
+            self._write_debug(
+                "ended", how=result.reason, duration_s=round(result.duration_s, 6), stdout=out, stderr=err
+            )
 
     def failed(self, error: BaseException, out: int, err: int) -> None:
-        """It was refused, or cancelled, or nobody knows how it ended."""
+        """Report that it was refused or cancelled, or that its outcome is unknown."""
         why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error) or type(error).__name__
-        self._end(None, None, False, time.monotonic() - self._since, out, err, why)
+        self._report(None, None, False, time.monotonic() - self._since, out, err, why)
         if _log.isEnabledFor(logging.DEBUG):
-            self._tell("did not end as it should", why=why)
+            self._write_debug("did not end as it should", why=why)
 
-    def _end(self, *facts: Any) -> None:
-        if self._context.audit is not None:
-            self._context.audit.ended(self.id, *facts)
+    def _report(self, *facts: Any) -> None:
+        context = self._context
+        if context.audit is not None:
+            context.audit.ended(self.id, *facts)
+        if context.hooks is not None:
+            context.hooks.record_end(self.id, context.target, *facts)
 
-    def _tell(self, what: str, **facts: object) -> None:
-        _log.debug("command %s %s", self.id, what, extra={"target": self._context.target, **facts})
+    def _write_debug(self, event: str, **facts: object) -> None:
+        _log.debug("command %s %s", self.id, event, extra={"target": self._context.target, **facts})
 
 
 def begin(
     context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str
 ) -> Account | None:
-    """Tell of the start, right after the request was sent, so that nobody waits for the disk.
+    """Report the start of a command after its request was sent, so that no command waits for the disk.
 
-    None where nobody wants to know.
+    Returns None when there is no audit, no hook and no debug log.
     """
-    if context.audit is None and not _log.isEnabledFor(logging.DEBUG):
+    if context.audit is None and context.hooks is None and not _log.isEnabledFor(logging.DEBUG):
         return None
     kind = "shell" if isinstance(command, str | bytes) else "argv"
     return _start(context, str(call.number), kind, shown(command), options.cwd, session)
@@ -321,6 +331,8 @@ def _start(
     folder = "" if cwd is None else os.fspath(cwd)
     if context.audit is not None:
         context.audit.started(id, context.target, session, kind, text, folder)
+    if context.hooks is not None:
+        context.hooks.record_start(id, context.target, session, kind, text, folder)
     if _log.isEnabledFor(logging.DEBUG):
         facts = {"target": context.target, "session": session, "cwd": folder, "command": text}
         _log.debug("command %s sent", id, extra={key: value for key, value in facts.items() if value})
@@ -331,10 +343,10 @@ def _start(
 def starting(
     context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
 ) -> Generator[Account]:
-    """Tell of the start of a job or a PTY, and of its failure if the block fails; its end is for others to tell."""
-    account = _start(context, id, kind, text, cwd, session)
+    """Report the start of a job or a PTY, and its failure if the block raises; its holder reports its end."""
+    record = _start(context, id, kind, text, cwd, session)
     try:
-        yield account
+        yield record
     except BaseException as error:
-        account.failed(error, 0, 0)
+        record.failed(error, 0, 0)
         raise

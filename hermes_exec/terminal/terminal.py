@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec.files.sync import Direction
     from hermes_exec.files.transfer import Links
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.observe.hooks import CommandHooks
     from hermes_exec.result import Result
     from hermes_exec.terminal.encoding import Words
     from hermes_exec.terminal.forward import Endpoint, Forward
@@ -85,12 +86,21 @@ class Terminal:
         job_lease_s: float | None = None,
         audit: Audit | None = None,
         clean: Callable[[str], str] = str,
+        hooks: CommandHooks | None = None,
     ) -> None:
         self._backend = backend
         self._carrier = carrier
         self._session_fields = dict(session)
         self._context = Context(
-            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S, clean=clean
+            carrier,
+            target,
+            Spools(),
+            audit,
+            max_output,
+            timeout_s,
+            job_lease_s or DEFAULT_JOB_LEASE_S,
+            clean=clean,
+            hooks=hooks,
         )
         self._default: Session | None = None
         self._sessions = 0
