@@ -1,4 +1,7 @@
-"""From the caller's words to a request, and from an answer to a Result. Shared by terminals and sessions."""
+"""Build requests from the arguments of callers, parse answers into Results, and record each command.
+
+Shared by terminals, sessions, streams, jobs and PTYs.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +42,21 @@ if TYPE_CHECKING:
 
 
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
-"""What the field ``shell`` of an answer means."""
+"""The meanings of the field ``shell`` of an answer."""
 NO_SHELL = _STATES.index(ShellState.NONE)
 DEFAULT_JOB_LEASE_S = 86400.0
 NEEDS_PYTHON = "install Python 3.6 or later there"
-ASK_WHAT = "Terminal.capabilities and Terminal.limits() tell what this place can do"
+ASK_WHAT = "Terminal.capabilities and Terminal.limits(), which list what this target supports"
 _LONGEST = 300
-"""Characters of what a place says that are shown in an error."""
+"""Characters of a target's text that an error shows."""
 _LOOKED_AT = 64 << 10
-"""Bytes in which a secret is looked for; one that this cuts is far from the end that is shown."""
+"""Bytes in which secrets are searched; a secret cut at this limit is far from the part that is shown."""
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
 @dataclass(slots=True)
 class Context:
-    """What the commands of one terminal share."""
+    """The state that the commands of one terminal share."""
 
     carrier: Carrier
     target: str
@@ -66,26 +69,26 @@ class Context:
     """For jobs that are started without a cap."""
     closed: bool = False
     suspended: bool = False
-    """Whether its holder has stopped the place, so that no answer means nothing."""
+    """Whether the caller has suspended the target, so that a missing answer is no failure."""
     clean: Callable[[str], str] = str
     """Removes known secrets from a text."""
     hooks: CommandHooks | None = None
 
     def check_open(self) -> None:
-        """Raise Closed after the terminal's end."""
+        """Raise Closed if the terminal is closed."""
         if self.closed:
             raise Closed("the terminal is closed", remedy="open a new one")
 
     def link(self, what: str) -> Link:
-        """The guest's link, for what a plain carrier cannot do."""
+        """Return the link to the guest, for an operation that the plain transport does not have."""
         self.check_open()
         if self.carrier.link is None:
-            raise Unsupported(f"this place cannot {what} without a Python", remedy=NEEDS_PYTHON)
+            raise Unsupported(f"this target cannot {what} without a Python", remedy=NEEDS_PYTHON)
         return self.carrier.link
 
 
 class CommandOptions(TypedDict, total=False):
-    """What every command may be asked to do; ``Terminal.run`` says what each name means."""
+    """The options of every command; ``Terminal.run`` describes them."""
 
     timeout: float | None
     stdin: bytes | str | None
@@ -97,14 +100,14 @@ class CommandOptions(TypedDict, total=False):
 
 
 class RunOptions(CommandOptions, total=False):
-    """What a command that is run to its end may be asked besides."""
+    """The further options of a command that is run to its end."""
 
     check: bool
     max_output: int | None
 
 
 class StreamOptions(CommandOptions, total=False):
-    """What a command whose output is taken as it comes may be asked besides."""
+    """The further options of a command whose output is streamed."""
 
     interactive: bool
 
@@ -121,13 +124,13 @@ class Options:
     limits: Limits | None = None
     grace_s: float | None = None
     interactive: bool = False
-    """Standard input will be written piece by piece."""
+    """Whether standard input stays open for ``Stream.write``."""
     check: bool = False
     max_output: int | None = None
 
 
 def arguments_of(context: Context, options: Options) -> dict[str, Any]:
-    """The fields of a request; those left out have the guest's default."""
+    """Return the fields of a request; a missing field has the guest's default."""
     fields: dict[str, Any] = {}
     if options.limits is not None:
         fields["limits"] = options.limits.as_fields()
@@ -155,7 +158,7 @@ async def feed_input(call: Running, data: bytes) -> None:
 
 
 async def feed_or_end(call: Running, data: bytes) -> None:
-    """Send all of a command's standard input; when that is cancelled, end the command."""
+    """Send all of a command's standard input; end the command when that is cancelled."""
     try:
         await feed_input(call, data)
     except asyncio.CancelledError:
@@ -171,12 +174,12 @@ async def run(
     options: Options,
     session: str,
 ) -> Result:
-    """Run one command to its end and keep its output."""
+    """Run one command to its end and return its output."""
     most = context.max_output if options.max_output is None else options.max_output
     collector = Collector(checked_count(most, "max_output"), context.spools)
     stdin = encode_input(options.stdin)
     call = context.carrier.start(operation, fields, collector)
-    told = begin(context, call, command, options, session)
+    record = begin(context, call, command, options, session)
     feeding: asyncio.Task[None] | None = None
     if stdin is not None and len(stdin) >= WINDOW // 2:
         feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
@@ -186,29 +189,29 @@ async def run(
         answer = await call.result()
         result = result_of(answer, command, collector)
     except BaseException as error:
-        if told is not None:
-            told.failed(error, collector.stdout.total, collector.stderr.total)
+        if record is not None:
+            record.failed(error, collector.stdout.total, collector.stderr.total)
         raise
     finally:
         if feeding is not None:
             feeding.cancel()
-    if told is not None:
-        asyncio.get_running_loop().call_soon(told.ended, result, collector.stdout.total, collector.stderr.total)
+    if record is not None:
+        asyncio.get_running_loop().call_soon(record.ended, result, collector.stdout.total, collector.stderr.total)
     if options.check and not result.ok:
-        said = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
-        raise CommandFailed(context.clean(shown(command)), result, said)
+        text = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
+        raise CommandFailed(context.clean(shown(command)), result, text)
     return result
 
 
 def _end_of(output: bytes, clean: Callable[[str], str]) -> str:
-    """The end of an output for an error's line: known secrets taken out, cut, control characters escaped."""
+    """Return the end of an output for an error: without known secrets, shortened, control characters escaped."""
     text = clean(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
     end = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[-_LONGEST:])
     return f"…{end}" if len(text) > _LONGEST else end
 
 
 def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:
-    """Build the Result from an answer, which is untrusted: anything odd in it is a ProtocolError."""
+    """Build the Result from an answer, which is untrusted: an invalid field raises ProtocolError."""
     if "error" in answer and answer["error"] != "program":
         raise error_of(answer, command)
     stdout, lost_out = collector.stdout.value() if collector else (b"", None)
@@ -228,7 +231,7 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
         and isinstance(limit, str | None)
         and state in range(len(_STATES))
     ):
-        raise ProtocolError(f"the guest's answer makes no sense: {answer!r:.300}")
+        raise ProtocolError(f"the guest sent an invalid result: {answer!r:.300}")
     truncated: dict[Literal["stdout", "stderr"], Truncation] = {}
     if lost_out:
         truncated["stdout"] = lost_out
@@ -244,16 +247,16 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
         stderr=stderr,
         duration_s=duration,
         truncated=truncated,
-        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,  # pyright: ignore[reportUnknownArgumentType]  range membership has shown it to be a number
+        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,  # pyright: ignore[reportUnknownArgumentType]  membership in the range shows that it is a number
         note=note,
     )
 
 
 def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> HermesError:
-    """The error that a failed answer stands for; in all of these nothing ran."""
+    """Return the error for a failed answer; nothing ran in any of these cases."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
-        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or give another cwd")
+        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or pass another cwd")
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":
@@ -266,10 +269,10 @@ _log = logging.getLogger("hermes_exec.command")
 
 
 def shown(command: Words | Sequence[Words]) -> str:
-    """A command as people read it."""
+    """Return a command as a shell would spell it."""
     if isinstance(command, str | bytes):
         return os.fsdecode(command)
-    return shlex.join(os.fsdecode(word) for word in command)
+    return shlex.join(os.fsdecode(argument) for argument in command)
 
 
 class Account:
