@@ -1,6 +1,6 @@
-"""One Terminal for every place: run commands, jobs and skills locally, in containers, over SSH and in clouds.
+"""One Terminal for every target: run commands, jobs and skills locally, in containers, over SSH and in clouds.
 
-Names are loaded on first use, so that importing the package costs next to nothing.
+Names are loaded on first use, so that importing the package is cheap.
 """
 
 TYPE_CHECKING = False
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.forward import Forward
     from hermes_exec.terminal.job import Job
     from hermes_exec.terminal.limits import Limits
-    from hermes_exec.terminal.opening import open  # noqa: A004  the field's word for it
+    from hermes_exec.terminal.opening import open  # noqa: A004  the usual verb
     from hermes_exec.terminal.pty import Pty
     from hermes_exec.terminal.session import Session
     from hermes_exec.terminal.stream import Stream
@@ -123,7 +123,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name."""
+    """Load a public name on first use."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module 'hermes_exec' has no attribute {name!r}")
@@ -135,5 +135,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return sorted(__all__)

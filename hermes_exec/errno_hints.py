@@ -1,4 +1,4 @@
-"""What to try where a machine has run out of something, gives a user no more of it, or keeps a file of ours closed."""
+"""Remedies for errno values: exhausted resources, limits of a user, and files that cannot be accessed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _REMEDIES = {
 
 
 def remedy_for(code: object) -> str:
-    """What to try after an error of this number; empty where it means no shortage, or is no number."""
+    """Return the remedy for an exhausted resource, or an empty text when ``code`` does not mean one."""
     return _REMEDIES.get(code, "") if isinstance(code, int) else ""
 
 
 def remedy_at(path: str | os.PathLike[str], code: object, otherwise: str) -> str:
-    """What to try after an error of this number with a file or folder of ours; ``otherwise`` always helps."""
+    """Return the remedy for an error with one of our own files or folders; ``otherwise`` is one that always helps."""
     quoted = shlex.quote(os.fspath(path))
     if code in {errno.EACCES, errno.EPERM}:
         return f"ls -ld {quoted}, which shows the rights, or {otherwise}"
@@ -33,7 +33,7 @@ def remedy_at(path: str | os.PathLike[str], code: object, otherwise: str) -> str
 
 
 def is_full(path: str | os.PathLike[str]) -> bool:
-    """Whether the disk of a path has no room left for us."""
+    """Return whether the file system of ``path`` has no free block for this user."""
     try:
         return os.statvfs(path).f_bavail == 0
     except OSError:

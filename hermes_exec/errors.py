@@ -3,20 +3,20 @@
 HermesError
 ├── UsageError               the caller asked for something impossible; nothing ran (also ValueError)
 │   ├── ConfigError          a profile or a configuration file is wrong; nothing ran
-│   └── Unsupported          this place cannot do that, and says why; nothing ran
+│   └── Unsupported          the target does not support the request; nothing ran
 │       └── MissingExtra     an optional package is not installed; names the command that installs it; nothing ran
-├── PlaceError               the place, or the way to it, failed us
-│   ├── PlaceUnavailable     it could not be reached or opened; nothing ran (also ConnectionError)
-│   │   └── PlaceGone        and it never will be again, so there is no use in trying; nothing ran
-│   ├── OutcomeUnknown       it was lost while this ran: nobody knows how it ended (also ConnectionError)
-│   └── ProtocolError        the other side broke the protocol; the connection was dropped
+├── PlaceError               the target, or the connection to it, failed
+│   ├── PlaceUnavailable     the target could not be reached or opened; nothing ran (also ConnectionError)
+│   │   └── PlaceGone        the target has ended for good, so a retry fails too; nothing ran
+│   ├── OutcomeUnknown       the target was lost while this ran, so its outcome is not known (also ConnectionError)
+│   └── ProtocolError        the other side violated the protocol; the connection was dropped
 ├── CommandFailed            ``check=True`` and the command did not succeed; carries its Result
-├── TransferError            a file operation failed in the place (also OSError)
+├── TransferError            a file operation failed in the target (also OSError)
 ├── Refused                  an untrusted program is not proven, or was changed since; nothing ran
 └── Closed                   the terminal, session or job was already closed; nothing ran
 
-A command that fails is a result; an error means that *we* could not do our part. Every error says
-what failed, why, what to try (``remedy``) and what is true now (``state``).
+A command that fails is a result; an error means that hermes_exec itself could not do its part. Every error states
+the failure and its cause (``what``), a remedy to try (``remedy``) and the state afterwards (``state``).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _LONGEST = 300
 
 
 class HermesError(Exception):
-    """The root: ``what`` failed and why, ``remedy`` to try, ``state`` that holds afterwards."""
+    """The base class: ``what`` failed and why, the ``remedy`` to try, the ``state`` afterwards."""
 
     state = NOTHING_RAN
     place = ""
-    """The target of the place that failed, where it is one of several inside of each other."""
+    """The target that failed, when targets are nested; else empty."""
 
     def __init__(self, what: str, *, remedy: str = "", state: str | None = None) -> None:
         self.what = what
@@ -55,7 +55,7 @@ class ConfigError(UsageError):
 
 
 class Unsupported(UsageError):
-    """The place lacks what the call needs; ``Terminal.capabilities`` tells beforehand."""
+    """The target does not support the request; ``Terminal.capabilities`` lists its features beforehand."""
 
 
 class MissingExtra(Unsupported):
@@ -63,31 +63,31 @@ class MissingExtra(Unsupported):
 
 
 class PlaceError(HermesError):
-    """The place, or the way to it, failed."""
+    """The target, or the connection to it, failed."""
 
 
 class PlaceUnavailable(PlaceError, ConnectionError):
-    """The place could not be opened or reached, so nothing was executed."""
+    """The target could not be opened or reached, so nothing was executed."""
 
 
 class PlaceGone(PlaceUnavailable):
-    """The place has ended for good (a container that died, a job's allocation that is over); nothing was executed."""
+    """The target has ended for good (a container that died, an allocation that expired); nothing was executed."""
 
 
 class OutcomeUnknown(PlaceError, ConnectionError):
-    """The place was lost after the request was sent; it may have run, wholly or in part, once."""
+    """The target was lost after the request was sent; the request may have run once, wholly or in part."""
 
     state = "unknown: the place was lost"
 
 
 class ProtocolError(PlaceError):
-    """The other side sent what the protocol forbids; the connection was dropped."""
+    """The other side violated the protocol; the connection was dropped."""
 
     state = "unknown: the connection was dropped"
 
 
 class CommandFailed(HermesError):
-    """The command ran to its end and failed; ``result`` holds everything it gave."""
+    """The command ran to its end and failed; ``result`` is its Result."""
 
     state = "it ran to its end"
 
@@ -99,7 +99,7 @@ class CommandFailed(HermesError):
 
 
 class TransferError(HermesError, OSError):
-    """A file operation failed in the place; ``errno`` is the place's own number."""
+    """A file operation failed in the target; ``errno`` is the number that the target reported."""
 
     def __init__(self, what: str, *, code: int = 0, remedy: str = "", state: str = "") -> None:
         HermesError.__init__(self, what, remedy=remedy, state=state or "nothing was changed")
@@ -107,7 +107,7 @@ class TransferError(HermesError, OSError):
 
 
 class Refused(HermesError):
-    """What was asked for is not proven, was changed since, or could be changed by others; nothing ran."""
+    """The program is not proven, was changed since, or can be changed by other users; nothing ran."""
 
 
 class Closed(HermesError):

@@ -36,7 +36,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 def require(extra: str, purpose: str) -> None:
-    """Do nothing when the modules of ``extra`` are installed; none of them is imported.
+    """Check that the modules of ``extra`` are installed, without importing them.
 
     Raises:
         MissingExtra: one of them is not installed; the message begins with ``purpose``.
@@ -46,20 +46,20 @@ def require(extra: str, purpose: str) -> None:
 
 
 def missing_modules(extra: str) -> list[str]:
-    """The modules of ``extra`` that are not installed."""
+    """Return the modules of ``extra`` that are not installed."""
     return [name for name in EXTRAS[extra] if not is_installed(name)]
 
 
 def is_installed(package: str) -> bool:
-    """Whether the top-level module ``package`` can be found; nothing is imported."""
+    """Return whether the top-level module ``package`` can be found, without importing it."""
     try:
         return find_spec(package) is not None
-    except ValueError:  # it is loaded already, and was not made by an import
+    except ValueError:  # it is loaded already, without a spec
         return True
 
 
 def missing_extra(extra: str, package: str, purpose: str = "") -> MissingExtra:
-    """The error that names ``package``, its ``extra`` and the command that installs it."""
+    """Return the error that names ``package``, its ``extra`` and the command that installs it."""
     begin = f"{purpose}: " if purpose else ""
     return MissingExtra(
         f"{begin}the package {package!r} of the extra {extra!r} is not installed", remedy=install_command(extra)
@@ -67,7 +67,7 @@ def missing_extra(extra: str, package: str, purpose: str = "") -> MissingExtra:
 
 
 def explain_import_error(error: ImportError) -> MissingExtra | None:
-    """The error to show instead of ``error``; None unless a whole package of an extra is not installed."""
+    """Return the error to show instead of ``error``; None unless the package of an extra is not installed."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return None
     top = error.name.partition(".")[0]
@@ -78,7 +78,7 @@ def explain_import_error(error: ImportError) -> MissingExtra | None:
 
 
 def install_command(extra: str, *, upgrade: bool = False) -> str:
-    """The command that installs ``extra`` into this environment, from where hermes_exec itself was installed."""
+    """Return the command that installs ``extra`` here, from the source that hermes_exec itself was installed from."""
     options = " --upgrade" if upgrade else ""
     try:
         installed = distribution(DISTRIBUTION)
@@ -94,7 +94,7 @@ def install_command(extra: str, *, upgrade: bool = False) -> str:
 
 
 def _installer() -> str:
-    # An environment that is not activated, or that uv made, has no pip of its own on the PATH.
+    # An environment that is not activated, or that uv created, has no pip of its own on the PATH.
     python = Path(sys.executable)
     if find_spec("pip") is None:
         return f"uv pip install --python {shlex.quote(str(python))}"

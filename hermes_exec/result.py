@@ -1,4 +1,4 @@
-"""What a command gave: its bytes, how it ended, and what was left out."""
+"""The result of a command: its output, how it ended, and how much output was left out."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class ShellState(StrEnum):
-    """What became of the live shell that ran a command."""
+    """The state of the live shell after a command."""
 
     KEPT = "kept"
-    """The same shell goes on; everything that the command set is there."""
+    """The same shell continues, with everything that the command set."""
     RESTORED = "restored"
-    """The shell ended (``exit``, ``set -e``); a new one has its state as of that moment."""
+    """The shell ended (``exit``, ``set -e``); a new shell has the state of that moment."""
     ROLLED_BACK = "rolled back"
-    """The shell was replaced or killed; a new one has the state of the last checkpoint."""
+    """The shell was replaced or killed; a new shell has the state of the last checkpoint."""
     NONE = "none"
-    """No live shell was involved (an argv list, a job, the plain carrier)."""
+    """The command ran outside of a live shell (an argv list, a job, the plain transport)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Truncation:
     omitted: int
     """Bytes left out between the head and the tail that were kept."""
     spool: Path | None = None
-    """A file with the stream from its first byte, up to the stated cap; gone when the terminal closes."""
+    """A file with the stream from its first byte on, up to a cap; removed when the terminal closes."""
     spooled: int = 0
     """Bytes in that file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of one command. ``exit_code`` is None exactly when a signal or a loss ended it."""
+    """The end of one command. ``exit_code`` is None exactly when a signal ended it or its end was not observed."""
 
     exit_code: int | None
     signal: int | None = None
@@ -54,29 +54,29 @@ class Result:
     truncated: dict[Literal["stdout", "stderr"], Truncation] = field(
         default_factory=dict[Literal["stdout", "stderr"], Truncation]
     )
-    """Empty when nothing was left out; else the streams that lost their middle."""
+    """The streams whose middle was left out; empty when both are complete."""
     shell: ShellState = ShellState.NONE
     note: str = ""
-    """A sentence when something unusual happened, such as a shell that had to be replaced."""
+    """A sentence about an unusual event, such as a shell that was replaced; else empty."""
 
     @property
     def ok(self) -> bool:
-        """True when it exited with 0 by itself."""
+        """True when the command exited with 0, and was neither cancelled nor timed out."""
         return self.exit_code == 0 and not self.timed_out and not self.cancelled
 
     @property
     def stdout_text(self) -> str:
-        """Standard output as UTF-8; what is not UTF-8 becomes U+FFFD."""
+        """Standard output decoded as UTF-8; invalid bytes become U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
 
     @property
     def stderr_text(self) -> str:
-        """Standard error as UTF-8; what is not UTF-8 becomes U+FFFD."""
+        """Standard error decoded as UTF-8; invalid bytes become U+FFFD."""
         return self.stderr.decode("utf-8", "replace")
 
     @property
     def reason(self) -> str:
-        """How it ended, in words."""
+        """How the command ended, as text."""
         if self.timed_out:
             return f"stopped at its time limit after {self.duration_s:.3g} s"
         if self.cancelled:
@@ -89,7 +89,7 @@ class Result:
 
     @property
     def shell_code(self) -> int:
-        """The one number that a shell would show: 124 for a timeout, 128 + N for signal N."""
+        """The exit status that a shell would report: 124 for a timeout, 128 + N for signal N."""
         if self.timed_out:
             return 124
         if self.signal is not None:
@@ -98,7 +98,7 @@ class Result:
 
 
 def signal_name(number: int) -> str:
-    """``SIGKILL`` for 9; ``signal 64`` for a number without a name."""
+    """Return the name of a signal: ``SIGKILL`` for 9, ``signal 64`` for a number without a name."""
     try:
         return signals.Signals(number).name
     except ValueError:
@@ -107,7 +107,7 @@ def signal_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that a stream tells: bytes of ``stdout`` or ``stderr``, or the ``exit`` with its result."""
+    """One event of a stream: bytes of ``stdout`` or ``stderr``, or the ``exit`` with its result."""
 
     kind: Literal["stdout", "stderr", "exit"]
     data: bytes = b""

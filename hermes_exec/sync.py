@@ -136,7 +136,7 @@ def __getattr__(name: str) -> object:
 
 
 class Terminal(BlockingProxy):
-    """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.sync.open``.
+    """Commands, sessions, jobs, files and ports of one target. Created by ``hermes_exec.sync.open``.
 
     Any number of threads may use it at once.
     """
@@ -146,42 +146,42 @@ class Terminal(BlockingProxy):
 
     @property
     def target(self) -> str:
-        """The one-line target of this place."""
+        """The one-line target that this terminal has open."""
         return self._core.target
 
     @property
     def kind(self) -> str:
-        """What kind of place this is: ``local``, ``docker``, …; of a place inside of others, its own."""
+        """The type of the target: ``local``, ``docker``, …; of nested targets, that of the innermost one."""
         return self._core.kind
 
     @property
     def capabilities(self) -> Capabilities:
-        """What holds here; docs/promises.md says what each name means."""
+        """The guarantees of this target; docs/promises.md describes each name."""
         return self._core.capabilities
 
     def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
         """Run a command to its end.
 
         A string is evaluated by the terminal's own session, where directory, variables and functions
-        persist from one to the next; such commands run one after another. A list of words starts that
-        program without a shell, beside whatever else runs. Use ``session()`` for further shells.
+        persist from one command to the next; such commands run one after another. A list starts a program
+        without a shell, concurrently with everything else. Use ``session()`` for further shells.
 
         Args:
-            command: shell text, or the program and its arguments.
-            timeout: seconds after which everything that the command started is ended; the result is
-                then marked ``timed_out`` and has the output so far.
-            stdin: what the command reads; nothing, if left out.
+            command: shell text, or a program and its arguments.
+            timeout: seconds after which the command and all processes that it started are ended; the
+                result is then marked ``timed_out`` and has the output so far.
+            stdin: its standard input; empty by default.
             env: variables for this command alone.
-            cwd: its folder; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
+            cwd: its working directory; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
             check: raise CommandFailed unless it exits with 0.
             max_output: bytes to keep of each stream, head and tail; the rest goes to a spool file.
-            merge_stderr: one stream for both outputs, in their true order, as ``stdout``.
-            limits: what it may use.
+            merge_stderr: return both outputs in their true order as ``stdout``.
+            limits: the resources that it may use.
             grace_s: seconds between TERM and KILL when it is ended; 2 by default.
 
         Raises:
-            OutcomeUnknown: the place was lost, or out of reach when the ``timeout`` and the grace were over, for three
-                times the profile's ``keepalive_s`` (45 s); it ran once at most, and nobody knows how it ended.
+            OutcomeUnknown: the target was lost, or was out of reach when ``timeout`` and grace had passed, for three
+                times the profile's ``keepalive_s`` (45 s). The command ran at most once; its outcome is not known.
             PlaceError, UsageError: nothing ran.
             CommandFailed: see ``check``.
             KeyboardInterrupt: Ctrl-C came; the command has ended by then.
@@ -189,9 +189,9 @@ class Terminal(BlockingProxy):
         return self._portal.call(self._core.run(command, **options))
 
     def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command and take its output as it comes: ``with terminal.stream(…) as events``.
+        """Run a command and yield its output as it arrives: ``with terminal.stream(…) as events``.
 
-        The options are those of ``run``. The command runs for the length of the block; nothing runs before.
+        The options are those of ``run``. The command starts when the block is entered, and is ended when it is left.
         ``interactive`` leaves standard input open for ``Stream.write``.
         """
         return Stream(self._portal, self._portal.do(lambda: self._core.stream(command, **options)))
@@ -207,7 +207,7 @@ class Terminal(BlockingProxy):
     ) -> Session:
         """Open another live shell, independent of all others: ``with terminal.session() as session``.
 
-        It starts with the terminal's own settings.
+        It starts with the settings of the terminal.
         """
         return Session(
             self._portal, self._portal.call(self._core.session(name, cwd=cwd, env=env, shell=shell, login=login))
@@ -215,26 +215,26 @@ class Terminal(BlockingProxy):
 
     @property
     def files(self) -> Files:
-        """Everything about files: list, stat, glob, move, remove, permissions, links, transfer, sync.
+        """The files of the target: list, stat, glob, move, remove, permissions, links, transfer, sync.
 
         Raises:
-            Unsupported: the place has no Python; ``read`` and ``write`` work all the same.
+            Unsupported: the target has no Python; ``read`` and ``write`` work without one.
         """
         return Files(self._portal, self._core.files)
 
     def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
-        """The content of a file; ``files.read`` reads parts of it.
+        """Return the content of a file; ``files.read`` reads parts of it.
 
         Raises:
-            TransferError: it cannot be read; ``errno`` says why.
+            TransferError: it cannot be read; ``errno`` has the cause.
         """
         return self._portal.call(self._core.read(path))
 
     def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
-        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+        """Replace the content of a file atomically: readers see either the old or the new content.
 
         Raises:
-            TransferError: it could not be written; it is as it was.
+            TransferError: it could not be written, and is unchanged.
         """
         self._portal.call(self._core.write(path, data))
 
@@ -247,7 +247,7 @@ class Terminal(BlockingProxy):
         return self._portal.call(self._core.download(remote, local, **options))
 
     def sync(self, local: Path, remote: Path, **options: Unpack[SyncOptions]) -> SyncReport:
-        """Make one folder like the other, moving only what differs; see ``Files.sync``."""
+        """Make one folder equal to the other, transferring only differences; see ``Files.sync``."""
         return self._portal.call(self._core.sync(local, remote, **options))
 
     def forward(
@@ -258,16 +258,16 @@ class Terminal(BlockingProxy):
         reverse: bool = False,
         on_failure: Callable[[str], None] | None = None,
     ) -> Forward:
-        """Listen here and connect in the place, or with ``reverse`` listen there and connect here.
+        """Listen here and connect in the target, or with ``reverse`` listen in the target and connect here.
 
         Args:
             listen: ``8080``, ``host:8080``, ``0`` for any free port, or the path of a unix socket.
-            to: likewise.
-            reverse: listen in the place.
-            on_failure: told of each connection that could not be made; left out, it is logged.
+            to: the same, for the address to connect to.
+            reverse: listen in the target.
+            on_failure: called with a message for each connection that failed; by default it is logged.
 
         Raises:
-            UsageError: that cannot be listened on, and why; nothing listens.
+            UsageError: it cannot listen on that address.
         """
         return Forward(
             self._portal, self._portal.call(self._core.forward(listen, to, reverse=reverse, on_failure=on_failure))
@@ -286,27 +286,27 @@ class Terminal(BlockingProxy):
         limits: Limits | None = None,
         keep: bool = True,
     ) -> Job:
-        """Start a job: a command that goes on when this terminal, this process or the connection ends.
+        """Start a job: a command that keeps running when this terminal, this process or the connection ends.
 
-        One whose start is interrupted is ended and forgotten, which takes ten seconds at most; it may be there still
-        only if the place was out of reach meanwhile.
+        When the start is interrupted, the job is ended and removed within ten seconds; it remains only if the target
+        was out of reach meanwhile.
 
         Args:
             command: shell text for a shell of its own, or a program and its arguments.
             name: a label for people.
-            env: variables beside the terminal's own.
-            cwd: its folder.
-            stdin: whether it will be sent input (``Job.write``); else it reads nothing.
-            cap_s: seconds after which it is ended, suspended time included; the profile's
-                ``job_lease_s`` (a day) if left out, ``math.inf`` for never.
-            log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
-            limits: what it may use.
-            keep: False ends it, and forgets it, when this terminal is closed or its lease is over: then it goes on
-                over a connection that breaks and comes back, and no longer.
+            env: variables in addition to the terminal's own.
+            cwd: its working directory.
+            stdin: whether its standard input stays open for ``Job.write``; else it is empty.
+            cap_s: seconds after which it is ended, suspended time included; by default the profile's
+                ``job_lease_s`` (a day); ``math.inf`` means never.
+            log_cap: bytes of output that are kept; a job that writes more waits, which its status reports.
+            limits: the resources that it may use.
+            keep: False ends and removes it when this terminal is closed or its lease expires; it then survives a
+                broken connection, but not the terminal.
 
         Raises:
             UsageError: there is no such program or folder; nothing ran.
-            OutcomeUnknown: the place was lost; the job runs once at most.
+            OutcomeUnknown: the target was lost; the job runs at most once.
         """
         return Job(
             self._portal,
@@ -326,11 +326,11 @@ class Terminal(BlockingProxy):
         )
 
     def jobs(self) -> list[JobStatus]:
-        """The jobs of this terminal's guest, in the order of their starts."""
+        """Return the jobs of this terminal's guest, in the order of their starts."""
         return self._portal.call(self._core.jobs())
 
     def job(self, id: str) -> Job:
-        """A job by its id.
+        """Return a job by its id.
 
         Raises:
             UsageError: there is no such job here.
@@ -338,7 +338,7 @@ class Terminal(BlockingProxy):
         return Job(self._portal, self._portal.call(self._core.job(id)))
 
     def limits(self) -> Enforcement:
-        """What enforces each limit in this place; it was tried there, not assumed."""
+        """Return the mechanism that enforces each limit in this target, as tested there."""
         return self._portal.call(self._core.limits())
 
     def pty(
@@ -352,22 +352,22 @@ class Terminal(BlockingProxy):
         name: str = "",
         keep_s: float = 0.0,
     ) -> Pty:
-        """Start an interactive program on a terminal of its own; returns once it runs.
+        """Start an interactive program on a pseudo-terminal of its own; return once it runs.
 
         Args:
-            command: shell text for a ``sh`` of its own, or a program and its arguments; the user's login shell
-                if left out.
+            command: shell text for a ``sh`` of its own, or a program and its arguments; by default the user's
+                login shell.
             rows: height in lines.
             cols: width in characters.
-            env: variables for it; ``TERM`` says what kind of terminal will show it.
-            cwd: its folder.
-            name: what others attach by; a random one if left out.
-            keep_s: seconds that it lives on with nobody attached, for ``attach`` from this or from another
-                process; 0 ends it with this terminal.
+            env: its variables; ``TERM`` names the type of the terminal that displays it.
+            cwd: its working directory.
+            name: the name for ``attach``; a random one by default.
+            keep_s: seconds that it keeps running after the last client detaches, for ``attach`` from this or
+                another process; 0 ends it with this terminal.
 
         Raises:
-            UsageError: no such folder, or an impossible size; nothing ran.
-            PlaceError: there is a PTY of that name, or the place cannot make one; nothing ran.
+            UsageError: no such folder, or an invalid size; nothing ran.
+            PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
         """
         return Pty(
             self._portal,
@@ -377,11 +377,11 @@ class Terminal(BlockingProxy):
         )
 
     def ptys(self) -> list[PtyStatus]:
-        """The interactive programs of this terminal's guest, whoever started them, in the order of their starts."""
+        """Return the interactive programs of this terminal's guest, of every client, in the order of their starts."""
         return self._portal.call(self._core.ptys())
 
     def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
-        """Look at an interactive program that was started under ``name``, after what it showed of late.
+        """Attach to the interactive program of that name; its recent output is sent first.
 
         Raises:
             Closed: there is none of that name.
@@ -389,19 +389,19 @@ class Terminal(BlockingProxy):
         return Pty(self._portal, self._portal.call(self._core.attach(name, rows=rows, cols=cols)))
 
     def snapshot(self, name: str | None = None) -> str:
-        """Keep the place's files as they are now; gives the target that opens a copy of them.
+        """Save the files of the target as they are now; return the target that opens a copy of them.
 
         Args:
-            name: what to call it, in the place's own way; one is made up when left out.
+            name: the name of the snapshot, in the notation of the backend; a random one by default.
 
         Raises:
             Unsupported: ``capabilities.features`` has no ``snapshot``.
-            PlaceUnavailable: it could not be made; nothing is left of it.
+            PlaceUnavailable: it could not be created; nothing is left of it.
         """
         return self._portal.call(self._core.snapshot(name))
 
     def suspend(self) -> None:
-        """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
+        """Pause all processes of the target until ``resume``. The time limits of commands keep counting.
 
         Raises:
             Unsupported: ``capabilities.features`` has no ``suspend``.
@@ -409,7 +409,7 @@ class Terminal(BlockingProxy):
         self._portal.call(self._core.suspend())
 
     def resume(self) -> None:
-        """Let everything go on that ``suspend`` stopped.
+        """Resume the processes that ``suspend`` paused.
 
         Raises:
             Unsupported: ``capabilities.features`` has no ``suspend``.
@@ -417,10 +417,10 @@ class Terminal(BlockingProxy):
         self._portal.call(self._core.resume())
 
     def close(self, *, keep: bool = False) -> None:
-        """End everything but jobs, and let go of the place. Safe to call twice.
+        """End everything but jobs, and release the target. Safe to call twice.
 
-        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
-        in which jobs go on stays for as long as they do. Who is cancelled meanwhile learns it when that is done.
+        ``keep`` leaves the target open for a later ``open``, if it supports that (``capabilities.features``). A
+        target with running jobs stays open until they end. Cancellation is delivered after cleanup.
         """
         self._portal.finalizers.unregister(self._core)
         self._end(self._core.close(keep=keep))
@@ -432,15 +432,15 @@ class Terminal(BlockingProxy):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the terminal."""
         self.close()
 
 
 class Session(BlockingProxy):
-    """Commands of one session run one after another, in the order in which they were asked for.
+    """A live shell. Its commands run one after another, in the order of the calls.
 
-    Sessions are independent of each other. After ``exit`` or a crash of its shell a session goes on in
-    a new one; ``Result.shell`` says with which state.
+    Sessions are independent of each other. After ``exit`` or a crash of its shell a session continues in
+    a new shell; ``Result.shell`` says with which state.
     """
 
     __slots__ = ()
@@ -460,21 +460,21 @@ class Session(BlockingProxy):
         return self._portal.call(self._core.run(command, **options))
 
     def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command in this shell and take its output as it comes; see ``Terminal.stream``."""
+        """Run a command in this shell and yield its output as it arrives; see ``Terminal.stream``."""
         return Stream(self._portal, self._portal.do(lambda: self._core.stream(command, **options)))
 
     def background_output(self) -> tuple[bytes, bytes]:
-        """Standard output and error that earlier commands' children wrote since this was last asked.
+        """Return the standard output and error that children of earlier commands wrote since the last call.
 
         It never mixes with a later command's output. The newest 1 MiB of each is kept.
         """
         return self._portal.do(self._core.background_output)
 
     def close(self) -> None:
-        """End the shell and everything that its commands left running. Safe to call twice.
+        """End the shell and all processes that its commands left running. Safe to call twice.
 
-        Where the place is out of reach it returns within the time in which that is noticed; the shell is then ended as
-        soon as the place is reached.
+        When the target is out of reach, it returns once that is noticed; the shell is ended as soon as the target is
+        reached again.
         """
         self._end(self._core.close())
 
@@ -492,11 +492,11 @@ class Session(BlockingProxy):
 class Stream(BlockingProxy):
     """A command that runs for the length of an ``with``; iterate over it for its events.
 
-    The last event is ``exit``, with the result, which holds no output: the events did. A slow reader makes the
+    The last event is ``exit``, with a result without output, which the events had. A slow reader makes the
     command wait. Leaving the block by its end, ``break``, an error or cancellation ends the command.
 
-    Only a block is left in every case: a loop alone drops its iterator on ``break``, and an error keeps it in the
-    traceback. So every method but ``close`` raises UsageError, and nothing runs, outside of one.
+    Only a block is guaranteed to be left: a loop alone drops its iterator on ``break``, and an error keeps it in the
+    traceback. So outside of a block every method but ``close`` raises UsageError, and nothing runs.
     """
 
     __slots__ = ()
@@ -507,7 +507,7 @@ class Stream(BlockingProxy):
         return self
 
     def __next__(self) -> Event:
-        """The next event."""
+        """Return the next event."""
         return self._step(self._core)
 
     def write(self, data: bytes | str) -> None:
@@ -515,19 +515,19 @@ class Stream(BlockingProxy):
         self._portal.call(self._core.write(data))
 
     def close_stdin(self) -> None:
-        """Standard input ends here."""
+        """Close standard input."""
         self._portal.call(self._core.close_stdin())
 
     def cancel(self) -> Result:
-        """End the command and all that it started. The newest output that was not read can still be read.
+        """End the command and all its processes. The newest unread output can still be read.
 
-        Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
-        command whose output nobody takes could not end.
+        Unread output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
+        command blocked on its output could not end.
         """
         return self._portal.call(self._core.cancel())
 
     def result(self) -> Result:
-        """Wait for the end, dropping what was not read."""
+        """Wait for the end, dropping unread output."""
         return self._portal.call(self._core.result())
 
     def close(self) -> None:
@@ -751,9 +751,9 @@ class Files(BlockingProxy):
 
 
 class Job(BlockingProxy):
-    """One job in a place, known by its id. Made by ``Terminal.start``, or for any id of ``Terminal.jobs``.
+    """A job in a target, identified by its id. Returned by ``Terminal.start`` and ``Terminal.job``.
 
-    A job ends when its program ends; what that left running in the background is ended then too.
+    A job ends when its program ends; background processes that the program left are ended then too.
     """
 
     __slots__ = ()
@@ -765,28 +765,28 @@ class Job(BlockingProxy):
         return self._core.id
 
     def __repr__(self) -> str:
-        """The id."""
+        """Return the id."""
         return repr(self._core)
 
     def status(self) -> JobStatus:
-        """How it is now.
+        """Return its current status.
 
         Raises:
-            UsageError: the place does not know the job: it was pruned, or never there.
+            UsageError: the target has no such job: it was pruned, or never existed.
         """
         return self._portal.call(self._core.status())
 
     def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> BlockingIterator[Event]:
-        """What it wrote, as events, from byte ``offset`` of the stream on.
+        """Yield its output as events, from byte ``offset`` of the stream on.
 
-        ``both`` gives the streams in the order in which they came; its offsets count the bytes of both.
-        A negative offset counts from the end. With ``follow`` it goes on until the job ends. Whoever
-        reads slowly, or leaves, does not disturb the job.
+        ``both`` yields the streams in the order in which they were written; its offsets count the bytes of both.
+        A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
+        is slow, or stops, does not affect the job.
         """
         return BlockingIterator(self._portal, self._core.logs(offset, stream, follow=follow))
 
     def write(self, data: bytes | str) -> None:
-        """Send standard input; returns when the job's pipe has taken it all.
+        """Write to its standard input; return when the job's pipe has all of it.
 
         Raises:
             Closed: its input was closed, or it was started without ``stdin``, or it has ended.
@@ -794,27 +794,27 @@ class Job(BlockingProxy):
         self._portal.call(self._core.write(data))
 
     def close_stdin(self) -> None:
-        """Its standard input ends here. Safe to call twice."""
+        """Close its standard input. Safe to call twice."""
         self._portal.call(self._core.close_stdin())
 
     def wait(self, timeout: float | None = None, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
         """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
 
         Raises:
-            TimeoutError: it still runs after ``timeout`` seconds, and goes on.
+            TimeoutError: it still runs after ``timeout`` seconds, and keeps running.
         """
         return self._portal.call(self._core.wait(timeout, max_output=max_output))
 
     def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
-        """End it with all that it started: TERM, and KILL after ``grace_s``. An ended job is left as it is.
+        """End the job and all its processes: TERM, and KILL after ``grace_s``. An ended job is left unchanged.
 
         Raises:
-            PlaceError: some of its processes could not be ended; they still run.
+            PlaceError: some of its processes could not be ended and still run.
         """
         return self._portal.call(self._core.kill(grace_s, max_output=max_output))
 
     def prune(self) -> None:
-        """Forget it and its log. Safe when the place has forgotten it already.
+        """Remove the job and its log. Safe when it is removed already.
 
         Raises:
             UsageError: it has not ended.
@@ -823,10 +823,10 @@ class Job(BlockingProxy):
 
 
 class Pty(BlockingProxy):
-    """A program on a pseudo-terminal. Made by ``Terminal.pty`` and ``Terminal.attach``.
+    """A program on a pseudo-terminal. Returned by ``Terminal.pty`` and ``Terminal.attach``.
 
-    Iterate over it, or ``read``, for what it shows. Whoever reads slowly makes the program wait, once some
-    megabytes are on their way. Leaving ``with`` closes it, unless it was detached.
+    Iterate over it, or call ``read``, for its output. A slow reader makes the program wait once some
+    megabytes are in transit. Leaving ``with`` closes it, unless it was detached.
     """
 
     __slots__ = ()
@@ -834,65 +834,65 @@ class Pty(BlockingProxy):
 
     @property
     def name(self) -> str:
-        """What ``attach`` finds it by, from every client of the same guest."""
+        """The name for ``attach``, valid for every client of the same guest."""
         return self._core.name
 
     def read(self) -> bytes:
-        """Give what the program has shown, or wait for more; empty once it has ended and all was read.
+        """Return output of the program, waiting for some; empty once it has ended and everything was read.
 
         Raises:
-            OutcomeUnknown: the place was lost, and with it the program.
+            OutcomeUnknown: the target was lost, and the program with it.
         """
         return self._portal.call(self._core.read())
 
     def __iter__(self) -> Self:
-        """What the program shows, piece by piece."""
+        """The output of the program, piece by piece."""
         return self
 
     def __next__(self) -> bytes:
-        """The next piece."""
+        """Return the next piece."""
         return self._step(self._core)
 
     def write(self, data: bytes | str) -> None:
-        r"""Type; ``"\x03"`` is Ctrl-C, ``"\x04"`` Ctrl-D. Waits while the program does not read.
+        r"""Send input; ``"\x03"`` is Ctrl-C, ``"\x04"`` Ctrl-D. Waits while the program does not read.
 
-        What is typed after the program's end is dropped.
+        Input after the end of the program is dropped.
         """
         self._portal.call(self._core.write(data))
 
     def close_stdin(self) -> None:
-        """End the input: Ctrl-D is typed whenever all before it was read, until the program ends."""
+        """End the input: Ctrl-D is sent whenever all input was read, until the program ends."""
         self._portal.call(self._core.close_stdin())
 
     def resize(self, rows: int, cols: int) -> None:
-        """Give the terminal another size, and tell the program. The size is one for all who look at it."""
+        """Change the size of the terminal, and signal the program. All attached clients share one size."""
         self._portal.call(self._core.resize(rows, cols))
 
     def signal(self, name: str | signals.Signals) -> None:
-        """Signal what runs in the foreground, as ``"INT"``; the place's own number is looked up there.
+        """Send a signal such as ``"INT"`` to the foreground process group; the target maps the name to its number.
 
         Raises:
-            PlaceError: nothing runs in the foreground, or it is another user's; nothing was signalled.
+            PlaceError: there is no foreground process, or it belongs to another user; no signal was sent.
         """
         self._portal.call(self._core.signal(name))
 
     def wait(self) -> Result:
-        """Wait for the program's end; somebody has to read meanwhile. Cancelling the wait ends nothing.
+        """Wait for the end of the program, while its output is read elsewhere. Cancelling the wait ends nothing.
 
         Raises:
-            Closed: it was detached, so its end will not be told here.
-            OutcomeUnknown: the place was lost, and with it the program.
+            Closed: it was detached, so its end is not reported here.
+            OutcomeUnknown: the target was lost, and the program with it.
         """
         return self._portal.call(self._core.wait())
 
     def detach(self) -> None:
-        """Look away: the program goes on until the terminal closes, or longer where it is kept."""
+        """Detach: the program keeps running until the terminal closes, or for ``keep_s`` longer."""
         self._portal.call(self._core.detach())
 
     def close(self) -> None:
-        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice.
+        """Hang up and end all its processes; return when they are gone. Safe to call twice.
 
-        Where the place is out of reach it returns as well, and it is ended as soon as the place is reached.
+        When the target is out of reach it returns too; the processes are ended as soon as the target is reached again.
         """
         self._end(self._core.close())
 
@@ -903,14 +903,14 @@ class Pty(BlockingProxy):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it, unless it was detached or its place is lost."""
+        """Close it, unless it was detached or its target is lost."""
         self._end(self._core.__aexit__(kind, error, trace))
 
 
 class Forward(BlockingProxy):
-    """Connections to ``listen`` on one side are made to ``to`` on the other. Use it with ``with``.
+    """Forwards connections from ``listen`` on one side to ``to`` on the other. Use it with ``with``.
 
-    It lasts until it is closed, its terminal is, or the place is lost.
+    It lasts until it or its terminal is closed, or the target is lost.
     """
 
     __slots__ = ()
@@ -933,36 +933,36 @@ class Forward(BlockingProxy):
 
     @property
     def address(self) -> Endpoint:
-        """Where it listens; once it is started, with the port that was chosen for port 0."""
+        """The address that it listens on; after ``start`` with the port that was chosen for port 0."""
         return self._core.address
 
     @property
     def connections(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return self._core.connections
 
     def start(self) -> None:
-        """Begin to listen.
+        """Start to listen.
 
         Raises:
-            UsageError: that cannot be listened on, and why; nothing listens.
+            UsageError: it cannot listen on that address.
         """
         self._portal.call(self._core.start())
 
     def wait(self) -> None:
-        """Return when it is closed.
+        """Wait until it is closed.
 
         Raises:
-            HermesError: the place was lost, which a forward that listens here finds out when it is used.
+            HermesError: the target was lost; a forward that listens here notices that when it is used.
         """
         self._portal.call(self._core.wait())
 
     def close(self) -> None:
-        """Listen no more and break every connection that is open. Safe to call twice."""
+        """Stop listening and reset every open connection. Safe to call twice."""
         self._end(self._core.close())
 
     def __enter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         self._portal.call(self._core.__aenter__())
         return self
 
@@ -1199,24 +1199,24 @@ def open(
     carrier: Literal["auto", "guest", "plain"] | None = None,
     audit: bool | None = None,
 ) -> Terminal:
-    """Open a place: ``with hermes_exec.sync.open("local") as terminal``.
+    """Open a target: ``with hermes_exec.sync.open("local") as terminal``.
 
     Args:
         target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
-            (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it is made from), or None for
-            the configured default.
-        cwd: the folder that commands start in.
+            (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it was created from), or None
+            for the configured default.
+        cwd: the working directory of commands.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
-        lease_s: seconds that the place goes on after the orchestrator vanished; 900 by default.
-        carrier: ``guest`` needs a Python in the place, ``plain`` only a shell and keeps fewer promises
-            (docs/promises.md); ``auto`` takes the best that is there. As configured when left out.
-        audit: whether commands are recorded in the audit; as configured when left out.
+        lease_s: seconds that the target keeps running after this process disappeared; 900 by default.
+        carrier: the transport. ``guest`` needs a Python in the target, ``plain`` only a shell and has fewer guarantees
+            (docs/promises.md); ``auto`` chooses the better available one. As configured by default.
+        audit: whether commands are recorded in the audit; as configured by default.
 
     Raises:
-        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
+        UsageError: the target has a wrong type, or a Backend cannot apply a key of its profile.
         ConfigError: the target or the configuration is wrong.
-        PlaceUnavailable: the place could not be opened; nothing is left behind.
+        PlaceUnavailable: the target could not be opened; nothing is left behind.
     """
     loop_portal = portal()
     core = loop_portal.call(

@@ -97,7 +97,7 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecor
             await link.attach(record.identity, record.interpreter)
             ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
             carrier = guest_carrier(plan.backend, link)
-            context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None))
+            context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None), hooks=plan.create_hooks())
             return Guest(record, link, await list_jobs(link), ptys, context)
     except TimeoutError:
         note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")

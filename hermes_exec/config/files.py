@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "limits", "audit", "log", "agent", "models")
-USERS_ALONE = ("audit", "log", "agent", "models")
-"""Sections that a project has no say in: it must neither turn off the record of what it does, nor choose who reads a
-conversation and gets the key."""
+KEYS = ("default", "backends", "limits", "audit", "log", "hooks", "agent", "models")
+USERS_ALONE = ("audit", "log", "hooks", "agent", "models")
+"""Keys that only the user's own file may have. A project must neither turn off the record of its commands, nor choose
+the code that sees them, nor the model that reads a conversation and gets the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class Contents:
     limits: Limits = field(default_factory=Limits)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    hooks: tuple[str, ...] = ()
     agent: AgentSettings = field(default_factory=AgentSettings)
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
@@ -58,7 +59,8 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> Contents:
             remedy = f"[backends.{key}]" if isinstance(data[key], Mapping) else ""
             raise ConfigError(f"{where}: {unknown_key(key, KEYS)}", remedy=remedy)
         if origin.layer == "project" and key in USERS_ALONE:
-            raise ConfigError(f"{where}: [{key}] belongs in your own file; a project has no say in it")
+            name = f"[{key}]" if isinstance(data[key], Mapping) else repr(key)
+            raise ConfigError(f"{where}: {name} belongs in your own file; a project's file may not set it")
     default = data.get("default")
     if not (default is None or (isinstance(default, str) and default)):
         raise ConfigError(f"{where}: 'default' should be the name of a profile or a one-line target")
@@ -68,6 +70,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> Contents:
         limits=_section(Limits, data, "limits", where),
         audit=_section(AuditSettings, data, "audit", where),
         log=_section(LogSettings, data, "log", where),
+        hooks=_hooks(data.get("hooks", []), where),
         agent=_section(AgentSettings, data, "agent", where),
         models=_models(data.get("models", {}), where),
     )
@@ -139,6 +142,13 @@ def _models(table: object, where: str) -> dict[str, object]:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: 'models' should be a table of models")
     return {str(name): each for name, each in cast("Mapping[object, object]", table).items()}
+
+
+def _hooks(names: object, where: str) -> tuple[str, ...]:
+    texts = [name for name in cast("list[object]", names) if isinstance(name, str)] if isinstance(names, list) else []
+    if not isinstance(names, list) or len(texts) != len(cast("list[object]", names)):
+        raise ConfigError(f"{where}: 'hooks' should be a list of names", remedy='hooks = ["NAME"]')
+    return tuple(dict.fromkeys(texts))
 
 
 def _section(model: type[Section], data: Mapping[str, object], key: str, where: str) -> Section:

@@ -80,6 +80,7 @@ def load_settings(
         audit=_merged(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
         log=_merged(LogSettings, [user.log, *(layer.log for layer in spoken)]),
         agent=user.agent,
+        hooks=user.hooks,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),
         warnings=tuple(warnings),
@@ -102,8 +103,15 @@ def resolve(text: str | None, settings: Settings) -> Target:
 
 
 def check(settings: Settings) -> list[str]:
-    """What is wrong with the profiles and the default target, one line each; empty when nothing is."""
+    """Return the problems of the profiles, the default target and the hooks, one line each."""
     problems: list[str] = []
+    if settings.hooks:
+        from hermes_exec.observe.hooks import find_hooks
+
+        try:
+            find_hooks(settings.hooks)
+        except ConfigError as error:
+            problems += str(error).splitlines()
     for name in [*settings.profiles, None]:
         try:
             resolve(name, settings)

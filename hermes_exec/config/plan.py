@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
     from hermes_exec.config.settings import Settings
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.observe.hooks import CommandHooks, LoadedHook
 
 _log = logging.getLogger("hermes_exec.config")
 
@@ -65,6 +66,7 @@ class Plan:
         """Whether a file asks for another log than the usual one."""
         self._audit_limits: dict[str, int] = {}
         self._audits = True
+        self._hooks: tuple[LoadedHook, ...] = ()
         if isinstance(target, Backend):
             _refuse_dropped(target)
             self.backend = target
@@ -98,6 +100,10 @@ class Plan:
         self.logs = settings.log != type(settings.log)()
         self._audits = settings.audit.enabled
         self._audit_limits = {"max_bytes": settings.audit.max_bytes, "keep": settings.audit.keep}
+        if settings.hooks:
+            from hermes_exec.observe.hooks import load_hooks
+
+            self._hooks = load_hooks(settings.hooks)
         self.timeout_s = settings.limits.timeout_s
         if settings.limits.max_output is not None:
             self.max_output = settings.limits.max_output
@@ -154,6 +160,15 @@ class Plan:
         from hermes_exec.observe.redact import Redactor
 
         return Audit(paths.audit_file(os.environ), Redactor(self.secrets), **self._audit_limits)
+
+    def create_hooks(self) -> CommandHooks | None:
+        """Return the hooks of a new terminal, or None when the configuration names none."""
+        if not self._hooks:
+            return None
+        from hermes_exec.observe.hooks import CommandHooks
+        from hermes_exec.observe.redact import Redactor
+
+        return CommandHooks(self._hooks, Redactor(self.secrets))
 
 
 def _check_profile(target: object) -> None:

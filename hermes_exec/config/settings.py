@@ -135,6 +135,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    hooks: tuple[str, ...] = ()
+    """The names of the hooks that are called for every command (``hermes_exec.observe.hooks``)."""
     agent: AgentSettings = field(default_factory=AgentSettings)
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""

@@ -1,1 +1,1 @@
-"""The objects that users hold: terminals, sessions, streams, jobs, PTYs and forwarded ports."""
+"""The objects that callers use: terminals, sessions, streams, jobs, PTYs and forwarded ports."""

@@ -1,4 +1,4 @@
-"""What callers give as the bytes that are sent. Nothing here has run yet when a thing of the wrong kind is refused."""
+"""Encode the arguments of callers as bytes of a request; an argument of a wrong type raises before anything runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Words = str | bytes
 
 
 def encode(text: Words | os.PathLike[str]) -> bytes:
-    """Bytes as they are, text as the file system spells it."""
+    """Return bytes unchanged, and text or a path in the file system's encoding."""
     try:
         data = text if isinstance(text, bytes) else _encode_text(os.fspath(text))
     except UnicodeEncodeError as error:
@@ -28,21 +28,21 @@ def encode(text: Words | os.PathLike[str]) -> bytes:
 def _encode_text(text: Words) -> bytes:
     try:
         return os.fsencode(text)
-    except UnicodeEncodeError:  # a locale that cannot spell it, as C; places spell names in UTF-8
+    except UnicodeEncodeError:  # the locale (such as C) cannot encode it; targets use UTF-8
         return os.fsdecode(text).encode("utf-8", "surrogateescape")
 
 
 def encode_words(command: Any) -> list[bytes]:
-    """A program and its arguments."""
+    """Encode a program and its arguments."""
     if not isinstance(command, Sequence):
-        raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of words")
+        raise UsageError(f"a {type(command).__name__} as command", remedy="shell text, or a list of arguments")
     if not command:
         raise UsageError("an empty command", remedy="give a program and its arguments")
     return [encode(word) for word in cast("Sequence[Words]", command)]
 
 
 def encode_env(env: Any) -> dict[bytes, bytes]:
-    """Variables as bytes; a name that no shell could export is refused."""
+    """Encode environment variables; a name that no shell can export is refused."""
     if not isinstance(env, Mapping):
         raise UsageError(f"a {type(env).__name__} as variables", remedy='{"NAME": "value"}')
     encoded: dict[bytes, bytes] = {}
@@ -54,7 +54,7 @@ def encode_env(env: Any) -> dict[bytes, bytes]:
 
 
 def encode_input(stdin: Any) -> bytes | None:
-    """What a command reads as bytes, or None."""
+    """Encode a command's standard input; None stays None."""
     if stdin is None or isinstance(stdin, bytes):
         return stdin
     if not isinstance(stdin, str):
@@ -69,7 +69,7 @@ def encode_input(stdin: Any) -> bytes | None:
 
 
 def checked_seconds(seconds: Any, what: str, most: float, *, zero: bool = False) -> float:
-    """A length of time that is one: above 0, or from 0 on, and no more than ``most``."""
+    """Return ``seconds`` as a float; it must be above 0 (with ``zero`` not below 0) and at most ``most``."""
     if isinstance(seconds, int | float) and (0 < seconds <= most or (zero and seconds == 0)):
         return float(seconds)
     at_most = "" if most == math.inf else f", and {most:.0f} at most"
@@ -77,7 +77,7 @@ def checked_seconds(seconds: Any, what: str, most: float, *, zero: bool = False)
 
 
 def checked_count(count: Any, what: str) -> int:
-    """A whole number from 0 on."""
+    """Return ``count``, which must be an integer not below 0."""
     if isinstance(count, int) and count >= 0:
         return count
     raise UsageError(f"{what} of {count!r}", remedy="a whole number, 0 or more")

@@ -1,7 +1,7 @@
-"""Port forwarding: a listener on one side, and for each of its connections one made on the other.
+"""Port forwarding: a listener on one side, and for each connection that it accepts a connection on the other.
 
-Bytes travel as streams of the link, so a slow reader on either side makes the writer on the other wait,
-an end of one direction leaves the other open, and a broken link loses and repeats nothing.
+Bytes travel as streams of the link, so a slow reader on either side makes the writer on the other side wait,
+the end of one direction leaves the other open, and a broken link neither loses nor repeats bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CONNECT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where to listen, or what to connect to: a TCP port, or a unix socket when ``path`` is given."""
+    """An address to listen on or to connect to: a TCP port, or a unix socket when ``path`` is given."""
 
     host: str = _HERE
     port: int = 0
@@ -43,7 +43,7 @@ class Endpoint:
     def parse(cls, text: str | int) -> Endpoint:
         """Read ``8080``, ``host:8080``, ``[::1]:8080``, ``/path/of/socket`` or ``unix:path``.
 
-        Without a host it is 127.0.0.1, so that nobody else gets in by an oversight.
+        The host defaults to 127.0.0.1, so that no other machine can connect unless that is asked for.
         """
         word = str(text)
         if "/" in word or word.startswith("unix:"):
@@ -60,14 +60,14 @@ class Endpoint:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """As a request names it."""
+        """The fields of a request."""
         return {"host": self.host, "port": self.port, "path": os.fsencode(self.path)}
 
 
 class Forward:
-    """Connections to ``listen`` on one side are made to ``to`` on the other. Use it with ``async with``.
+    """Forwards connections from ``listen`` on one side to ``to`` on the other. Use it with ``async with``.
 
-    It lasts until it is closed, its terminal is, or the place is lost.
+    It lasts until it or its terminal is closed, or the target is lost.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class Forward:
         reverse: bool = False,
         on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """Listen here and connect in the place; with ``reverse`` listen there and connect here.
+        """Listen here and connect in the target; with ``reverse`` listen in the target and connect here.
 
-        ``on_failure`` is told of each connection that could not be made; left out, it is logged.
+        ``on_failure`` is called with a message for each connection that failed; by default it is logged.
         """
         self.listen: Endpoint = listen if isinstance(listen, Endpoint) else Endpoint.parse(listen)
         self.to: Endpoint = to if isinstance(to, Endpoint) else Endpoint.parse(to)
         self.reverse: bool = reverse
         self.address: Endpoint = self.listen
-        """Where it listens; once it is started, with the port that was chosen for port 0."""
+        """The address that it listens on; after ``start`` with the port that was chosen for port 0."""
         self._link = link
         self._on_failure = on_failure or _log.warning
         self._tasks: set[asyncio.Task[None]] = set()
@@ -98,14 +98,14 @@ class Forward:
 
     @property
     def connections(self) -> int:
-        """How many connections are open now."""
+        """The number of open connections."""
         return len(self._tasks)
 
     async def start(self) -> None:
-        """Begin to listen.
+        """Start to listen.
 
         Raises:
-            UsageError: that cannot be listened on, and why; nothing listens.
+            UsageError: it cannot listen on that address.
         """
         self._link.need("forward")
         if self.reverse:
@@ -120,9 +120,9 @@ class Forward:
             if at.path:
                 sock = socket.socket(fileno=bind_path(os.fsencode(at.path)).detach())
                 self._inode = inode_of(at.path)
-                self._server = await asyncio.start_unix_server(self._accepted, sock=sock, limit=READ)
+                self._server = await asyncio.start_unix_server(self._on_connection, sock=sock, limit=READ)
             else:
-                self._server = await asyncio.start_server(self._accepted, host, at.port, limit=READ)
+                self._server = await asyncio.start_server(self._on_connection, host, at.port, limit=READ)
                 self.address = Endpoint(at.host, self._server.sockets[0].getsockname()[1])
         except OSError as error:
             raise _refusal(at, "here", error.errno, _reason(error)) from error
@@ -138,18 +138,18 @@ class Forward:
             raise
         if call.answer.done():
             answer = call.answer.result()
-            raise _refusal(self.listen, "in the place", answer.get("errno"), answer.get("message"))
+            raise _refusal(self.listen, "in the target", answer.get("errno"), answer.get("message"))
         if not self.listen.path:
             self.address = Endpoint(self.listen.host, arrivals.port.result())
-        call.answer.add_done_callback(self._listener_ended)
+        call.answer.add_done_callback(self._on_listener_end)
 
-    def _listener_ended(self, answer: asyncio.Future[dict[str, Any]]) -> None:
+    def _on_listener_end(self, answer: asyncio.Future[dict[str, Any]]) -> None:
         error = answer.exception()
         if error is not None:
             self._lose(error)
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._server is None:  # closed while it was on its way
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:  # closed while the connection was being accepted
             Tube(reader, writer).reset()
         else:
             self._begin(self._carry("forward.connect", self.to.fields, Tube(reader, writer)))
@@ -168,10 +168,10 @@ class Forward:
                     reader, writer = await asyncio.open_unix_connection(self.to.path, limit=READ)
                 else:
                     reader, writer = await asyncio.open_connection(self.to.host, self.to.port, limit=READ)
-        except OSError as error:  # a timeout is one too
+        except OSError as error:  # includes TimeoutError
             with contextlib.suppress(HermesError):
                 self._link.call("forward.accept", fields).cancel()
-            self._failed(_reason(error))
+            self._report_failure(_reason(error))
         else:
             await self._carry("forward.accept", fields, Tube(reader, writer))
 
@@ -183,26 +183,26 @@ class Forward:
             self._lose(error)
         else:
             if "error" in answer:
-                self._failed(str(answer.get("message")))
+                self._report_failure(str(answer.get("message")))
 
-    def _failed(self, reason: str) -> None:
-        self._on_failure(f"{self.address}: a connection to {self.to} could not be made: {reason}")
+    def _report_failure(self, reason: str) -> None:
+        self._on_failure(f"{self.address}: cannot connect to {self.to}: {reason}")
 
     def _lose(self, error: BaseException) -> None:
         if not self._over.done():
             self._over.set_exception(error)
-            self._over.exception()  # looked at, whether or not somebody waits
+            self._over.exception()  # read it, so that asyncio does not report it
 
     async def wait(self) -> None:
-        """Return when it is closed.
+        """Wait until it is closed.
 
         Raises:
-            HermesError: the place was lost, which a forward that listens here finds out when it is used.
+            HermesError: the target was lost; a forward that listens here notices that when it is used.
         """
         await asyncio.shield(self._over)
 
     async def close(self) -> None:
-        """Listen no more and break every connection that is open. Safe to call twice."""
+        """Stop listening and reset every open connection. Safe to call twice."""
         if self._server is not None:
             self._server.close()
             if self.listen.path:
@@ -211,7 +211,7 @@ class Forward:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait((self._listening.answer,))
-        await asyncio.sleep(0)  # a task that never began would not let go of its socket
+        await asyncio.sleep(0)  # a task that never ran would not release its socket
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -220,7 +220,7 @@ class Forward:
             self._over.set_result(None)
 
     async def __aenter__(self) -> Self:
-        """Begin to listen."""
+        """Start to listen."""
         await self.start()
         return self
 
@@ -232,14 +232,14 @@ class Forward:
 
 
 def _reason(error: OSError) -> str:
-    """In the system's words; asyncio's own say less."""
+    """Return the system's text for an error; asyncio's own says less."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or "no answer in time"
 
 
 def _refusal(at: Endpoint, where: str, code: object, reason: object) -> UsageError:
-    """Why nothing listens."""
+    """Return the error for an address that cannot be listened on."""
     remedy = "a shorter path in a folder that exists" if at.path else "127.0.0.1, or an address of its own"
     if code == errno.EADDRINUSE:
         reason = "something else listens there"

@@ -1,4 +1,4 @@
-"""Forwarded connections, seen from here: each is a socket of ours and a request of the link."""
+"""Forwarded connections on this side: each one is a local socket and a request of the link."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 _RESET = struct.pack("ii", 1, 0)
 READ = 256 << 10
-"""Bytes that are read ahead of a socket of ours."""
+"""Bytes that are read ahead from a local socket."""
 
 
 class Tube:
-    """Carries bytes both ways, each as fast as whoever reads them. It is the sink of its request."""
+    """Copies bytes in both directions, each as fast as its reader. It is the sink of its request."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -33,7 +33,7 @@ class Tube:
         self._written = 0
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        """Take what the peer in the place has sent, or the count of bytes after which it ended."""
+        """Receive bytes from the peer in the target, or the count of bytes after which its output ended."""
         if channel == wire.STDOUT:
             self._queue.append(data)
         else:
@@ -42,20 +42,20 @@ class Tube:
         self._wake.set()
 
     async def carry(self, call: Call) -> dict[str, Any]:
-        """Carry bytes until both directions have ended or the connection broke; gives the answer.
+        """Copy bytes until both directions have ended or the connection broke; return the answer of the guest.
 
         Raises:
-            HermesError: the place was lost.
+            HermesError: the target was lost.
         """
         call.answer.add_done_callback(lambda _: self._wake.set())
         sending = asyncio.create_task(self._send(call))
         try:
             await self._receive(call)
             answer = call.answer.result()
-            if not answer:  # both directions came to their end
+            if not answer:  # both directions have ended
                 self._writer.close()
                 await self._writer.wait_closed()
-        except OSError as error:  # our own socket broke
+        except OSError as error:  # the local socket broke
             return {"broken": str(error)}
         else:
             return answer
@@ -67,7 +67,7 @@ class Tube:
             self.reset()
 
     def reset(self) -> None:
-        """Break the connection so that its peer knows it from an end; nothing, once it was closed."""
+        """Reset the connection (RST), so that its peer can tell it from an end; no effect once it is closed."""
         if not self._writer.transport.is_closing():
             own: socket.socket = self._writer.get_extra_info("socket")
             own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -102,7 +102,7 @@ class Tube:
 
 
 class Arrivals:
-    """The output of a listener in the place: its port, then a number for each connection."""
+    """The sink of a listener in the target, which sends its port, then a number for each connection."""
 
     def __init__(self) -> None:
         self.port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -110,7 +110,7 @@ class Arrivals:
         self._held = b""
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        """Take eight bytes for each."""
+        """Receive bytes, eight for each number."""
         call.consumed(channel, len(data))
         self._held += data
         whole = len(self._held) // 8 * 8

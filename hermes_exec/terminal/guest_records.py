@@ -1,7 +1,7 @@
-"""Which guests have jobs or kept PTYs: one small file for each, so that a new process finds those of an old one.
+"""Records of the guests that have jobs or kept PTYs: one small file each, by which another process finds them.
 
-A record is written before a guest's first job is started and removed when the guest has none left, so a
-crash at any moment leaves a record too many rather than a job that nobody can find. Likewise with PTYs.
+A record is written before a guest's first job or kept PTY is started, and removed when the guest has none left. So a
+crash at any moment leaves a record too many rather than a job that cannot be found.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _LONGEST = 4096
 
 @dataclass(frozen=True, slots=True)
 class GuestRecord:
-    """Where a guest is, and how to come back to it."""
+    """The location of a guest, and the values needed to attach to it again."""
 
     id: str
     target: str
-    """The one-line target of its place."""
+    """Its one-line target."""
     created: float
     """Seconds since 1970."""
     folder: str
@@ -47,13 +47,13 @@ class GuestRecord:
     uid: int
     interpreter: str
     place: str = ""
-    """What a profile's ``attach_field`` has to say to find the place again, where opening created it."""
+    """The value of the profile's ``attach_field`` that finds a created target again; else empty."""
 
     def __post_init__(self) -> None:
-        """Refuse what no guest has: both guests and files are written by others.
+        """Check every field: guests and files are untrusted.
 
         Raises:
-            TypeError, ValueError: a field is not what it must be.
+            TypeError, ValueError: a field is not valid.
         """
         for field in fields(self):
             value: Any = getattr(self, field.name)
@@ -69,19 +69,19 @@ class GuestRecord:
 
     @classmethod
     def of(cls, target: str, identity: Mapping[str, Any]) -> GuestRecord:
-        """The record of a guest whose ``Link.identity`` is known."""
+        """Return the record of a guest with this ``Link.identity``."""
         own = {field.name for field in fields(cls)} - {"target", "created", "place"}
         known = {name: identity[name] for name in own}
         return cls(target=target, created=time.time(), place=identity.get("place", ""), **known)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What ``Link.attach`` takes."""
+        """The identity that ``Link.attach`` takes."""
         return {name: value for name, value in asdict(self).items() if name not in ("target", "created")}
 
 
 def new_id() -> str:
-    """A name for a job or a PTY: short, and easy to say and to type: four syllables, of 40 million such words."""
+    """Return a new name for a job or a PTY that is easy to type: four syllables, one of 40 million such names."""
     word = "".join(secrets.choice("bdfghjklmnprstvz") + secrets.choice("aeiou") for _ in range(4))
     return f"{word[:4]}-{word[4:]}"
 
@@ -91,16 +91,16 @@ def _folder(environ: Mapping[str, str] | None) -> Path:
 
 
 def write_record(record: GuestRecord, environ: Mapping[str, str] | None = None) -> None:
-    """Keep a record (0600, whole or not at all); one that is there is replaced.
+    """Write a record (mode 0600, atomically), replacing an older one.
 
     Raises:
-        ConfigError: it cannot be kept.
+        ConfigError: it cannot be written.
     """
     path = _folder(environ) / f"{record.id}.json"
     try:
         write_private(path, json.dumps(asdict(record), indent=1).encode())
     except OSError as error:
-        raise _refusal(f"nobody would find it again, for {shown(path)} cannot be written", error) from error
+        raise _refusal(f"the record of the guest, {shown(path)}, cannot be written", error) from error
 
 
 def _refusal(what: str, error: OSError) -> ConfigError:
@@ -109,7 +109,7 @@ def _refusal(what: str, error: OSError) -> ConfigError:
 
 
 def read_record(guest: str, environ: Mapping[str, str] | None = None) -> GuestRecord | None:
-    """The record of one guest; None where there is none, or one that makes no sense.
+    """Return the record of one guest, or None when there is no valid one.
 
     Raises:
         ConfigError: the folder of the records cannot be read.
@@ -122,7 +122,7 @@ def read_record(guest: str, environ: Mapping[str, str] | None = None) -> GuestRe
 
 
 def remove_record(guest: str, environ: Mapping[str, str] | None = None) -> None:
-    """Forget a guest; safe when it is not recorded.
+    """Remove the record of a guest, if there is one.
 
     Raises:
         ConfigError: its record cannot be removed.
@@ -136,7 +136,7 @@ def remove_record(guest: str, environ: Mapping[str, str] | None = None) -> None:
 
 
 def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
-    """All records, the oldest first. A file that is no record is left alone, and a warning names it.
+    """Return all records, the oldest first. An invalid file is left alone, and a warning names it.
 
     Raises:
         ConfigError: the folder of the records cannot be read.
@@ -148,7 +148,7 @@ def read_records(environ: Mapping[str, str] | None = None) -> list[GuestRecord]:
         return []
     except OSError as error:
         raise _refusal(f"{shown(folder)} cannot be read", error) from error
-    found = [_read(path) for path in paths if not path.name.startswith(".")]  # those are being written
+    found = [_read(path) for path in paths if not path.name.startswith(".")]  # temporary files of a write
     return sorted((record for record in found if record), key=lambda record: record.created)
 
 
@@ -165,18 +165,18 @@ def _read(path: Path) -> GuestRecord | None:
 
 
 async def record_guest(link: Link, target: str) -> GuestRecord:
-    """Record the guest at the other end of ``link`` unless it is recorded already."""
+    """Record the guest of ``link`` unless it is recorded already."""
     try:
         guest = GuestRecord.of(target, link.identity)
     except (KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"the guest's account of itself makes no sense: {error}") from error
+        raise ProtocolError(f"the guest sent an invalid identity: {error}") from error
     if read_record(guest.id) is None:
         await asyncio.to_thread(write_record, guest)
     return guest
 
 
 async def forget_guest(link: Link) -> None:
-    """Remove the record of a guest that has nothing left; put it back if it got something at that very moment."""
+    """Remove the record of a guest without jobs and kept PTYs; write it again if one was started meanwhile."""
     record = read_record(str(link.guest["id"]))
     if record is not None and not await _stays(link):
         remove_record(record.id)

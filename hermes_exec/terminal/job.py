@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from hermes_exec.transport.link import Link
 
 CAP_S = 86400.0
-"""Seconds after which a job is ended unless it was started with another cap."""
+"""Seconds after which a job is ended by default."""
 LOG_CAP = 1 << 30
-"""Bytes of log that a job may write unless it was started with another cap."""
+"""Bytes of log that a job may write by default."""
 _LONGEST_CAP_S = 1e9
 _LONGEST_NAME = 256
 _log = logging.getLogger("hermes_exec.terminal.job")
@@ -39,9 +39,9 @@ _QUESTIONS = {"jobs", "job_wait"}
 
 
 class Job:
-    """One job in a place, known by its id. Made by ``Terminal.start``, or for any id of ``Terminal.jobs``.
+    """A job in a target, identified by its id. Returned by ``Terminal.start`` and ``Terminal.job``.
 
-    A job ends when its program ends; what that left running in the background is ended then too.
+    A job ends when its program ends; background processes that the program left are ended then too.
     """
 
     def __init__(self, link: Link, id: str, account: Account | None = None) -> None:
@@ -50,44 +50,44 @@ class Job:
         self._account = account
 
     def __repr__(self) -> str:
-        """The id."""
+        """Return the id."""
         return f"<Job {self.id}>"
 
     async def status(self) -> JobStatus:
-        """How it is now.
+        """Return its current status.
 
         Raises:
-            UsageError: the place does not know the job: it was pruned, or never there.
+            UsageError: the target has no such job: it was pruned, or never existed.
         """
         return await self._status("jobs")
 
     async def _status(self, operation: str, **fields: Any) -> JobStatus:
         self._link.need(_PART)
-        answer = await self._asked(operation, fields)
+        answer = await self._request(operation, fields)
         raise_error(answer, f"job {self.id}")
         try:
             status = JobStatus.from_answer(answer["jobs"][0])
         except (KeyError, IndexError) as error:
-            raise ProtocolError("the guest's account of a job makes no sense") from error
+            raise ProtocolError("the guest sent an invalid job status") from error
         if status.result is not None and self._account is not None:
             self._account.ended(status.result, status.stdout_bytes, status.stderr_bytes)
             self._account = None
         return status
 
-    async def _asked(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
+    async def _request(self, operation: str, fields: dict[str, Any]) -> dict[str, Any]:
         while True:
             try:
                 return await self._link.call(operation, {"job": self.id, **fields}).result()
-            except Lapsed:  # our lease was over, and the job goes on: to ask once more changes nothing
+            except Lapsed:  # the lease expired, and the job keeps running: asking again is safe
                 if operation not in _QUESTIONS:
                     raise
 
     async def logs(self, offset: int = 0, stream: LogStream = "both", *, follow: bool = False) -> AsyncGenerator[Event]:
-        """What it wrote, as events, from byte ``offset`` of the stream on.
+        """Yield its output as events, from byte ``offset`` of the stream on.
 
-        ``both`` gives the streams in the order in which they came; its offsets count the bytes of both.
-        A negative offset counts from the end. With ``follow`` it goes on until the job ends. Whoever
-        reads slowly, or leaves, does not disturb the job.
+        ``both`` yields the streams in the order in which they were written; its offsets count the bytes of both.
+        A negative offset counts from the end. With ``follow`` it continues until the job ends. A reader that
+        is slow, or stops, does not affect the job.
         """
         self._link.need(_PART)
         fields = {"job": self.id, "offset": offset, "follow": follow}
@@ -96,7 +96,7 @@ class Job:
                 yield event
 
     async def write(self, data: bytes | str) -> None:
-        """Send standard input; returns when the job's pipe has taken it all.
+        """Write to its standard input; return when the job's pipe has all of it.
 
         Raises:
             Closed: its input was closed, or it was started without ``stdin``, or it has ended.
@@ -104,7 +104,7 @@ class Job:
         await self._input(data.encode() if isinstance(data, str) else data, last=False)
 
     async def close_stdin(self) -> None:
-        """Its standard input ends here. Safe to call twice."""
+        """Close its standard input. Safe to call twice."""
         await self._input(b"", last=True)
 
     async def _input(self, data: bytes, *, last: bool) -> None:
@@ -120,17 +120,17 @@ class Job:
         """Wait for its end; the result has up to ``max_output`` bytes of each stream, head and tail.
 
         Raises:
-            TimeoutError: it still runs after ``timeout`` seconds, and goes on.
+            TimeoutError: it still runs after ``timeout`` seconds, and keeps running.
         """
         async with asyncio.timeout(timeout):
             status = await self._status("job_wait")
         return await job_log.result(self._link, status, max_output)
 
     async def kill(self, grace_s: float = 2.0, *, max_output: int = DEFAULT_MAX_OUTPUT) -> Result:
-        """End it with all that it started: TERM, and KILL after ``grace_s``. An ended job is left as it is.
+        """End the job and all its processes: TERM, and KILL after ``grace_s``. An ended job is left unchanged.
 
         Raises:
-            PlaceError: some of its processes could not be ended; they still run.
+            PlaceError: some of its processes could not be ended and still run.
         """
         status = await self._status("job_kill", grace=float(grace_s))
         if status.state is not JobState.ENDED:
@@ -138,7 +138,7 @@ class Job:
         return await job_log.result(self._link, status, max_output)
 
     async def prune(self) -> None:
-        """Forget it and its log. Safe when the place has forgotten it already.
+        """Remove the job and its log. Safe when it is removed already.
 
         Raises:
             UsageError: it has not ended.
@@ -151,7 +151,7 @@ class Job:
 
 
 class JobOptions(TypedDict, total=False):
-    """How a job is started; ``start_job`` says what each name means."""
+    """The options of a job; ``start_job`` describes them."""
 
     id: str
     name: str
@@ -165,33 +165,36 @@ class JobOptions(TypedDict, total=False):
 
 
 async def start_job(link: Link, target: str, command: Words | Sequence[Words], **options: Unpack[JobOptions]) -> Job:
-    """Start a job, and return once its program runs.
+    """Start a job; return once its program runs.
 
     Args:
-        link: the guest that shall have it.
-        target: the one-line target of the place, under which other processes will look for the job.
-        command: shell text, run by the place's ``bash -c`` (else ``sh -c``), or a program and its arguments.
-        options: how to start it.
-            id: what it is known by, from ``records.new_id``; a new one if left out.
-            name: a label for people, of 256 characters at most.
-            env: variables beside the terminal's own.
-            cwd: its folder.
-            stdin: whether it will be sent input (``Job.write``); else it reads nothing.
-            cap_s: seconds after which it is ended, suspended time included; a day unless given, None
-                for never.
-            log_cap: bytes of output that are kept, 1 GiB unless given; a job that writes more waits, and
-                its status says so.
-            limits: what it may use.
-            keep: whether it outlives the client that starts it; True if left out.
+        link: the link to the guest that runs it.
+        target: the one-line target, by which other processes find the job.
+        command: shell text, run by the target's ``bash -c`` (else ``sh -c``), or a program and its arguments.
+        options: further options.
+            id: its id, from ``guest_records.new_id``; a new one by default.
+            name: a label for people, of at most 256 characters.
+            env: variables in addition to the terminal's own.
+            cwd: its working directory.
+            stdin: whether its standard input stays open for ``Job.write``; else it is empty.
+            cap_s: seconds after which it is ended, suspended time included; a day by default, None for never.
+            log_cap: bytes of output that are kept, 1 GiB by default; a job that writes more waits, which its
+                status reports.
+            limits: the resources that it may use.
+            keep: whether it outlives the client that starts it; True by default.
 
     Raises:
-        UsageError: there is no such program or folder, or an option makes no sense; nothing ran.
-        OutcomeUnknown: the place was lost; the job runs once at most.
-        asyncio.CancelledError: the task was cancelled; the job was ended and forgotten, within ten seconds more, and
-            is there still only if the place was out of reach meanwhile.
+        UsageError: there is no such program or folder, or an option is not valid; nothing ran.
+        OutcomeUnknown: the target was lost; the job runs at most once.
+        asyncio.CancelledError: the task was cancelled; the job was ended and removed within ten more seconds, and
+            remains only if the target was out of reach meanwhile.
     """
     limits = options.get("limits")
-    fields = {**_words(command), **_options(options), "job": options.get("id") or guest_records.new_id()}
+    fields = {
+        **_encode_command(command),
+        **_encode_options(options),
+        "job": options.get("id") or guest_records.new_id(),
+    }
     if limits is not None:
         link.need("limits")
         fields["limits"] = limits.as_fields()
@@ -203,28 +206,28 @@ async def start_job(link: Link, target: str, command: Words | Sequence[Words], *
         if "error" in answer:
             await list_jobs(link)
             raise_error(answer, shown(command)[:80])
-        if guest_records.read_record(guest.id) is None:  # another process has just pruned its last job
+        if guest_records.read_record(guest.id) is None:  # another process has pruned the last job meanwhile
             await asyncio.to_thread(guest_records.write_record, guest)
         return Job(link, fields["job"])
 
-    job = await made(start(), _unwanted)
+    job = await made(start(), _kill_and_prune)
     _log.info("job %s started", job.id, extra={"target": target, "lease_s": fields["cap_s"]})
-    _log.debug("job %s was asked for", job.id, extra={"command": shown(command)})
+    _log.debug("job %s runs this command", job.id, extra={"command": shown(command)})
     return job
 
 
-async def _unwanted(job: Job) -> None:
+async def _kill_and_prune(job: Job) -> None:
     await job.kill(0.1, max_output=0)
     await job.prune()
 
 
-def _words(command: Words | Sequence[Words]) -> dict[str, Any]:
+def _encode_command(command: Words | Sequence[Words]) -> dict[str, Any]:
     if isinstance(command, str | bytes):
         return {"command": encode(command)}
     return {"argv": encode_words(command)}
 
 
-def _options(options: JobOptions) -> dict[str, Any]:
+def _encode_options(options: JobOptions) -> dict[str, Any]:
     name, cwd = options.get("name", ""), options.get("cwd")
     cap_s, log_cap = options.get("cap_s", CAP_S), options.get("log_cap", LOG_CAP)
     if len(name) > _LONGEST_NAME:
@@ -243,7 +246,7 @@ def _options(options: JobOptions) -> dict[str, Any]:
 
 
 async def list_jobs(link: Link) -> list[JobStatus]:
-    """The jobs of a guest, in the order of their starts; a guest without any is no longer recorded."""
+    """Return the jobs of a guest, in the order of their starts; the record of a guest without jobs is removed."""
     link.need(_PART)
     answer = await link.call("jobs", {}).result()
     raise_error(answer, "jobs")
@@ -254,7 +257,7 @@ async def list_jobs(link: Link) -> list[JobStatus]:
 
 
 async def prune_jobs(link: Link) -> list[str]:
-    """Forget all jobs that have ended, and their logs; gives their ids."""
+    """Remove all ended jobs and their logs; return their ids."""
     link.need(_PART)
     answer = await link.call("job_prune", {}).result()
     raise_error(answer, "jobs")

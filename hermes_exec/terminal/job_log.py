@@ -1,4 +1,4 @@
-"""A job's log as it comes from the guest: one stream as it is, or both in the order in which they came."""
+"""Read the log of a job from the guest: one stream, or both in the order in which they were written."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ LogStream = Literal["both", "stdout", "stderr"]
 STREAMS: dict[LogStream, int] = {"both": 0, "stdout": STDOUT, "stderr": STDERR}
 _ERR_BIT = 1 << 31
 _HEAD = 0.4
-"""The part of a shortened output that is its beginning."""
+"""The share of a shortened output that is its beginning."""
 
 
 class LogSink:
-    """Takes the log's bytes and cuts them into events; what is not taken yet makes the guest wait."""
+    """Receives the bytes of a log and splits them into events; bytes that are not taken yet make the guest wait."""
 
     def __init__(self, stream: LogStream) -> None:
         self.wake = asyncio.Event()
@@ -41,12 +41,12 @@ class LogSink:
         self._kind: Literal["stdout", "stderr"] = "stderr" if stream == "stderr" else "stdout"
 
     def feed(self, _: Running, __: int, data: bytes, /) -> None:
-        """Take bytes from the carrier."""
+        """Receive bytes from the transport."""
         self._chunks.append(data)
         self.wake.set()
 
     def take(self, call: Running) -> list[Event] | None:
-        """The events of the next bytes; None when there are no bytes."""
+        """Return the events of the next bytes; None when there are no bytes."""
         if not self._chunks:
             return None
         data = self._chunks.popleft()
@@ -54,7 +54,7 @@ class LogSink:
         return [Event(self._kind, data)] if self._stream != "both" else self._cut(data)
 
     def _cut(self, data: bytes) -> list[Event]:
-        """Each piece of the interleaved log has a head: the stream in its top bit, and its length."""
+        """Split interleaved bytes; each piece has a header with its stream in the top bit, and its length."""
         events: list[Event] = []
         at = 0
         while at < len(data):
@@ -76,9 +76,9 @@ class LogSink:
 
 
 async def read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGenerator[Event]:
-    """The events of one ``log`` request; leaving early ends it.
+    """Yield the events of one ``log`` request; leaving early ends it.
 
-    Where our lease was over meanwhile it is asked for again, from where we were.
+    If the lease expires meanwhile, the request is sent again for the rest.
     """
     taken = 0
     while True:
@@ -91,7 +91,7 @@ async def read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncGe
                     taken += len(event.data)
                     yield event
         except Lapsed:
-            if fields["offset"] < 0:  # from an end that has moved on
+            if fields["offset"] < 0:  # it counts from an end that has moved
                 raise
         else:
             return
@@ -103,7 +103,7 @@ async def _read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncG
     call.answer.add_done_callback(lambda _: sink.wake.set())
     try:
         while True:
-            over = call.answer.done()  # asked first: all data came before the answer
+            over = call.answer.done()  # read first: all data arrives before the answer
             sink.wake.clear()
             while (events := sink.take(call)) is not None:
                 for event in events:
@@ -117,9 +117,9 @@ async def _read(link: Link, fields: dict[str, Any], stream: LogStream) -> AsyncG
 
 
 async def result(link: Link, status: JobStatus, max_output: int) -> Result:
-    """The result of an ended job with up to ``max_output`` bytes of each stream, head and tail."""
+    """Return the result of an ended job with up to ``max_output`` bytes of each stream, head and tail."""
     if status.result is None:
-        raise ProtocolError("the guest says that a job has ended which has not")
+        raise ProtocolError("the guest reports a job as ended without its result")
     stdout, lost_out = await _output(link, status.id, "stdout", status.stdout_bytes, max_output)
     stderr, lost_err = await _output(link, status.id, "stderr", status.stderr_bytes, max_output)
     truncated: dict[Literal["stdout", "stderr"], Truncation] = {}
@@ -131,7 +131,7 @@ async def result(link: Link, status: JobStatus, max_output: int) -> Result:
 
 
 async def _output(link: Link, job: str, stream: LogStream, total: int, most: int) -> tuple[bytes, int]:
-    """One stream, and how many bytes of its middle are missing."""
+    """Return one stream, and the number of bytes that are left out of its middle."""
     if total <= most:
         return await _span(link, job, stream, 0, total), 0
     head = int(most * _HEAD)

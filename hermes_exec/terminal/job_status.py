@@ -1,4 +1,4 @@
-"""What a guest says of a job, checked: states and numbers from the place are untrusted."""
+"""The status of a job, validated: states and numbers from the target are untrusted."""
 
 from __future__ import annotations
 
@@ -25,80 +25,80 @@ _T = TypeVar("_T")
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     RUNNING = "running"
     WAITING = "waiting"
-    """It runs, and waits when it writes, because its log is full."""
+    """It runs, but waits when it writes, because its log is full."""
     ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A job at one moment."""
+    """The status of a job at one moment."""
 
     id: str
     name: str
     command: str
-    """The shell text, or the words as a shell would take them; the first 1,024 bytes."""
+    """The shell text, or the arguments quoted for a shell; the first 1,024 bytes."""
     state: JobState
     pid: int
     started: float
-    """Seconds since 1970, by the place's clock."""
+    """Seconds since 1970, by the target's clock."""
     ended: float | None
     duration_s: float
-    """Time that it ran so far, suspended time included."""
+    """Seconds that it has run so far, suspended time included."""
     stdout_bytes: int
     stderr_bytes: int
     result: Result | None
-    """How it ended, without its output; None while it runs."""
+    """Its result without the output; None while it runs."""
     note: str
-    """A sentence when something unusual is to be said, such as why it waits."""
+    """A sentence about an unusual state, such as why it waits; else empty."""
 
     @classmethod
     def from_answer(cls, fields: Any) -> JobStatus:
-        """Check what a guest says.
+        """Validate the answer of a guest.
 
         Raises:
-            ProtocolError: it makes no sense.
+            ProtocolError: a field is missing or not valid.
         """
         try:
             answer, log = fields["answer"], fields["log"]
             state = JobState(fields["state"])
             result = requests.result_of(answer, [""], None) if state is JobState.ENDED else None
             return cls(
-                id=_a(str, fields["job"]),
-                name=_a(str, fields["name"]),
-                command=shown(_words(fields["command"])),
+                id=_require(str, fields["job"]),
+                name=_require(str, fields["name"]),
+                command=shown(_parse_command(fields["command"])),
                 state=state,
-                pid=_a(int, fields["pid"]),
-                started=_a(float, fields["started"]),
-                ended=None if fields["ended"] is None else _a(float, fields["ended"]),
-                duration_s=_a(float, answer["duration"]),
-                stdout_bytes=_a(int, log[1]),
-                stderr_bytes=_a(int, log[2]),
+                pid=_require(int, fields["pid"]),
+                started=_require(float, fields["started"]),
+                ended=None if fields["ended"] is None else _require(float, fields["ended"]),
+                duration_s=_require(float, answer["duration"]),
+                stdout_bytes=_require(int, log[1]),
+                stderr_bytes=_require(int, log[2]),
                 result=result,
-                note=_a(str, answer.get("note", "")),
+                note=_require(str, answer.get("note", "")),
             )
         except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
-            raise ProtocolError("the guest's account of a job makes no sense") from error
+            raise ProtocolError("the guest sent an invalid job status") from error
 
 
-def _words(value: Any) -> bytes | list[bytes]:
+def _parse_command(value: Any) -> bytes | list[bytes]:
     if isinstance(value, bytes):
         return value
-    words: list[object] = list(value)
-    return [_a(bytes, word) for word in words]
+    argv: list[object] = list(value)
+    return [_require(bytes, argument) for argument in argv]
 
 
-def _a(kind: type[_T], value: Any) -> _T:
+def _require(kind: type[_T], value: Any) -> _T:
     if not isinstance(value, kind):
-        raise TypeError(f"no {kind.__name__}: {value!r}")
+        raise TypeError(f"not {kind.__name__}: {value!r}")
     return value
 
 
 def raise_error(answer: dict[str, Any], what: str) -> None:
-    """Raise the error that an answer stands for, if it does; in all of these nothing was done."""
+    """Raise the error of a failed answer; nothing was done in any of these cases."""
     if "error" in answer:
         raise _error(answer, what)
 
@@ -110,6 +110,6 @@ def _error(answer: dict[str, Any], what: str) -> HermesError:
     if kind == "unsupported":
         return Unsupported(f"{what}: {message}", remedy=requests.ASK_WHAT)
     if kind in ("exists", "missing", "running", "program", "cwd"):
-        remedy = {"running": "kill it first", "cwd": "create the folder, or give another cwd"}.get(kind, "")
+        remedy = {"running": "kill it first", "cwd": "create the folder, or pass another cwd"}.get(kind, "")
         return UsageError(f"{what}: {message}", remedy=remedy)
     return PlaceError(f"{what}: {message}", remedy=remedy_for(answer.get("errno")), state="nothing ran")

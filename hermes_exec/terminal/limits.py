@@ -1,4 +1,4 @@
-"""Limits on what one command or job may use, and what enforces them in a place."""
+"""Resource limits of a command or a job, and the mechanisms that enforce them in a target."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ if TYPE_CHECKING:
     from hermes_exec.transport.link import Link
 
 _MOST = 1 << 40
-"""More than any machine has of anything here; what is larger was mistyped."""
+"""An upper bound on every limit; a larger number is a typing error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a command may use, with all that it starts; None leaves a thing unlimited.
+    """The resources that a command and its child processes may use; None means no limit.
 
-    Where the place has a control group for it, the command's processes are counted together; elsewhere
-    each process has the limit for itself (docs/jobs.md). A place that can enforce a limit by nothing
-    refuses the command.
+    Where the target has a control group for a resource, the processes of the command are counted together; elsewhere
+    the limit applies to each process by itself (docs/jobs.md). A command with a limit that the target cannot enforce
+    is refused.
 
     Raises:
         UsageError: a limit is not a positive number.
     """
 
     cpu_s: float | None = None
-    """Seconds of CPU time, not of the clock."""
+    """Seconds of CPU time, not of wall-clock time."""
     memory_mib: int | None = None
     processes: int | None = None
-    """How many may run at once, the command itself included."""
+    """The most processes at one time, the command itself included."""
     file_size_mib: int | None = None
-    """The largest file that may be written."""
+    """The size of the largest file that it may write."""
     open_files: int | None = None
-    """The most descriptors of one process."""
+    """The most open file descriptors of one process."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Check every limit."""
         for field in fields(self):
             value: Any = getattr(self, field.name)
             if value is None:
@@ -46,7 +46,7 @@ class Limits:
             kinds = int | float if field.name == "cpu_s" else int
             if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < _MOST:
                 kind = "number" if field.name == "cpu_s" else "whole number"
-                raise UsageError(f"{field.name}={value!r} is no limit", remedy=f"a {kind} above 0")
+                raise UsageError(f"{field.name}={value!r} is not a valid limit", remedy=f"a {kind} above 0")
 
     def as_fields(self) -> dict[str, int | float]:
         """The ``limits`` of a request (docs/protocol.md): bytes, seconds and counts."""
@@ -61,19 +61,19 @@ class Limits:
 
 
 class Enforcer(StrEnum):
-    """What holds a limit."""
+    """The mechanism that enforces a limit."""
 
     CGROUP_V2 = "cgroup v2"
     CGROUP_V1 = "cgroup v1"
     RLIMIT = "rlimit"
-    """Each process for itself."""
+    """Applies to each process by itself."""
     NONE = "none"
     """A command with this limit is refused here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What enforces each limit in one place."""
+    """The mechanism that enforces each limit in one target."""
 
     cpu: Enforcer
     memory: Enforcer
@@ -83,10 +83,10 @@ class Enforcement:
 
 
 async def enforcement(link: Link) -> Enforcement:
-    """Ask a place what enforces which limit there; it was tried, not assumed."""
+    """Ask the guest which mechanism enforces each limit; it has tested them."""
     link.need("limits")
     answer = await link.request("limits_info", {})
     try:
         return Enforcement(**{field.name: Enforcer(answer[field.name]) for field in fields(Enforcement)})
     except (KeyError, ValueError) as error:
-        raise ProtocolError("the guest's answer makes no sense") from error
+        raise ProtocolError("the guest sent invalid limits") from error

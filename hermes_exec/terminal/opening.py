@@ -1,4 +1,4 @@
-"""From a target to an open Terminal."""
+"""Open a target: from its name or profile to a Terminal."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ async def open(
     carrier: Literal["auto", "guest", "plain"] | None = None,
     audit: bool | None = None,
 ) -> Terminal:
-    """Open a place: ``async with hermes_exec.open("local") as terminal``.
+    """Open a target: ``async with hermes_exec.open("local") as terminal``.
 
     Args:
         target: a profile's name, a one-line target such as ``docker:python:3.11``, a Profile object, a Backend
-            (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it is made from), or None for
-            the configured default.
-        cwd: the folder that commands start in.
+            (with the ``cwd``, ``env``, ``secrets`` and ``setup`` of the profile that it was created from), or None
+            for the configured default.
+        cwd: the working directory of commands.
         env: variables for every command.
         max_output: bytes of each stream that results keep; 8 MiB by default.
-        lease_s: seconds that the place goes on after the orchestrator vanished; 900 by default.
-        carrier: ``guest`` needs a Python in the place, ``plain`` only a shell and keeps fewer promises
-            (docs/promises.md); ``auto`` takes the best that is there. As configured when left out.
-        audit: whether commands are recorded in the audit; as configured when left out.
+        lease_s: seconds that the target keeps running after this process disappeared; 900 by default.
+        carrier: the transport. ``guest`` needs a Python in the target, ``plain`` only a shell and has fewer guarantees
+            (docs/promises.md); ``auto`` chooses the better available one. As configured by default.
+        audit: whether commands are recorded in the audit; as configured by default.
 
     Raises:
-        UsageError: the target is of another kind, or a Backend cannot do what its profile says.
+        UsageError: the target has a wrong type, or a Backend cannot apply a key of its profile.
         ConfigError: the target or the configuration is wrong.
-        PlaceUnavailable: the place could not be opened; nothing is left behind.
+        PlaceUnavailable: the target could not be opened; nothing is left behind.
     """
     plan = plan_of(target, cwd=cwd, env=env, max_output=max_output, lease_s=lease_s, carrier=carrier)
     return await open_plan(plan, plan.audit(wanted=audit))
@@ -70,16 +70,16 @@ def plan_of(
     carrier: str | None = None,
     place: str | None = None,
 ) -> Plan:
-    """What ``open`` is asked for, on top of what the configuration says; touches nothing outside the process.
+    """Return the plan for the arguments of ``open`` and the configuration; nothing outside the process is changed.
 
-    ``place`` is that of an opened backend of a dead process: it is found again, and then ours.
+    ``place`` names what a dead process created: it is reopened, and this process becomes its owner.
     """
     plan = Plan(target, place=place, adopt=True)
     if cwd is not None:
         plan.cwd = cwd
     plan.env.update(env or {})
     if carrier not in {None, "auto", "guest", "plain"}:
-        raise UsageError(f"no carrier is called {carrier!r}", remedy="auto, guest or plain")
+        raise UsageError(f"unknown carrier {carrier!r}", remedy="auto, guest or plain")
     plan.carrier = carrier or plan.carrier
     if lease_s is not None:
         plan.lease_s = checked_seconds(lease_s, "a lease", math.inf)
@@ -89,12 +89,12 @@ def plan_of(
 
 
 async def open_plan(plan: Plan, audit: Audit | None) -> Terminal:
-    """Open what was planned; see ``open``."""
+    """Open the target of a plan; see ``open``."""
     return terminal_of(plan, await open_carrier(plan), audit)
 
 
 async def open_carrier(plan: Plan) -> Carrier:
-    """Open the place and the way to it.
+    """Open the target of a plan, and the transport to it.
 
     Raises:
         PlaceUnavailable: it could not be opened; nothing is left behind.
@@ -114,7 +114,7 @@ async def open_carrier(plan: Plan) -> Carrier:
 
 
 def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
-    """A Terminal for a place that is open."""
+    """Return a Terminal for an open transport."""
     return Terminal(
         plan.backend,
         carrier,
@@ -125,11 +125,12 @@ def terminal_of(plan: Plan, carrier: Carrier, audit: Audit | None) -> Terminal:
         job_lease_s=plan.job_lease_s,
         audit=audit,
         clean=plan.clean,
+        hooks=plan.create_hooks(),
     )
 
 
 def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
-    """What people ask about a place that was opened."""
+    """Return the facts about an opened target that the log shows."""
     facts: dict[str, object] = {"target": plan.target, "carrier": carrier.capabilities.carrier}
     if carrier.link is not None:
         identity = carrier.link.identity
@@ -139,7 +140,7 @@ def _facts(carrier: Carrier, plan: Plan) -> dict[str, object]:
 
 
 def guest_carrier(backend: Backend, link: Link) -> Carrier:
-    """The carrier of an open link."""
+    """Return the transport of an open link."""
     from hermes_exec.transport.link import GuestCarrier
 
     return GuestCarrier(link, backend.traits.features, reconnect=backend.traits.reattaches)
@@ -159,7 +160,7 @@ async def _carrier(backend: Backend, plan: Plan) -> Carrier:
             if plan.carrier == "guest":
                 raise
             why_no_guest = f"{error.what}; "
-            _log.info("no guest, so it is tried without one", extra={"target": plan.target, "why": error.what})
+            _log.info("no guest; trying the transport without one", extra={"target": plan.target, "why": error.what})
         else:
             return guest_carrier(backend, link)
     from hermes_exec.transport.shell import PlainCarrier

@@ -1,4 +1,4 @@
-"""Keeping a command's output: all of it while it is short, else its head, its tail and a file."""
+"""Buffer the output of a command: all of it while it is short, else its head, its tail and a spool file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _PREFIX = "hermes-exec-output-"
 _STARTING_S = 60.0
-"""A folder may be as young as that and not be locked yet."""
+"""Seconds in which a new folder may not be locked yet."""
 
 
 class Spools:
-    """The folder for the full outputs of truncated results; made on first use, gone with its terminal.
+    """The folder for the full outputs of truncated results; created on first use, removed with its terminal.
 
-    It is locked while its process lives. What a process that was killed left is removed by the next one that needs such
-    a folder.
+    It is locked while its process lives. The folder of a killed process is removed by the next process that creates
+    one.
     """
 
     def __init__(self) -> None:
@@ -38,17 +38,17 @@ class Spools:
         self._count = 0
 
     def new(self) -> Path:
-        """A path for one more stream."""
+        """Return the path of a new spool file."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            self._lock = _locked(self._folder)
+            self._lock = _lock_folder(self._folder)
             atexit.register(self.close)
             _sweep(self._folder.parent)
         self._count += 1
         return self._folder / f"{self._count}.out"
 
     def close(self) -> None:
-        """Remove the folder and all spools; a forked child leaves its parent's alone."""
+        """Remove the folder and all spools; a forked child leaves those of its parent alone."""
         if self._folder is not None and self._owner == os.getpid():
             atexit.unregister(self.close)
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -57,8 +57,8 @@ class Spools:
                 os.close(self._lock)
 
 
-def _locked(folder: Path) -> int:
-    """A descriptor that is locked until it is closed; -1 where somebody has it, or nobody can."""
+def _lock_folder(folder: Path) -> int:
+    """Lock a folder and return its descriptor, which unlocks it when closed; -1 if another process has the lock."""
     fd = -1
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -75,22 +75,22 @@ def _sweep(base: Path) -> None:
         with contextlib.suppress(OSError):
             there = folder.lstat()
             if there.st_uid == os.getuid() and time.time() - there.st_mtime > _STARTING_S:
-                lock = _locked(folder)
+                lock = _lock_folder(folder)
                 if lock >= 0:
                     shutil.rmtree(folder, ignore_errors=True)
                     os.close(lock)
 
 
 DEFAULT_MAX_OUTPUT = 8 << 20
-"""Bytes of each stream that a result keeps unless told otherwise."""
+"""Bytes of each stream that a result keeps by default."""
 SPOOL_CAP = 1 << 30
-"""Bytes of a truncated stream that its file holds at most."""
+"""The most bytes of a truncated stream that its spool file holds."""
 _HEAD = 0.4
-"""The part of what is kept that comes from the beginning; the end of an output tells more."""
+"""The share of the kept bytes that comes from the beginning; the end of an output is more informative."""
 
 
 class Output:
-    """One stream. Up to ``limit`` bytes are kept; memory stays within about twice that."""
+    """The output of one stream. Up to ``limit`` bytes are kept; memory use stays below about twice that."""
 
     __slots__ = ("_cap", "_head", "_limit", "_parts", "_spool", "_spooled", "_spools", "_tail", "total")
 
@@ -106,7 +106,7 @@ class Output:
         self._cap: int = SPOOL_CAP
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Append the next bytes."""
         self.total += len(data)
         if self._tail is None:
             self._parts.append(data)
@@ -126,7 +126,7 @@ class Output:
         try:
             path = self._spools.new()
             self._spool = (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except OSError:  # no room for a file, or no folder for it: head and tail are kept all the same
+        except OSError:  # no space or no folder for a file: head and tail are kept
             return
         self._write(whole)
 
@@ -148,11 +148,11 @@ class Output:
                 done = os.write(self._spool[1], view)
                 self._spooled += done
                 view = view[done:]
-        except OSError:  # a full disk: what was written is a true beginning, and `spooled` says how much
+        except OSError:  # a full disk: the file holds a correct beginning, of `spooled` bytes
             self._cap = self._spooled
 
     def value(self) -> tuple[bytes, Truncation | None]:
-        """What was kept, and what is missing from it."""
+        """Return the kept bytes, and the truncation if some are missing."""
         if self._tail is None:
             return b"".join(self._parts) if len(self._parts) != 1 else self._parts[0], None
         size = self._limit - len(self._head)
@@ -177,7 +177,7 @@ class Collector:
         self.stderr = Output(limit, spools)
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        """Take bytes; they are used up at once."""
+        """Receive bytes, and acknowledge them at once."""
         if channel == STDOUT:
             self.stdout.feed(data)
         elif channel == STDERR:

@@ -1,4 +1,4 @@
-"""Interactive programs in a place: a PTY, seen from here."""
+"""Interactive programs: this side of a pseudo-terminal in a target."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LARGEST = 0xFFFF
 
 
 class Pty:
-    """A program on a pseudo-terminal. Made by ``Terminal.pty`` and ``Terminal.attach``.
+    """A program on a pseudo-terminal. Returned by ``Terminal.pty`` and ``Terminal.attach``.
 
-    Iterate over it, or ``read``, for what it shows. Whoever reads slowly makes the program wait, once some
-    megabytes are on their way. Leaving ``async with`` closes it, unless it was detached.
+    Iterate over it, or call ``read``, for its output. A slow reader makes the program wait once some
+    megabytes are in transit. Leaving ``async with`` closes it, unless it was detached.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Pty:
         account: Account | None = None,
     ) -> None:
         self.name = name
-        """What ``attach`` finds it by, from every client of the same guest."""
+        """The name for ``attach``, valid for every client of the same guest."""
         self._link = link
         self._command = command
         self._shown: deque[bytes] = deque()
@@ -53,10 +53,10 @@ class Pty:
         self._account = account
         fields = {"name": name, "rows": size[0], "cols": size[1]}
         self._call: Call = link.call("pty.attach", fields, self)
-        self._call.answer.add_done_callback(self._ended)
+        self._call.answer.add_done_callback(self._on_end)
 
     def feed(self, call: Running, channel: int, data: bytes, /) -> None:
-        """Take bytes from the link; they are used up when they are read."""
+        """Receive bytes from the link; they are acknowledged when they are read."""
         self._bytes += len(data)
         if self._dropping:
             call.consumed(channel, len(data))
@@ -65,10 +65,10 @@ class Pty:
             self._wake.set()
 
     async def read(self) -> bytes:
-        """Give what the program has shown, or wait for more; empty once it has ended and all was read.
+        """Return output of the program, waiting for some; empty once it has ended and everything was read.
 
         Raises:
-            OutcomeUnknown: the place was lost, and with it the program.
+            OutcomeUnknown: the target was lost, and the program with it.
         """
         while not self._shown:
             if self._call.answer.done():
@@ -81,43 +81,43 @@ class Pty:
         return data
 
     def __aiter__(self) -> Self:
-        """What the program shows, piece by piece."""
+        """The output of the program, piece by piece."""
         return self
 
     async def __anext__(self) -> bytes:
-        """The next piece."""
+        """Return the next piece."""
         data = await self.read()
         if not data:
             raise StopAsyncIteration
         return data
 
     async def write(self, data: bytes | str) -> None:
-        r"""Type; ``"\x03"`` is Ctrl-C, ``"\x04"`` Ctrl-D. Waits while the program does not read.
+        r"""Send input; ``"\x03"`` is Ctrl-C, ``"\x04"`` Ctrl-D. Waits while the program does not read.
 
-        What is typed after the program's end is dropped.
+        Input after the end of the program is dropped.
         """
         await self._call.write(data.encode() if isinstance(data, str) else data)
 
     async def close_stdin(self) -> None:
-        """End the input: Ctrl-D is typed whenever all before it was read, until the program ends."""
+        """End the input: Ctrl-D is sent whenever all input was read, until the program ends."""
         self._call.write_eof()
 
     async def resize(self, rows: int, cols: int) -> None:
-        """Give the terminal another size, and tell the program. The size is one for all who look at it."""
+        """Change the size of the terminal, and signal the program. All attached clients share one size."""
         check_size(rows, cols)
         await self._control("resize", rows=rows, cols=cols)
 
     async def signal(self, name: str | signals.Signals) -> None:
-        """Signal what runs in the foreground, as ``"INT"``; the place's own number is looked up there.
+        """Send a signal such as ``"INT"`` to the foreground process group; the target maps the name to its number.
 
         Raises:
-            PlaceError: nothing runs in the foreground, or it is another user's; nothing was signalled.
+            PlaceError: there is no foreground process, or it belongs to another user; no signal was sent.
         """
-        word = name.name if isinstance(name, signals.Signals) else name.upper()
-        word = word.removeprefix("SIG")
-        if not hasattr(signals.Signals, "SIG" + word):
+        short = name.name if isinstance(name, signals.Signals) else name.upper()
+        short = short.removeprefix("SIG")
+        if not hasattr(signals.Signals, "SIG" + short):
             raise UsageError(f"no signal {name!r}", remedy="a name such as INT, TERM or HUP")
-        await self._control("signal", signal=word)
+        await self._control("signal", signal=short)
 
     async def _control(self, operation: str, **fields: object) -> dict[str, Any]:
         if self._call.answer.done():
@@ -128,28 +128,28 @@ class Pty:
         return answer
 
     async def wait(self) -> Result:
-        """Wait for the program's end; somebody has to read meanwhile. Cancelling the wait ends nothing.
+        """Wait for the end of the program, while its output is read elsewhere. Cancelling the wait ends nothing.
 
         Raises:
-            Closed: it was detached, so its end will not be told here.
-            OutcomeUnknown: the place was lost, and with it the program.
+            Closed: it was detached, so its end is not reported here.
+            OutcomeUnknown: the target was lost, and the program with it.
         """
         answer = await asyncio.shield(self._call.answer)
         if answer.get("detached"):
-            raise Closed(f"{self.name} was detached", remedy="attach to it again", state="it goes on")
+            raise Closed(f"{self.name} was detached", remedy="attach to it again", state="it keeps running")
         await guest_records.forget_guest(self._link)
         return requests.result_of(answer, self._command, None)
 
     async def detach(self) -> None:
-        """Look away: the program goes on until the terminal closes, or longer where it is kept."""
+        """Detach: the program keeps running until the terminal closes, or for ``keep_s`` longer."""
         self._drop()
         self._call.cancel()
         await asyncio.shield(self._call.answer)
 
     async def close(self) -> None:
-        """Hang up and end everything that runs in it; returns when it is gone. Safe to call twice.
+        """Hang up and end all its processes; return when they are gone. Safe to call twice.
 
-        Where the place is out of reach it returns as well, and it is ended as soon as the place is reached.
+        When the target is out of reach it returns too; the processes are ended as soon as the target is reached again.
         """
         self._drop()
         if not self._call.answer.done():
@@ -171,15 +171,15 @@ class Pty:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it, unless it was detached or its place is lost."""
+        """Close it, unless it was detached or its target is lost."""
         try:
             await self.close()
         except HermesError:
             if error is None:
                 raise
 
-    def _ended(self, answer: asyncio.Future[dict[str, Any]]) -> None:
-        """Tell of its end, unless it was detached from: then it goes on unseen."""
+    def _on_end(self, answer: asyncio.Future[dict[str, Any]]) -> None:
+        """Record its end, unless it was detached and keeps running."""
         self._wake.set()
         if self._account is None:
             return
@@ -189,8 +189,8 @@ class Pty:
         except (HermesError, asyncio.CancelledError) as error:
             self._account.failed(error, self._bytes, 0)
 
-    async def answered(self) -> None:
-        """Return once the guest has looked at the request to attach; raises what it has against it."""
+    async def check_attached(self) -> None:
+        """Wait until the guest has handled the request to attach; raise the error if it was refused."""
         await self._link.request("pty.list", {})
         if self._call.answer.done() and self._call.answer.result().get("error") == "closed":
             raise requests.error_of(self._call.answer.result(), (self.name,))
@@ -208,23 +208,23 @@ async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are
     keep_s: float = 0.0,
     account: Account | None = None,
 ) -> Pty:
-    """Start a program on a new PTY; returns once it runs.
+    """Start a program on a new PTY; return once it runs.
 
     Args:
-        link: the way to the guest.
-        argv: the program and its arguments; the user's login shell, if left out.
+        link: the link to the guest.
+        argv: the program and its arguments; by default the user's login shell.
         rows: height in lines.
         cols: width in characters.
-        env: variables for it; ``TERM`` says what kind of terminal will show it.
-        cwd: its folder.
-        name: what others attach by; a random one, if left out.
-        keep_s: seconds that it lives on with nobody attached, its client's end included, and that its
-            exit status waits for somebody to ask; 0: it ends with its client.
-        account: what shall be told of its end.
+        env: its variables; ``TERM`` names the type of the terminal that displays it.
+        cwd: its working directory.
+        name: the name for ``attach``; a random one by default.
+        keep_s: seconds that it keeps running after its last client detached or ended, and that its exit status is
+            kept; 0 ends it with its client.
+        account: records its end.
 
     Raises:
-        UsageError: no such folder, or an impossible size; nothing ran.
-        PlaceError: there is a PTY of that name, or the place cannot make one; nothing ran.
+        UsageError: no such folder, or an invalid size; nothing ran.
+        PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
     """
     check_size(rows, cols)
     link.need("pty")
@@ -245,28 +245,28 @@ async def link_pty(  # noqa: PLR0913  the options of a program on a terminal are
         link.call("pty.close", {"name": name})
         raise
     if answer.get("error", "program") != "program":
-        await pty.detach()  # it may have found another one of that name
+        await pty.detach()  # it may be attached to another one of that name
         await guest_records.forget_guest(link)
         raise requests.error_of(answer, command)
     return pty
 
 
 async def attach_pty(link: Link, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
-    """Look at a PTY that a client of the same guest has started: what it showed of late comes first.
+    """Attach to a PTY that a client of the same guest has started; its recent output is sent first.
 
-    Any number may look, each sees all and may type. ``rows`` and ``cols`` of 0 leave the size alone.
+    Any number of clients may attach; each gets all output and may send input. ``rows`` and ``cols`` of 0 keep the size.
 
     Raises:
         Closed: there is no PTY of that name.
     """
     link.need("pty")
     pty = Pty(link, name, (name,), (rows, cols))
-    await pty.answered()
+    await pty.check_attached()
     return pty
 
 
 async def close_pty(link: Link, name: str) -> None:
-    """Hang up a PTY that somebody else has started, and end all that runs in it.
+    """Hang up a PTY that another client has started, and end all its processes.
 
     Raises:
         Closed: there is no PTY of that name.
@@ -278,6 +278,6 @@ async def close_pty(link: Link, name: str) -> None:
 
 
 def check_size(rows: int, cols: int) -> None:
-    """Refuse a size that no terminal can have."""
+    """Raise UsageError for an invalid terminal size."""
     if not (0 < rows <= _LARGEST and 0 < cols <= _LARGEST):
         raise UsageError(f"a terminal of {rows} rows and {cols} columns", remedy="1 to 65535 of each")

@@ -1,4 +1,4 @@
-"""What a place says of its interactive programs."""
+"""The status of the interactive programs of a guest."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PtyStatus:
-    """One interactive program, as it is now."""
+    """The status of one interactive program at one moment."""
 
     name: str
-    """What ``Terminal.attach`` finds it by."""
+    """The name for ``Terminal.attach``."""
     command: str
     started: float
-    """Seconds since 1970, by the place's clock."""
+    """Seconds since 1970, by the target's clock."""
     tty: str
-    """Its terminal, in the place."""
+    """The path of its terminal in the target."""
     views: int
-    """How many look at it."""
+    """The number of attached clients."""
     ended: bool
-    """Whether the program has ended, and its end waits for somebody to ask."""
+    """Whether the program has ended, and its exit status was not read yet."""
     keep_s: float
-    """Seconds that it lives on with nobody attached; 0 ends it with the terminal that started it."""
+    """Seconds that it keeps running after the last client detaches; 0 ends it with the terminal that started it."""
 
     @classmethod
     def from_answer(cls, fields: Any) -> PtyStatus:
-        """Check what a guest says.
+        """Validate the answer of a guest.
 
         Raises:
-            ProtocolError: it makes no sense.
+            ProtocolError: a field is missing or not valid.
         """
         kinds = {"name": str, "started": float, "tty": str, "views": int, "ended": bool, "keep_s": float}
         try:
             argv: list[Any] = list(fields["argv"])
             values: dict[str, Any] = {name: fields[name] for name in kinds}
         except (KeyError, TypeError) as error:
-            raise ProtocolError("the guest's account of a PTY makes no sense") from error
+            raise ProtocolError("the guest sent an invalid PTY status") from error
         if not all(isinstance(values[name], kind) for name, kind in kinds.items()) or not all(
-            isinstance(word, bytes) for word in argv
+            isinstance(argument, bytes) for argument in argv
         ):
-            raise ProtocolError("the guest's account of a PTY makes no sense")
+            raise ProtocolError("the guest sent an invalid PTY status")
         return cls(command=shown(argv), **values)
 
 
 async def list_ptys(link: Link) -> list[PtyStatus]:
-    """The interactive programs of a guest, whoever started them, in the order of their starts."""
+    """Return the interactive programs of a guest, of every client, in the order of their starts."""
     answer = await link.request("pty.list", {})
-    if answer.get("error") == "unsupported":  # nobody has asked it for one yet
+    if answer.get("error") == "unsupported":  # it has not started any yet
         return []
     ptys: Any = answer.get("ptys")
     if not isinstance(ptys, list):
-        raise ProtocolError("the guest's account of its PTYs makes no sense")
-    found = [PtyStatus.from_answer(fields) for fields in ptys]  # pyright: ignore[reportUnknownVariableType]  looked at there
+        raise ProtocolError("the guest sent an invalid list of PTYs")
+    found = [PtyStatus.from_answer(fields) for fields in ptys]  # pyright: ignore[reportUnknownVariableType]  validated there
     return sorted(found, key=lambda status: status.started)

@@ -1,4 +1,7 @@
-"""From the caller's words to a request, and from an answer to a Result. Shared by terminals and sessions."""
+"""Build requests from the arguments of callers, parse answers into Results, and record each command.
+
+Shared by terminals, sessions, streams, jobs and PTYs.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.observe.hooks import CommandHooks
     from hermes_exec.terminal.encoding import Words
     from hermes_exec.terminal.limits import Limits
     from hermes_exec.terminal.output import Spools
@@ -39,21 +43,21 @@ if TYPE_CHECKING:
 
 
 _STATES = (ShellState.KEPT, ShellState.RESTORED, ShellState.ROLLED_BACK, ShellState.NONE)
-"""What the field ``shell`` of an answer means."""
+"""The meanings of the field ``shell`` of an answer."""
 NO_SHELL = _STATES.index(ShellState.NONE)
 DEFAULT_JOB_LEASE_S = 86400.0
 NEEDS_PYTHON = "install Python 3.6 or later there"
-ASK_WHAT = "Terminal.capabilities and Terminal.limits() tell what this place can do"
+ASK_WHAT = "Terminal.capabilities and Terminal.limits(), which list what this target supports"
 _LONGEST = 300
-"""Characters of what a place says that are shown in an error."""
+"""Characters of a target's text that an error shows."""
 _LOOKED_AT = 64 << 10
-"""Bytes in which a secret is looked for; one that this cuts is far from the end that is shown."""
+"""Bytes in which secrets are searched; a secret cut at this limit is far from the part that is shown."""
 _MAX_TIMEOUT_S = 10 * 365 * 86400.0
 
 
 @dataclass(slots=True)
 class Context:
-    """What the commands of one terminal share."""
+    """The state that the commands of one terminal share."""
 
     carrier: Carrier
     target: str
@@ -66,25 +70,26 @@ class Context:
     """For jobs that are started without a cap."""
     closed: bool = False
     suspended: bool = False
-    """Whether its holder has stopped the place, so that no answer means nothing."""
+    """Whether the caller has suspended the target, so that a missing answer is no failure."""
     clean: Callable[[str], str] = str
-    """Takes known secrets out of a text."""
+    """Removes known secrets from a text."""
+    hooks: CommandHooks | None = None
 
     def check_open(self) -> None:
-        """Raise Closed after the terminal's end."""
+        """Raise Closed if the terminal is closed."""
         if self.closed:
             raise Closed("the terminal is closed", remedy="open a new one")
 
     def link(self, what: str) -> Link:
-        """The guest's link, for what a plain carrier cannot do."""
+        """Return the link to the guest, for an operation that the plain transport does not have."""
         self.check_open()
         if self.carrier.link is None:
-            raise Unsupported(f"this place cannot {what} without a Python", remedy=NEEDS_PYTHON)
+            raise Unsupported(f"this target cannot {what} without a Python", remedy=NEEDS_PYTHON)
         return self.carrier.link
 
 
 class CommandOptions(TypedDict, total=False):
-    """What every command may be asked to do; ``Terminal.run`` says what each name means."""
+    """The options of every command; ``Terminal.run`` describes them."""
 
     timeout: float | None
     stdin: bytes | str | None
@@ -96,14 +101,14 @@ class CommandOptions(TypedDict, total=False):
 
 
 class RunOptions(CommandOptions, total=False):
-    """What a command that is run to its end may be asked besides."""
+    """The further options of a command that is run to its end."""
 
     check: bool
     max_output: int | None
 
 
 class StreamOptions(CommandOptions, total=False):
-    """What a command whose output is taken as it comes may be asked besides."""
+    """The further options of a command whose output is streamed."""
 
     interactive: bool
 
@@ -120,13 +125,13 @@ class Options:
     limits: Limits | None = None
     grace_s: float | None = None
     interactive: bool = False
-    """Standard input will be written piece by piece."""
+    """Whether standard input stays open for ``Stream.write``."""
     check: bool = False
     max_output: int | None = None
 
 
 def arguments_of(context: Context, options: Options) -> dict[str, Any]:
-    """The fields of a request; those left out have the guest's default."""
+    """Return the fields of a request; a missing field has the guest's default."""
     fields: dict[str, Any] = {}
     if options.limits is not None:
         fields["limits"] = options.limits.as_fields()
@@ -154,7 +159,7 @@ async def feed_input(call: Running, data: bytes) -> None:
 
 
 async def feed_or_end(call: Running, data: bytes) -> None:
-    """Send all of a command's standard input; when that is cancelled, end the command."""
+    """Send all of a command's standard input; end the command when that is cancelled."""
     try:
         await feed_input(call, data)
     except asyncio.CancelledError:
@@ -170,12 +175,12 @@ async def run(
     options: Options,
     session: str,
 ) -> Result:
-    """Run one command to its end and keep its output."""
+    """Run one command to its end and return its output."""
     most = context.max_output if options.max_output is None else options.max_output
     collector = Collector(checked_count(most, "max_output"), context.spools)
     stdin = encode_input(options.stdin)
     call = context.carrier.start(operation, fields, collector)
-    told = begin(context, call, command, options, session)
+    record = begin(context, call, command, options, session)
     feeding: asyncio.Task[None] | None = None
     if stdin is not None and len(stdin) >= WINDOW // 2:
         feeding = asyncio.get_running_loop().create_task(feed_input(call, stdin))
@@ -185,29 +190,29 @@ async def run(
         answer = await call.result()
         result = result_of(answer, command, collector)
     except BaseException as error:
-        if told is not None:
-            told.failed(error, collector.stdout.total, collector.stderr.total)
+        if record is not None:
+            record.failed(error, collector.stdout.total, collector.stderr.total)
         raise
     finally:
         if feeding is not None:
             feeding.cancel()
-    if told is not None:
-        asyncio.get_running_loop().call_soon(told.ended, result, collector.stdout.total, collector.stderr.total)
+    if record is not None:
+        asyncio.get_running_loop().call_soon(record.ended, result, collector.stdout.total, collector.stderr.total)
     if options.check and not result.ok:
-        said = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
-        raise CommandFailed(context.clean(shown(command)), result, said)
+        text = _end_of(result.stdout if options.merge_stderr else result.stderr, context.clean)
+        raise CommandFailed(context.clean(shown(command)), result, text)
     return result
 
 
 def _end_of(output: bytes, clean: Callable[[str], str]) -> str:
-    """The end of an output for an error's line: known secrets taken out, cut, control characters escaped."""
+    """Return the end of an output for an error: without known secrets, shortened, control characters escaped."""
     text = clean(output.rstrip()[-_LOOKED_AT:].decode("utf-8", "replace"))
     end = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text[-_LONGEST:])
     return f"…{end}" if len(text) > _LONGEST else end
 
 
 def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collector: Collector | None) -> Result:
-    """Build the Result from an answer, which is untrusted: anything odd in it is a ProtocolError."""
+    """Build the Result from an answer, which is untrusted: an invalid field raises ProtocolError."""
     if "error" in answer and answer["error"] != "program":
         raise error_of(answer, command)
     stdout, lost_out = collector.stdout.value() if collector else (b"", None)
@@ -227,7 +232,7 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
         and isinstance(limit, str | None)
         and state in range(len(_STATES))
     ):
-        raise ProtocolError(f"the guest's answer makes no sense: {answer!r:.300}")
+        raise ProtocolError(f"the guest sent an invalid result: {answer!r:.300}")
     truncated: dict[Literal["stdout", "stderr"], Truncation] = {}
     if lost_out:
         truncated["stdout"] = lost_out
@@ -243,16 +248,16 @@ def result_of(answer: dict[str, Any], command: Words | Sequence[Words], collecto
         stderr=stderr,
         duration_s=duration,
         truncated=truncated,
-        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,  # pyright: ignore[reportUnknownArgumentType]  range membership has shown it to be a number
+        shell=_STATES[state] if isinstance(command, str | bytes) else ShellState.NONE,  # pyright: ignore[reportUnknownArgumentType]  membership in the range shows that it is a number
         note=note,
     )
 
 
 def error_of(answer: dict[str, Any], command: Words | Sequence[Words]) -> HermesError:
-    """The error that a failed answer stands for; in all of these nothing ran."""
+    """Return the error for a failed answer; nothing ran in any of these cases."""
     kind, message = str(answer.get("error")), str(answer.get("message", ""))
     if kind == "cwd":
-        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or give another cwd")
+        return UsageError(f"no folder to run in: {message:.{_LONGEST}}", remedy="create it, or pass another cwd")
     if kind == "closed":
         return Closed(message)
     if kind == "unsupported":
@@ -265,14 +270,17 @@ _log = logging.getLogger("hermes_exec.command")
 
 
 def shown(command: Words | Sequence[Words]) -> str:
-    """A command as people read it."""
+    """Return a command as a shell would spell it."""
     if isinstance(command, str | bytes):
         return os.fsdecode(command)
-    return shlex.join(os.fsdecode(word) for word in command)
+    return shlex.join(os.fsdecode(argument) for argument in command)
 
 
 class Account:
-    """Tells of one command that was sent; ``ended`` or ``failed`` is called once, when that is over."""
+    """Reports one command that was sent to the audit, the debug log and the hooks.
+
+    Exactly one of ``ended`` and ``failed`` is called, once, at its end.
+    """
 
     __slots__ = ("_context", "_since", "id")
 
@@ -282,35 +290,40 @@ class Account:
         self._since = time.monotonic()
 
     def ended(self, result: Result, out: int, err: int) -> None:
-        """It ran; ``out`` and ``err`` are the bytes that came of its streams."""
+        """Report its result; ``out`` and ``err`` are the bytes received of its two streams."""
         why = "cancelled" if result.cancelled else ""
-        self._end(result.exit_code, result.signal, result.timed_out, result.duration_s, out, err, why)
+        self._report(result.exit_code, result.signal, result.timed_out, result.duration_s, out, err, why)
         if _log.isEnabledFor(logging.DEBUG):
-            self._tell("ended", how=result.reason, duration_s=round(result.duration_s, 6), stdout=out, stderr=err)
+            self._write_debug(
+                "ended", how=result.reason, duration_s=round(result.duration_s, 6), stdout=out, stderr=err
+            )
 
     def failed(self, error: BaseException, out: int, err: int) -> None:
-        """It was refused, or cancelled, or nobody knows how it ended."""
+        """Report that it was refused or cancelled, or that its outcome is unknown."""
         why = "cancelled" if isinstance(error, asyncio.CancelledError) else str(error) or type(error).__name__
-        self._end(None, None, False, time.monotonic() - self._since, out, err, why)
+        self._report(None, None, False, time.monotonic() - self._since, out, err, why)
         if _log.isEnabledFor(logging.DEBUG):
-            self._tell("did not end as it should", why=why)
+            self._write_debug("did not end as it should", why=why)
 
-    def _end(self, *facts: Any) -> None:
-        if self._context.audit is not None:
-            self._context.audit.ended(self.id, *facts)
+    def _report(self, *facts: Any) -> None:
+        context = self._context
+        if context.audit is not None:
+            context.audit.ended(self.id, *facts)
+        if context.hooks is not None:
+            context.hooks.record_end(self.id, context.target, *facts)
 
-    def _tell(self, what: str, **facts: object) -> None:
-        _log.debug("command %s %s", self.id, what, extra={"target": self._context.target, **facts})
+    def _write_debug(self, event: str, **facts: object) -> None:
+        _log.debug("command %s %s", self.id, event, extra={"target": self._context.target, **facts})
 
 
 def begin(
     context: Context, call: Running, command: Words | Sequence[Words], options: Options, session: str
 ) -> Account | None:
-    """Tell of the start, right after the request was sent, so that nobody waits for the disk.
+    """Report the start of a command after its request was sent, so that no command waits for the disk.
 
-    None where nobody wants to know.
+    Returns None when there is no audit, no hook and no debug log.
     """
-    if context.audit is None and not _log.isEnabledFor(logging.DEBUG):
+    if context.audit is None and context.hooks is None and not _log.isEnabledFor(logging.DEBUG):
         return None
     kind = "shell" if isinstance(command, str | bytes) else "argv"
     return _start(context, str(call.number), kind, shown(command), options.cwd, session)
@@ -322,6 +335,8 @@ def _start(
     folder = "" if cwd is None else os.fspath(cwd)
     if context.audit is not None:
         context.audit.started(id, context.target, session, kind, text, folder)
+    if context.hooks is not None:
+        context.hooks.record_start(id, context.target, session, kind, text, folder)
     if _log.isEnabledFor(logging.DEBUG):
         facts = {"target": context.target, "session": session, "cwd": folder, "command": text}
         _log.debug("command %s sent", id, extra={key: value for key, value in facts.items() if value})
@@ -332,10 +347,10 @@ def _start(
 def starting(
     context: Context, id: str, kind: str, text: str, cwd: str | os.PathLike[str] | None, session: str = ""
 ) -> Generator[Account]:
-    """Tell of the start of a job or a PTY, and of its failure if the block fails; its end is for others to tell."""
-    account = _start(context, id, kind, text, cwd, session)
+    """Report the start of a job or a PTY, and its failure if the block raises; its holder reports its end."""
+    record = _start(context, id, kind, text, cwd, session)
     try:
-        yield account
+        yield record
     except BaseException as error:
-        account.failed(error, 0, 0)
+        record.failed(error, 0, 0)
         raise

@@ -1,4 +1,4 @@
-"""A session: one live shell in the place, whose directory, variables, functions and options persist."""
+"""A session: one live shell in the target, whose directory, variables, functions and options persist."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from hermes_exec.transport.protocol import Running
 
 BACKGROUND_CAP = 1 << 20
-"""Bytes of late output that are kept; the oldest go first."""
+"""Bytes of late output that are kept; the oldest are dropped first."""
 
 
 class Background:
-    """A sink for what children of earlier commands still write."""
+    """The sink for output that children of earlier commands still write."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -40,17 +40,17 @@ class Background:
         call.consumed(channel, len(data))
 
     def take(self, channel: int) -> bytes:
-        """What came since the last time."""
+        """Return and clear the bytes since the last call."""
         data = bytes(self._kept[channel])
         self._kept[channel].clear()
         return data
 
 
 class Session:
-    """Commands of one session run one after another, in the order in which they were asked for.
+    """A live shell. Its commands run one after another, in the order of the calls.
 
-    Sessions are independent of each other. After ``exit`` or a crash of its shell a session goes on in
-    a new one; ``Result.shell`` says with which state.
+    Sessions are independent of each other. After ``exit`` or a crash of its shell a session continues in
+    a new shell; ``Result.shell`` says with which state.
     """
 
     def __init__(self, context: Context, fields: dict[str, Any], name: str) -> None:
@@ -70,7 +70,7 @@ class Session:
         return await requests.run(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
 
     def stream(self, command: Words, **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command in this shell and take its output as it comes; see ``Terminal.stream``."""
+        """Run a command in this shell and yield its output as it arrives; see ``Terminal.stream``."""
         chosen = Options(**options)
         return Stream(self._context, "run", self._fields(command, chosen), command, chosen, self.name)
 
@@ -83,17 +83,17 @@ class Session:
         return fields
 
     def background_output(self) -> tuple[bytes, bytes]:
-        """Standard output and error that earlier commands' children wrote since this was last asked.
+        """Return the standard output and error that children of earlier commands wrote since the last call.
 
         It never mixes with a later command's output. The newest 1 MiB of each is kept.
         """
         return self._background.take(STDOUT), self._background.take(STDERR)
 
     async def close(self) -> None:
-        """End the shell and everything that its commands left running. Safe to call twice.
+        """End the shell and all processes that its commands left running. Safe to call twice.
 
-        Where the place is out of reach it returns within the time in which that is noticed; the shell is then ended as
-        soon as the place is reached.
+        When the target is out of reach, it returns once that is noticed; the shell is ended as soon as the target is
+        reached again.
         """
         if not self._closed and not self._context.closed:
             self._closed = True

@@ -1,4 +1,4 @@
-"""A command whose output is taken as it comes."""
+"""A command whose output is streamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hermes_exec.errors import Closed, UsageError
 from hermes_exec.guest.core.wire import STDOUT, WINDOW
 from hermes_exec.result import Event, Result
 from hermes_exec.terminal import requests
-from hermes_exec.terminal import requests as execute
 from hermes_exec.terminal.encoding import encode_input
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 class Stream:
     """A command that runs for the length of an ``async with``; iterate over it for its events.
 
-    The last event is ``exit``, with the result, which holds no output: the events did. A slow reader makes the
+    The last event is ``exit``, with a result without output, which the events had. A slow reader makes the
     command wait. Leaving the block by its end, ``break``, an error or cancellation ends the command.
 
-    Only a block is left in every case: a loop alone drops its iterator on ``break``, and an error keeps it in the
-    traceback. So every method but ``close`` raises UsageError, and nothing runs, outside of one.
+    Only a block is guaranteed to be left: a loop alone drops its iterator on ``break``, and an error keeps it in the
+    traceback. So outside of a block every method but ``close`` raises UsageError, and nothing runs.
     """
 
     def __init__(
@@ -54,8 +53,8 @@ class Stream:
         self._news = asyncio.Event()
         self._result: Result | None = None
         self._error: BaseException | None = None
-        self._over = False
-        self._told: Account | None = None
+        self._ended = False
+        self._record: Account | None = None
         self._totals = [0, 0, 0]
 
     def _start(self) -> None:
@@ -65,16 +64,16 @@ class Stream:
             raise Closed("the terminal is closed")
         stdin = encode_input(self._options.stdin)
         self._call = self._context.carrier.start(self._operation, self._fields, self)
-        self._told = requests.begin(self._context, self._call, self._command, self._options, self._session)
+        self._record = requests.begin(self._context, self._call, self._command, self._options, self._session)
         self._waiting = asyncio.get_running_loop().create_task(self._wait(self._call))
-        if stdin is not None:  # beside the reading, or each would wait for the other
-            self._feeding = asyncio.get_running_loop().create_task(execute.feed_input(self._call, stdin))
+        if stdin is not None:  # concurrently with reading, else both could wait for each other
+            self._feeding = asyncio.get_running_loop().create_task(requests.feed_input(self._call, stdin))
 
     def _require_call(self) -> Running:
-        """The call, or a refusal where no block would end what it starts."""
+        """Return the request; raise UsageError outside of a block, which would end the command."""
         if self._call is None:
             raise UsageError(
-                "a stream runs its command inside of a with block only; nothing ran",
+                "a stream runs its command only inside of a with block; nothing ran",
                 remedy="[async] with terminal.stream(…) as events: [async] for event in events: …",
             )
         return self._call
@@ -82,13 +81,13 @@ class Stream:
     async def _wait(self, call: Running) -> None:
         try:
             answer = await call.result()
-            self._result = execute.result_of(answer, self._command, None)
-            if self._told is not None:
-                self._told.ended(self._result, *self._totals[STDOUT:])
+            self._result = requests.result_of(answer, self._command, None)
+            if self._record is not None:
+                self._record.ended(self._result, *self._totals[STDOUT:])
         except BaseException as error:
-            self._error = error  # for whoever iterates or asks for the result
-            if self._told is not None:
-                self._told.failed(error, *self._totals[STDOUT:])
+            self._error = error  # raised by the iteration and by ``result``
+            if self._record is not None:
+                self._record.failed(error, *self._totals[STDOUT:])
             if not isinstance(error, Exception):
                 raise
         finally:
@@ -97,7 +96,7 @@ class Stream:
             self._notify()
 
     def feed(self, _: Running, channel: int, data: bytes, /) -> None:
-        """Take bytes from the carrier; they are used up when they are handed on."""
+        """Receive bytes from the transport; they are acknowledged when they are read."""
         self._totals[channel] += len(data)
         self._events.append((channel, data))
         self._notify()
@@ -110,15 +109,15 @@ class Stream:
         return self
 
     async def __anext__(self) -> Event:
-        """The next event."""
+        """Return the next event."""
         call = self._require_call()
         while not self._events:
             if self._error is not None:
                 raise self._error
-            if self._over:
+            if self._ended:
                 raise StopAsyncIteration
             if self._result is not None:
-                self._over = True
+                self._ended = True
                 return Event("exit", result=self._result)
             self._news.clear()
             await self._news.wait()
@@ -134,25 +133,25 @@ class Stream:
         await call.write(data.encode() if isinstance(data, str) else data)
 
     async def close_stdin(self) -> None:
-        """Standard input ends here."""
+        """Close standard input."""
         self._require_call().write_eof()
 
     async def cancel(self) -> Result:
-        """End the command and all that it started. The newest output that was not read can still be read.
+        """End the command and all its processes. The newest unread output can still be read.
 
-        Output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
-        command whose output nobody takes could not end.
+        Unread output beyond the flow-control window (4 MiB a stream) is dropped, oldest first, because a
+        command blocked on its output could not end.
         """
         self._require_call().cancel()
         return await self._end(keep=WINDOW // 2)
 
     async def result(self) -> Result:
-        """Wait for the end, dropping what was not read."""
+        """Wait for the end, dropping unread output."""
         self._require_call()
         return await self._end(keep=0)
 
     async def _end(self, *, keep: int) -> Result:
-        """Wait for the end; unread output beyond ``keep`` bytes is dropped so that the command can get there."""
+        """Wait for the end; unread output beyond ``keep`` bytes is dropped, so that the command can end."""
         while self._result is None and self._error is None:
             self._news.clear()
             while self._call is not None and sum(len(data) for _, data in self._events) > keep:

@@ -1,4 +1,4 @@
-"""The Terminal: one place, opened, and everything that can be done there."""
+"""The Terminal: an open target, and every operation on it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hermes_exec.files.sync import Direction
     from hermes_exec.files.transfer import Links
     from hermes_exec.observe.audit import Audit
+    from hermes_exec.observe.hooks import CommandHooks
     from hermes_exec.result import Result
     from hermes_exec.terminal.encoding import Words
     from hermes_exec.terminal.forward import Endpoint, Forward
@@ -46,7 +47,7 @@ _log = logging.getLogger("hermes_exec.place")
 
 
 class TransferOptions(TypedDict, total=False):
-    """What a transfer may be asked; ``Files.upload`` says what each name means."""
+    """The options of a transfer; ``Files.upload`` describes them."""
 
     progress: Progress | None
     verify: bool | None
@@ -56,7 +57,7 @@ class TransferOptions(TypedDict, total=False):
 
 
 class SyncOptions(TypedDict, total=False):
-    """What a sync may be asked; ``Files.sync`` says what each name means."""
+    """The options of a sync; ``Files.sync`` describes them."""
 
     direction: Direction
     delete: bool
@@ -68,13 +69,13 @@ class SyncOptions(TypedDict, total=False):
 
 
 class Terminal:
-    """Commands, sessions, jobs, files and ports of one place. Made by ``hermes_exec.open``.
+    """Commands, sessions, jobs, files and ports of one target. Created by ``hermes_exec.open``.
 
     It belongs to the event loop it was opened on, where any number of tasks may use it at once;
     ``hermes_exec.sync`` is for threads.
     """
 
-    def __init__(  # noqa: PLR0913  what a plan knows, passed on by the one who opens it
+    def __init__(  # noqa: PLR0913  the values of a plan, passed by the function that opens it
         self,
         backend: Backend,
         carrier: Carrier,
@@ -86,54 +87,63 @@ class Terminal:
         job_lease_s: float | None = None,
         audit: Audit | None = None,
         clean: Callable[[str], str] = str,
+        hooks: CommandHooks | None = None,
     ) -> None:
         self._backend = backend
         self._carrier = carrier
         self._session_fields = dict(session)
         self._context = Context(
-            carrier, target, Spools(), audit, max_output, timeout_s, job_lease_s or DEFAULT_JOB_LEASE_S, clean=clean
+            carrier,
+            target,
+            Spools(),
+            audit,
+            max_output,
+            timeout_s,
+            job_lease_s or DEFAULT_JOB_LEASE_S,
+            clean=clean,
+            hooks=hooks,
         )
         self._default: Session | None = None
         self._sessions = 0
 
     @property
     def target(self) -> str:
-        """The one-line target of this place."""
+        """The one-line target that this terminal has open."""
         return self._context.target
 
     @property
     def kind(self) -> str:
-        """What kind of place this is: ``local``, ``docker``, …; of a place inside of others, its own."""
+        """The type of the target: ``local``, ``docker``, …; of nested targets, that of the innermost one."""
         return self._backend.type
 
     @property
     def capabilities(self) -> Capabilities:
-        """What holds here; docs/promises.md says what each name means."""
+        """The guarantees of this target; docs/promises.md describes each name."""
         return self._carrier.capabilities
 
     async def run(self, command: Words | Sequence[Words], **options: Unpack[RunOptions]) -> Result:
         """Run a command to its end.
 
         A string is evaluated by the terminal's own session, where directory, variables and functions
-        persist from one to the next; such commands run one after another. A list of words starts that
-        program without a shell, beside whatever else runs. Use ``session()`` for further shells.
+        persist from one command to the next; such commands run one after another. A list starts a program
+        without a shell, concurrently with everything else. Use ``session()`` for further shells.
 
         Args:
-            command: shell text, or the program and its arguments.
-            timeout: seconds after which everything that the command started is ended; the result is
-                then marked ``timed_out`` and has the output so far.
-            stdin: what the command reads; nothing, if left out.
+            command: shell text, or a program and its arguments.
+            timeout: seconds after which the command and all processes that it started are ended; the
+                result is then marked ``timed_out`` and has the output so far.
+            stdin: its standard input; empty by default.
             env: variables for this command alone.
-            cwd: its folder; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
+            cwd: its working directory; with ``env``, ``cwd`` or ``limits`` a string runs in a subshell.
             check: raise CommandFailed unless it exits with 0.
             max_output: bytes to keep of each stream, head and tail; the rest goes to a spool file.
-            merge_stderr: one stream for both outputs, in their true order, as ``stdout``.
-            limits: what it may use.
+            merge_stderr: return both outputs in their true order as ``stdout``.
+            limits: the resources that it may use.
             grace_s: seconds between TERM and KILL when it is ended; 2 by default.
 
         Raises:
-            OutcomeUnknown: the place was lost, or out of reach when the ``timeout`` and the grace were over, for three
-                times the profile's ``keepalive_s`` (45 s); it ran once at most, and nobody knows how it ended.
+            OutcomeUnknown: the target was lost, or was out of reach when ``timeout`` and grace had passed, for three
+                times the profile's ``keepalive_s`` (45 s). The command ran at most once; its outcome is not known.
             PlaceError, UsageError: nothing ran.
             CommandFailed: see ``check``.
             asyncio.CancelledError: the task was cancelled; the command has ended by then.
@@ -144,9 +154,9 @@ class Terminal:
         return await requests.run(self._context, "exec", self._argv(command, chosen), command, chosen, "")
 
     def stream(self, command: Words | Sequence[Words], **options: Unpack[StreamOptions]) -> Stream:
-        """Run a command and take its output as it comes: ``async with terminal.stream(…) as events``.
+        """Run a command and yield its output as it arrives: ``async with terminal.stream(…) as events``.
 
-        The options are those of ``run``. The command runs for the length of the block; nothing runs before.
+        The options are those of ``run``. The command starts when the block is entered, and is ended when it is left.
         ``interactive`` leaves standard input open for ``Stream.write``.
         """
         if isinstance(command, str | bytes):
@@ -172,7 +182,7 @@ class Terminal:
     ) -> Session:
         """Open another live shell, independent of all others: ``async with terminal.session() as session``.
 
-        It starts with the terminal's own settings.
+        It starts with the settings of the terminal.
         """
         return self._new_session(name, cwd=cwd, env=env, shell=shell, login=login)
 
@@ -187,7 +197,7 @@ class Terminal:
     ) -> Session:
         self._context.check_open()
         if not self.capabilities.sessions and name is not None:
-            raise Unsupported("this place keeps no live shells", remedy=requests.NEEDS_PYTHON)
+            raise Unsupported("this target keeps no live shells", remedy=requests.NEEDS_PYTHON)
         fields = dict(self._session_fields)
         if cwd is not None:
             fields["cwd"] = encode(cwd)
@@ -210,20 +220,20 @@ class Terminal:
 
     @property
     def files(self) -> Files:
-        """Everything about files: list, stat, glob, move, remove, permissions, links, transfer, sync.
+        """The files of the target: list, stat, glob, move, remove, permissions, links, transfer, sync.
 
         Raises:
-            Unsupported: the place has no Python; ``read`` and ``write`` work all the same.
+            Unsupported: the target has no Python; ``read`` and ``write`` work without one.
         """
         from hermes_exec.files import Files
 
         return Files(self._context.link("handle files"))
 
     async def read(self, path: str | bytes | os.PathLike[str]) -> bytes:
-        """The content of a file; ``files.read`` reads parts of it.
+        """Return the content of a file; ``files.read`` reads parts of it.
 
         Raises:
-            TransferError: it cannot be read; ``errno`` says why.
+            TransferError: it cannot be read; ``errno`` has the cause.
         """
         self._context.check_open()
         if isinstance(self._context.carrier, FileCarrier):
@@ -231,10 +241,10 @@ class Terminal:
         return await self.files.read(path)
 
     async def write(self, path: str | bytes | os.PathLike[str], data: bytes) -> None:
-        """Give a file a new content, at once: whoever reads it sees the old or the new one, whole.
+        """Replace the content of a file atomically: readers see either the old or the new content.
 
         Raises:
-            TransferError: it could not be written; it is as it was.
+            TransferError: it could not be written, and is unchanged.
         """
         self._context.check_open()
         if isinstance(self._context.carrier, FileCarrier):
@@ -251,7 +261,7 @@ class Terminal:
         return await self.files.download(remote, local, **options)
 
     async def sync(self, local: Path, remote: Path, **options: Unpack[SyncOptions]) -> SyncReport:
-        """Make one folder like the other, moving only what differs; see ``Files.sync``."""
+        """Make one folder equal to the other, transferring only differences; see ``Files.sync``."""
         return await self.files.sync(local, remote, **options)
 
     @awaitable_context_manager
@@ -263,16 +273,16 @@ class Terminal:
         reverse: bool = False,
         on_failure: Callable[[str], None] | None = None,
     ) -> Forward:
-        """Listen here and connect in the place, or with ``reverse`` listen there and connect here.
+        """Listen here and connect in the target, or with ``reverse`` listen in the target and connect here.
 
         Args:
             listen: ``8080``, ``host:8080``, ``0`` for any free port, or the path of a unix socket.
-            to: likewise.
-            reverse: listen in the place.
-            on_failure: told of each connection that could not be made; left out, it is logged.
+            to: the same, for the address to connect to.
+            reverse: listen in the target.
+            on_failure: called with a message for each connection that failed; by default it is logged.
 
         Raises:
-            UsageError: that cannot be listened on, and why; nothing listens.
+            UsageError: it cannot listen on that address.
         """
         from hermes_exec.terminal.forward import Forward
 
@@ -293,27 +303,27 @@ class Terminal:
         limits: Limits | None = None,
         keep: bool = True,
     ) -> Job:
-        """Start a job: a command that goes on when this terminal, this process or the connection ends.
+        """Start a job: a command that keeps running when this terminal, this process or the connection ends.
 
-        One whose start is interrupted is ended and forgotten, which takes ten seconds at most; it may be there still
-        only if the place was out of reach meanwhile.
+        When the start is interrupted, the job is ended and removed within ten seconds; it remains only if the target
+        was out of reach meanwhile.
 
         Args:
             command: shell text for a shell of its own, or a program and its arguments.
             name: a label for people.
-            env: variables beside the terminal's own.
-            cwd: its folder.
-            stdin: whether it will be sent input (``Job.write``); else it reads nothing.
-            cap_s: seconds after which it is ended, suspended time included; the profile's
-                ``job_lease_s`` (a day) if left out, ``math.inf`` for never.
-            log_cap: bytes of output that are kept; a job that writes more waits, and its status says so.
-            limits: what it may use.
-            keep: False ends it, and forgets it, when this terminal is closed or its lease is over: then it goes on
-                over a connection that breaks and comes back, and no longer.
+            env: variables in addition to the terminal's own.
+            cwd: its working directory.
+            stdin: whether its standard input stays open for ``Job.write``; else it is empty.
+            cap_s: seconds after which it is ended, suspended time included; by default the profile's
+                ``job_lease_s`` (a day); ``math.inf`` means never.
+            log_cap: bytes of output that are kept; a job that writes more waits, which its status reports.
+            limits: the resources that it may use.
+            keep: False ends and removes it when this terminal is closed or its lease expires; it then survives a
+                broken connection, but not the terminal.
 
         Raises:
             UsageError: there is no such program or folder; nothing ran.
-            OutcomeUnknown: the place was lost; the job runs once at most.
+            OutcomeUnknown: the target was lost; the job runs at most once.
         """
         from hermes_exec.terminal.guest_records import new_id
         from hermes_exec.terminal.job import Job, start_job
@@ -338,13 +348,13 @@ class Terminal:
         return Job(link, job.id, told)
 
     async def jobs(self) -> list[JobStatus]:
-        """The jobs of this terminal's guest, in the order of their starts."""
+        """Return the jobs of this terminal's guest, in the order of their starts."""
         from hermes_exec.terminal.job import list_jobs
 
         return await list_jobs(self._context.link("keep jobs"))
 
     async def job(self, id: str) -> Job:
-        """A job by its id.
+        """Return a job by its id.
 
         Raises:
             UsageError: there is no such job here.
@@ -356,7 +366,7 @@ class Terminal:
         return job
 
     async def limits(self) -> Enforcement:
-        """What enforces each limit in this place; it was tried there, not assumed."""
+        """Return the mechanism that enforces each limit in this target, as tested there."""
         from hermes_exec.terminal.limits import enforcement
 
         return await enforcement(self._context.link("enforce limits"))
@@ -373,22 +383,22 @@ class Terminal:
         name: str = "",
         keep_s: float = 0.0,
     ) -> Pty:
-        """Start an interactive program on a terminal of its own; returns once it runs.
+        """Start an interactive program on a pseudo-terminal of its own; return once it runs.
 
         Args:
-            command: shell text for a ``sh`` of its own, or a program and its arguments; the user's login shell
-                if left out.
+            command: shell text for a ``sh`` of its own, or a program and its arguments; by default the user's
+                login shell.
             rows: height in lines.
             cols: width in characters.
-            env: variables for it; ``TERM`` says what kind of terminal will show it.
-            cwd: its folder.
-            name: what others attach by; a random one if left out.
-            keep_s: seconds that it lives on with nobody attached, for ``attach`` from this or from another
-                process; 0 ends it with this terminal.
+            env: its variables; ``TERM`` names the type of the terminal that displays it.
+            cwd: its working directory.
+            name: the name for ``attach``; a random one by default.
+            keep_s: seconds that it keeps running after the last client detaches, for ``attach`` from this or
+                another process; 0 ends it with this terminal.
 
         Raises:
-            UsageError: no such folder, or an impossible size; nothing ran.
-            PlaceError: there is a PTY of that name, or the place cannot make one; nothing ran.
+            UsageError: no such folder, or an invalid size; nothing ran.
+            PlaceError: a PTY of that name exists, or the target cannot create one; nothing ran.
         """
         from hermes_exec.terminal.guest_records import new_id, record_guest
         from hermes_exec.terminal.pty import link_pty
@@ -413,14 +423,14 @@ class Terminal:
             )
 
     async def ptys(self) -> list[PtyStatus]:
-        """The interactive programs of this terminal's guest, whoever started them, in the order of their starts."""
+        """Return the interactive programs of this terminal's guest, of every client, in the order of their starts."""
         from hermes_exec.terminal.pty_status import list_ptys
 
         return await list_ptys(self._context.link("run interactive programs"))
 
     @awaitable_context_manager
     async def attach(self, name: str, *, rows: int = 0, cols: int = 0) -> Pty:
-        """Look at an interactive program that was started under ``name``, after what it showed of late.
+        """Attach to the interactive program of that name; its recent output is sent first.
 
         Raises:
             Closed: there is none of that name.
@@ -430,20 +440,20 @@ class Terminal:
         return await attach_pty(self._context.link("run interactive programs"), name, rows=rows, cols=cols)
 
     async def snapshot(self, name: str | None = None) -> str:
-        """Keep the place's files as they are now; gives the target that opens a copy of them.
+        """Save the files of the target as they are now; return the target that opens a copy of them.
 
         Args:
-            name: what to call it, in the place's own way; one is made up when left out.
+            name: the name of the snapshot, in the notation of the backend; a random one by default.
 
         Raises:
             Unsupported: ``capabilities.features`` has no ``snapshot``.
-            PlaceUnavailable: it could not be made; nothing is left of it.
+            PlaceUnavailable: it could not be created; nothing is left of it.
         """
         self._context.check_open()
         return await require_snapshot(self._backend).snapshot(name)
 
     async def suspend(self) -> None:
-        """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
+        """Pause all processes of the target until ``resume``. The time limits of commands keep counting.
 
         Raises:
             Unsupported: ``capabilities.features`` has no ``suspend``.
@@ -456,7 +466,7 @@ class Terminal:
         await backend.suspend()
 
     async def resume(self) -> None:
-        """Let everything go on that ``suspend`` stopped.
+        """Resume the processes that ``suspend`` paused.
 
         Raises:
             Unsupported: ``capabilities.features`` has no ``suspend``.
@@ -468,10 +478,10 @@ class Terminal:
             self._carrier.link.watch.suspend(on=False)
 
     async def close(self, *, keep: bool = False) -> None:
-        """End everything but jobs, and let go of the place. Safe to call twice.
+        """End everything but jobs, and release the target. Safe to call twice.
 
-        ``keep`` asks the place to stay for a later ``open``, where it can (``capabilities.features``). A place
-        in which jobs go on stays for as long as they do. Who is cancelled meanwhile learns it when that is done.
+        ``keep`` leaves the target open for a later ``open``, if it supports that (``capabilities.features``). A
+        target with running jobs stays open until they end. Cancellation is delivered after cleanup.
         """
         if not self._context.closed:
             self._context.closed = True
@@ -495,5 +505,5 @@ class Terminal:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the terminal."""
         await self.close()

@@ -1,8 +1,8 @@
-"""This side's terminal, lent to a PTY: every key goes to the place, and it is put back whatever happens.
+"""Connect the local terminal to a PTY: every key is sent to the target, and the terminal is always restored.
 
-Keys are taken as they are, so Ctrl-C and Ctrl-Z act in the place. What is for us begins with ``~`` right
-after Enter, as in ssh(1): ``~d`` detaches, ``~.`` hangs up and ends the program, ``~?`` lists these, and
-``~~`` types one ``~``. Any other key after it goes to the place, with its ``~``.
+The terminal is in raw mode, so Ctrl-C and Ctrl-Z act in the target. Local commands begin with ``~`` after
+Enter, as in ssh(1): ``~d`` detaches, ``~.`` hangs up and ends the program, ``~?`` lists the commands, and
+``~~`` sends one ``~``. Any other key after ``~`` is sent to the target, together with the ``~``.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _WISHES: dict[bytes, Wish] = {b"d": "detach", b".": "close", b"?": "help"}
 _HELP = b"\r\n~d  detach, the program goes on\r\n~.  hang up and end it\r\n~~  type a ~\r\n"
 _ALTERNATE_ON, _ALTERNATE_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
 _CALM = b"\x1b[?1000;1002;1003;1004;1006;2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
-"""Ends what a program that was left in the middle may have asked for: mouse and focus reports, bracketed
-paste, keypad modes, a hidden cursor, colours (xterm's control sequences)."""
+"""Resets the modes that an interrupted program may have set: mouse and focus reports, bracketed paste, keypad
+modes, a hidden cursor, colours (xterm's control sequences)."""
 
 
 class Escape:
-    """Finds in what is typed the keys that are for us."""
+    """Finds local commands in the input."""
 
     def __init__(self) -> None:
         self._at_start = True
         self._tilde = False
 
     def feed(self, typed: bytes) -> tuple[bytes, Wish]:
-        """What goes to the place, and the wish that came after it; what follows a wish is dropped."""
+        """Return the input for the target, and the local command after it; input after a command is dropped."""
         out = bytearray()
         for number in typed:
             key = bytes((number,))
@@ -63,14 +63,14 @@ class Escape:
 
 
 class Screen:
-    """Remembers what a program did to the terminal that has to be undone when it is left in the middle."""
+    """Tracks the terminal modes that must be reset when a program is left before its end."""
 
     def __init__(self) -> None:
         self._alternate = False
         self._tail = b""
 
     def shown(self, data: bytes) -> None:
-        """Look at what goes to the terminal."""
+        """Observe output to the terminal."""
         seen = self._tail + data
         on, off = seen.rfind(_ALTERNATE_ON), seen.rfind(_ALTERNATE_OFF)
         if on != off:
@@ -79,12 +79,12 @@ class Screen:
 
     @property
     def undo(self) -> bytes:
-        """What puts the terminal right."""
+        """The sequence that resets the terminal."""
         return (_ALTERNATE_OFF if self._alternate else b"") + _CALM
 
 
 def size_of(fd: int) -> tuple[int, int]:
-    """Rows and columns of a terminal; 24 and 80 where ``fd`` is none, or does not say."""
+    """Return rows and columns of a terminal; 24 and 80 if ``fd`` is no terminal or has no size."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:
@@ -94,9 +94,9 @@ def size_of(fd: int) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def raw(fd: int) -> Generator[bool]:
-    """Take every key as it is, until the end of the block, whose error or cancellation changes nothing.
+    """Put a terminal into raw mode for the length of the block, and restore it in every case.
 
-    Gives False, and does nothing, where ``fd`` is no terminal.
+    Yields False, and does nothing, if ``fd`` is no terminal.
     """
     if not os.isatty(fd):
         yield False
@@ -111,14 +111,14 @@ def raw(fd: int) -> Generator[bool]:
 
 
 async def interact(pty: Pty, *, stdin: int = 0, stdout: int = 1) -> Result | None:
-    """Lend this terminal to ``pty`` until its program ends; gives its result, or None when it was detached.
+    """Connect this terminal to ``pty`` until its program ends; return its result, or None when it was detached.
 
-    ``stdin`` may be a pipe or a file: its end is typed as Ctrl-D until the program ends. Call it on the main
-    thread, where SIGWINCH can be heard. SIGTERM and SIGHUP, unless something else handles them, cancel the calling
-    task, so that all is put back on the way out.
+    ``stdin`` may be a pipe or a file: its end is sent as Ctrl-D until the program ends. Call it on the main thread,
+    where SIGWINCH can be handled. SIGTERM and SIGHUP cancel the calling task unless they have another handler, so
+    that the terminal is restored.
 
     Raises:
-        OutcomeUnknown: the place was lost, and with it the program; the terminal is put back.
+        OutcomeUnknown: the target was lost, and the program with it; the terminal is restored.
     """
     screen = Screen()
     over = False
@@ -149,7 +149,7 @@ async def _show(pty: Pty, fd: int, screen: Screen) -> None:
     loop = asyncio.get_running_loop()
     async for data in pty:
         screen.shown(data)
-        await loop.run_in_executor(None, _write, fd, data)  # a slow terminal must not hold up the link
+        await loop.run_in_executor(None, _write, fd, data)  # a slow terminal must not block the link
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -157,12 +157,12 @@ def _write(fd: int, data: bytes) -> None:
     while view:
         try:
             view = view[os.write(fd, view) :]
-        except BlockingIOError:  # somebody else who has it open made it so
+        except BlockingIOError:  # another process has set O_NONBLOCK on it
             select.select((), (fd,), ())
 
 
 async def _type(pty: Pty, fd: int, screen: int) -> Wish:
-    """Send what is typed, until a wish to leave or the end of a pipe; ``screen`` is -1 without a terminal."""
+    """Send input until a command to leave or the end of a pipe; ``screen`` is -1 without a terminal."""
     escape = Escape()
     while True:
         await _readable(fd)
@@ -186,7 +186,7 @@ async def _readable(fd: int) -> None:
     ready = loop.create_future()
     try:
         loop.add_reader(fd, lambda: None if ready.done() else ready.set_result(None))
-    except PermissionError:  # a file, which is always ready
+    except PermissionError:  # a regular file is always ready
         return
     try:
         await ready
@@ -196,18 +196,18 @@ async def _readable(fd: int) -> None:
 
 @contextlib.contextmanager
 def _signals(pty: Pty, fd: int) -> Generator[None]:
-    """Follow the size of the terminal ``fd`` (-1: there is none); an order to end cancels the task."""
+    """Follow the size of the terminal ``fd`` (-1 for none); SIGTERM and SIGHUP cancel the task."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     resizing: set[asyncio.Task[None]] = set()
 
-    def resized() -> None:
+    def on_resize() -> None:
         resizing.add(changing := loop.create_task(_resize(pty, fd)))
         changing.add_done_callback(resizing.discard)
 
     wanted: dict[signal.Signals, Callable[[], object]] = {}
     if fd >= 0:
-        wanted[signal.SIGWINCH] = resized
+        wanted[signal.SIGWINCH] = on_resize
     if task is not None:
         ending = (signal.SIGTERM, signal.SIGHUP)
         wanted |= {number: task.cancel for number in ending if signal.getsignal(number) is signal.SIG_DFL}
@@ -226,5 +226,5 @@ def _signals(pty: Pty, fd: int) -> Generator[None]:
 
 
 async def _resize(pty: Pty, fd: int) -> None:
-    with contextlib.suppress(HermesError):  # it has ended meanwhile, or ends for a reason told elsewhere
+    with contextlib.suppress(HermesError):  # it has ended meanwhile, or its error is raised elsewhere
         await pty.resize(*size_of(fd))

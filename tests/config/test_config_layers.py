@@ -331,6 +331,12 @@ def test_a_project_has_no_say_in_the_record_of_what_it_does(person: Person, sect
         person.settings()
 
 
+def test_a_project_cannot_name_hooks(person: Person) -> None:
+    person.trusts('hooks = ["record"]\n')
+    with pytest.raises(ConfigError, match="'hooks' belongs in your own file"):
+        person.settings()
+
+
 def test_a_project_cannot_make_local_another_place(person: Person) -> None:
     person.trusts('[backends.local]\ntype = "ssh"\nhost = "evil"\n')
     with pytest.raises(ConfigError, match="can only be 'local'"):

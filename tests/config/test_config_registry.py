@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,10 +12,10 @@ from hermes_exec.config.registry import BuiltIn
 from hermes_exec.errors import ConfigError, MissingExtra, PlaceUnavailable, Unsupported
 from hermes_exec.extras import install_command
 from hermes_exec_backends.profiles import LocalProfile
+from tests.rigs.distributions import Site, site
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+__all__ = ["site"]
+
 
 PLUGIN = """
 from typing import Literal
@@ -27,33 +25,6 @@ class LabProfile(Profile, frozen=True):
     type: Literal["lab"] = "lab"
     room: str = "1"
 """
-
-
-class Site:
-    """A folder of installed distributions."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def install(self, name: str, points: dict[str, dict[str, str]], code: str = "", module: str = "") -> None:
-        info = self.folder / f"{name.replace('-', '_')}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        groups = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in rows.items()) for group, rows in points.items()]
-        (info / "entry_points.txt").write_text("\n".join(groups))
-        if module:
-            (self.folder / f"{module}.py").write_text(code)
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    importlib.invalidate_caches()
-    before = set(sys.modules)
-    yield Site(tmp_path)
-    for name in set(sys.modules) - before:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def test_a_plugin_brings_a_type_and_its_target(site: Site) -> None:

@@ -33,7 +33,7 @@ def values(name: str, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["cpu_s", "memory_mib", "processes", "file_size_mib", "open_files"])
 @pytest.mark.parametrize("value", [0, -1, "1", True, float("nan"), float("inf"), 1 << 50, b"1"])
 def test_what_is_no_positive_number_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(UsageError, match=f"{name}=.* is no limit"):
+    with pytest.raises(UsageError, match=f"{name}=.* is not a valid limit"):
         Limits(**values(name, value))
 
 

@@ -96,7 +96,7 @@ def test_a_stream_that_ctrl_c_came_upon_as_it_was_entered_is_ended(terminal: hx.
 
 
 def test_nothing_runs_for_a_loop_that_no_block_would_end(terminal: hx.Terminal, tmp_path: Path) -> None:
-    with pytest.raises(hx.UsageError, match="inside of a with block only; nothing ran"):
+    with pytest.raises(hx.UsageError, match="only inside of a with block; nothing ran"):
         for _ in terminal.stream(["touch", str(tmp_path / "ran")]):
             pass
     assert not list(tmp_path.iterdir())

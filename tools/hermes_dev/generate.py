@@ -33,7 +33,7 @@ FILE = ROOT / "hermes_exec" / "sync.py"
 CLASSES = (
     "Terminal", "Session", "Stream", "Files", "Job", "Pty", "Forward", "Orchestrator", "Lease", "Recovered",
 )  # fmt: skip
-INTERNAL = {"Stream.feed", "Pty.feed", "Pty.answered", "Lease.end", "Lease.member"}
+INTERNAL = {"Stream.feed", "Pty.feed", "Pty.check_attached", "Lease.end", "Lease.member"}
 """Public for other parts of the core, but not for people."""
 MADE_BY_PEOPLE = {"Orchestrator"}
 """Classes that are called for an object; those of all others are given by something."""
