@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec_backends.sandbox.restrictions import forbidden, read_settings
-from hermes_exec_backends.singularity.backend import PROGRAMS
+from hermes_exec_backends.singularity.options import PROGRAMS
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.singularity import SingularityProfile
