@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver, Resource
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec_backends._shared import tags
+from hermes_exec_backends._shared import labels
+from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.daytona.cleanup import find_without_jobs
 from hermes_exec_backends.daytona.connection import Connection
 from hermes_exec_backends.daytona.create import again, attach, check_lives, create, delete, persist
@@ -30,10 +31,8 @@ if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
 _PYTHONS = ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
-_SIGNS = 3
-"""Of life, in the time of one lease."""
-_OFTEN_S = 60.0
-"""Not more often than this."""
+_SHORTEST_INTERVAL_S = 60.0
+"""Between two reports of activity."""
 _STATE_S = 10.0
 
 
@@ -53,7 +52,7 @@ class DaytonaBackend(Backend):
         self._woken = False
         self._connection: Connection | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
-        self._signs: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
 
     @property
     def target(self) -> str:
@@ -126,7 +125,7 @@ class DaytonaBackend(Backend):
         except BaseException:
             await self._service.close()
             raise
-        self._signs = asyncio.get_running_loop().create_task(self._give_signs())
+        self._reporting = asyncio.get_running_loop().create_task(self._report_activity())
 
     async def _find(self) -> None:
         profile = self._profile
@@ -135,7 +134,7 @@ class DaytonaBackend(Backend):
             if self.options.reopen:
                 await check_lives(self._service, profile.sandbox)
             self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
-            if self.options.take_ownership and tags.LEASE in self._sandbox.labels:
+            if self.options.take_ownership and labels.LEASE in self._sandbox.labels:
                 self._ours = True
                 await self._mark("open")
         else:
@@ -152,20 +151,23 @@ class DaytonaBackend(Backend):
         wanted = intervals(self._profile, self.options.lease_s)
         keeps = self._profile.auto_delete_min is None and state == "kept"
         with sdk_errors(f"sandbox {self._sandbox.name!r} keeps its intervals"):
-            if self._sandbox.labels.get(tags.STATE) == "jobs":
+            if self._sandbox.labels.get(labels.STATE) == "jobs":
                 await self._sandbox.set_autostop_interval(wanted["auto_stop_interval"], request_timeout=REQUEST_S)
             await self._sandbox.set_auto_delete_interval(
                 NEVER if keeps else wanted["auto_delete_interval"], request_timeout=REQUEST_S
             )
-            await self._sandbox.set_labels({**self._sandbox.labels, tags.STATE: state}, request_timeout=REQUEST_S)
+            await self._sandbox.set_labels({**self._sandbox.labels, labels.STATE: state}, request_timeout=REQUEST_S)
 
-    async def _give_signs(self) -> None:
-        """Say again and again that the sandbox is in use, until it is not."""
+    async def _report_activity(self) -> None:
+        """Report to the service again and again that the sandbox is in use, which would stop it otherwise."""
         stop_s = 60.0 * intervals(self._profile, self.options.lease_s)["auto_stop_interval"]
-        while stop_s:
-            await asyncio.sleep(pause_s(stop_s))
-            with contextlib.suppress(HermesError), sdk_errors("no sign of life"):  # the next time, then
+
+        async def refresh() -> None:
+            with sdk_errors("no report of activity"):
                 await self._opened().refresh_activity(request_timeout=REQUEST_S)
+
+        if stop_s:
+            await keep_renewing(renewal_interval(stop_s, _SHORTEST_INTERVAL_S), refresh)
 
     def _opened(self) -> Any:
         if self._sandbox is None:
@@ -241,9 +243,9 @@ class DaytonaBackend(Backend):
     async def _leave(self, minutes: int) -> None:
         if self._ours:
             sandbox, what = self._sandbox, f"sandbox {self._name!r} was not left to its jobs"
-            labels = {**sandbox.labels, tags.STATE: "jobs"}
+            left = {**sandbox.labels, labels.STATE: "jobs"}
             await persist(what, lambda: sandbox.set_autostop_interval(minutes, request_timeout=REQUEST_S))
-            await persist(what, lambda: sandbox.set_labels(labels, request_timeout=REQUEST_S))
+            await persist(what, lambda: sandbox.set_labels(left, request_timeout=REQUEST_S))
 
     async def close(self, *, keep: bool = False) -> None:
         """Delete the sandbox; one that was there already is as it was.
@@ -279,8 +281,8 @@ class DaytonaBackend(Backend):
         """Let go of the sandbox, after ``farewell``. Safe to call twice."""
         if self._sandbox is None:
             return
-        if self._signs is not None:
-            self._signs.cancel()
+        if self._reporting is not None:
+            self._reporting.cancel()
         connection, self._connection = self._connection, None
         try:
             if connection is not None:
@@ -290,8 +292,3 @@ class DaytonaBackend(Backend):
         finally:
             self._sandbox, self._name = None, ""
             await self._service.close()
-
-
-def pause_s(stop_s: float) -> float:
-    """Seconds between two signs of life of a sandbox that is stopped after ``stop_s`` without one."""
-    return max(stop_s / _SIGNS, _OFTEN_S)

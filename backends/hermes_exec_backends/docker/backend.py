@@ -7,7 +7,6 @@ Every command is an exec with a connection of its own (``channel``). The contain
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.wrapper import join_resource_ids, open_outer
+from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.docker import lease
 from hermes_exec_backends.docker.channel import Container
 from hermes_exec_backends.docker.create import create, reusable
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 _STOP_S = 5
-_RENEWALS = 3
-"""In the time of one lease."""
 _NOT_FOUND = 404
 _GONE = (_NOT_FOUND, 409)
 """Nothing is there, or somebody is removing it at this moment."""
@@ -129,7 +127,9 @@ class DockerBackend(Backend):
             raise
         self._container = container
         if self._ours:
-            self._renewing = asyncio.get_running_loop().create_task(self._renew(container))
+            interval_s = renewal_interval(self.options.lease_s)
+            renewing = keep_renewing(interval_s, lambda: container.signal(lease.RENEW))
+            self._renewing = asyncio.get_running_loop().create_task(renewing)
 
     async def _attach(self, name: str) -> Container:
         container = Container(self._engine, name, self._profile.user)
@@ -158,13 +158,6 @@ class DockerBackend(Backend):
         container = container or await create(self._engine, profile, name, self.options.lease_s)
         self._name = name
         return container
-
-    async def _renew(self, container: Container) -> None:
-        """Tell the container again and again that we are here, until we are not."""
-        while True:
-            await asyncio.sleep(max(self.options.lease_s / _RENEWALS, 0.2))
-            with contextlib.suppress(HermesError):  # out of reach, or paused: the next time, then
-                await container.signal(lease.RENEW)
 
     def _opened(self) -> Container:
         if self._container is None:

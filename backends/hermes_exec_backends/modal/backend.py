@@ -7,14 +7,14 @@ is ours (``lease``): it ends, and with it the sandbox, when the orchestrator has
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver, Resource
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared import cost_guard, labels
+from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.modal import create, migration, options, persistence
 from hermes_exec_backends.modal.account import Account, bound_throttling
 from hermes_exec_backends.modal.file_streams import FileStreams
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from hermes_exec_backends.modal.sandbox import Sandbox
     from hermes_exec_backends.profiles.modal import ModalProfile
 
-_RENEWALS = 3
-"""In the time of one lease."""
 _FOR_EVER_S = 30 * 86400
 _log = logging.getLogger("hermes_exec.place")
 
@@ -130,7 +128,8 @@ class ModalBackend(Backend):
             raise
         if self._ours:
             loop = asyncio.get_running_loop()
-            self._tasks = [loop.create_task(self._renew()), loop.create_task(self._move())]
+            renewing = keep_renewing(renewal_interval(self.options.lease_s), self._renew)
+            self._tasks = [loop.create_task(renewing), loop.create_task(self._move())]
 
     async def _found(self) -> Sandbox | None:
         """The one that is alive under the profile's name."""
@@ -143,7 +142,7 @@ class ModalBackend(Backend):
     async def _taken_over(self, sandbox: Sandbox) -> bool:
         """Whether a sandbox is one of ours; its lease is renewed then, and its age is known."""
         told = await self._opened().call("modal: its tags", sandbox.handle.get_tags.aio())
-        self._created = tags.created(told)
+        self._created = labels.read_created(told)
         if self._created is None:
             return False
         cost_guard.check_age(self._profile, self._created, time.time())
@@ -156,12 +155,8 @@ class ModalBackend(Backend):
         return await create.create(account, profile, self.options.lease_s, image)
 
     async def _renew(self) -> None:
-        """Write down again and again that the sandbox is wanted, until it is not."""
-        while True:
-            await asyncio.sleep(max(self.options.lease_s / _RENEWALS, 0.2))
-            if self._sandbox is not None:
-                with contextlib.suppress(HermesError):  # out of reach: the next time, then
-                    await self._sandbox.renew(self.options.lease_s)
+        if self._sandbox is not None:
+            await self._sandbox.renew(self.options.lease_s)
 
     async def _move(self) -> None:
         """Go on in a new sandbox with the same files, each time before the vendor ends this one."""

@@ -25,7 +25,7 @@ from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends._shared.lease_process import Holder
 from hermes_exec_backends.singularity import scripts
 from hermes_exec_backends.singularity.images import built_image
-from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits_asked, start_options
+from hermes_exec_backends.singularity.options import INSTANCE, PROGRAMS, home_mode, limits_asked, start_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 progress = logging.getLogger("hermes_exec.progress")
 """What takes long, told as it goes on."""
 
-PROGRAMS = ("apptainer", "singularity")
 _START_S = 1800.0
 """An image may have to be fetched and converted first."""
 _FIND = 'for name; do command -v "$name" && exit; done; exit 1'

@@ -1,15 +1,17 @@
 """Run commands on a host over SSH.
 
-Terminals of the same host share one connection. What starts there is found by ``launch``.
+Terminals of the same host share one connection. ``launch`` writes the command line that starts a program there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.ssh import launch
+from hermes_exec.extras import require
+from hermes_exec_backends.ssh import launch, pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,15 +63,14 @@ class SshBackend(Backend):
         return checks(cast("SshProfile | None", profile))
 
     async def open(self) -> None:
-        """Connect and log in, or join those who have.
+        """Connect and log in, or share a connection that exists.
 
         Raises:
             PlaceUnavailable: see ``Connection.make``.
-            ConfigError: the OpenSSH client's files make no sense, or a secret is missing.
+            ConfigError: the OpenSSH client's configuration is invalid, or a secret is missing.
+            MissingExtra: paramiko is not installed.
         """
-        from hermes_exec_backends.ssh import pool
-
-        way = self._way = await pool.join(self._profile)
+        way = self._way = await _join(self._profile)
         try:
             await way.connect()
         except BaseException:
@@ -79,7 +80,7 @@ class SshBackend(Backend):
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start words there, on a new connection if the old one broke.
+        """Start ``argv`` on the host, on a new connection if the old one broke.
 
         Raises:
             PlaceUnavailable: it could not be started; nothing ran.
@@ -89,10 +90,23 @@ class SshBackend(Backend):
             raise PlaceUnavailable("ssh: the backend is not open")
         return await self._way.spawn(argv, receiver, env, setup, self._profile.lease_s)
 
-    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created there
-        """Leave the connection; the last one to leave closes it."""
-        from hermes_exec_backends.ssh import pool
-
+    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created on the host
+        """Leave the connection, which closes after its last user."""
         way, self._way = self._way, None
         if way is not None:
             await pool.leave(way)
+
+
+async def _join(profile: SshProfile) -> Shared:
+    """Share the connection to the profile's host on this event loop."""
+    if profile.transport == "openssh":
+        from hermes_exec_backends.ssh.openssh import Master, arguments
+
+        options = arguments(profile)
+        return pool.join((profile.host, options), lambda: Master(profile.host, options))
+    require("ssh", "ssh")
+    from hermes_exec_backends.ssh.host import resolve
+    from hermes_exec_backends.ssh.paramiko_connections import Connections
+
+    host = await asyncio.get_running_loop().run_in_executor(None, resolve, profile)
+    return pool.join(host, lambda: Connections(host))
