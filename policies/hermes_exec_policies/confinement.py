@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import bpf, landlock, oci
 from hermes_exec_policies.render.apparmor import profile_name
@@ -21,12 +22,11 @@ from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
 from hermes_exec_policies.render.rlimits import rlimits
 from hermes_exec_policies.start_program import BUBBLEWRAP, DOCKER
-from hermes_exec_policies.users import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy
     from hermes_exec_policies.render.bubblewrap import Folder, Layout
     from hermes_exec_policies.render.landlock import Ruleset
@@ -39,6 +39,8 @@ _EMPTY = 4096
 """Bytes of a folder that has, with room for itself alone, nothing in it."""
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
 """What a sandbox has of them."""
+_USERS = 5000
+"""How many numbers, from the policy's first on, a unique user is taken from."""
 
 
 def confinement(
@@ -255,3 +257,44 @@ def _environment(policy: Policy, *, landlock: bool) -> tuple[tuple[str, str], ..
     kept = {name: os.environ[name] for name in policy.environment.keep if name in os.environ}
     inherited = {} if policy.environment.cleared else dict(os.environ)
     return tuple(sorted({**inherited, **kept, **policy.environment.set, **told}.items()))
+
+
+def chosen(policy: Policy, host: Host, place: str, *, fresh: bool) -> int | None:
+    """A user that nothing runs as and that has no name here; None where we cannot become one, or need not.
+
+    An engine, which is root whoever we are, is told to take our own user where we are no root.
+    """
+    if not (host.root and policy.user.ordinary):
+        return host.uid if place == DOCKER and not host.root else None
+    first = policy.user.first
+    if not fresh:
+        return first
+    running = _running()
+    offset = secrets.randbelow(_USERS)
+    for step in range(_USERS):
+        number = first + (offset + step) % _USERS
+        if number not in running and not _named(number):
+            return number
+    raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
+
+
+def _running() -> set[int]:
+    found: set[int] = set()
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                try:
+                    found.add(entry.stat().st_uid)
+                except FileNotFoundError:
+                    continue  # it ended while we looked
+    return found
+
+
+def _named(number: int) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return False
+    return True

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.check import nearest
 from hermes_exec.config.values import show_size
 from hermes_exec.errors import UsageError
+from hermes_exec_backends.sandbox.host import allow_namespaces
 from hermes_exec_policies.render import clouds
 from hermes_exec_policies.render.apparmor import profile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy
 
 
@@ -86,17 +87,7 @@ def _namespace(host: Host, kind: str) -> Means:
     name = f"its own {kind} namespace"
     if host.root or not host.user_namespaces:
         return Means(name)
-    return Means(name, host.user_namespaces, _allow_namespaces(host))
-
-
-def _allow_namespaces(host: Host) -> str:
-    if host.sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1":
-        return "an AppArmor profile with 'userns,' for bwrap: hermes-exec doctor shows it"
-    if host.sysctls.get("kernel.unprivileged_userns_clone") == "0":
-        return "sysctl -w kernel.unprivileged_userns_clone=1"
-    if "container" in host.user_namespaces:
-        return "start the container with the filter that ships in deploy/: --security-opt seccomp=deploy/seccomp.json"
-    return "sysctl -w user.max_user_namespaces=15000"
+    return Means(name, host.user_namespaces, allow_namespaces(host))
 
 
 def _by_kernel(policy: Policy, host: Host) -> Table:

@@ -16,7 +16,7 @@ from hermes_exec_policies.values import EVERY
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy, Strength
 
 _SIZES = {"memory", "disk", "shared_memory", "file_size", "output", "core", "locked_memory", "message_queues"}

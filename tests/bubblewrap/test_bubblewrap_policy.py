@@ -12,7 +12,7 @@ from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
-from hermes_exec_policies.host import this_host
+from hermes_exec_backends.sandbox.host import this_host
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.boxes import Box
 

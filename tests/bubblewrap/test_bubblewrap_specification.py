@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
-from hermes_exec_backends.sandbox.report import parse
+from hermes_exec_backends.sandbox.control import parse
 
 RULES = Landlock(
     handled_fs=7,

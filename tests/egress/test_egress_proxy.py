@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_policies.egress import Egress, Named, named
-from hermes_exec_policies.egress.names import public
+from hermes_exec_policies.egress.proxy import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,9 +12,9 @@ import pytest
 from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError, Unsupported, UsageError
 from hermes_exec_backends.sandbox import Limits
-from hermes_exec_policies.canaries.outside import amiss
+from hermes_exec_backends.sandbox.host import Groups, Host, this_host
+from hermes_exec_policies.canaries.deviations import amiss
 from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.host import Groups, Host, this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import bpf
 from hermes_exec_policies.render.filter import filter_of

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec_backends.sandbox.host import Groups, Host, landlock_abi, this_host
 from hermes_exec_policies.enforcers import PLACES
 from hermes_exec_policies.explain import Verdict, applies, explain, refuse_unless_enforceable, sentences
 from hermes_exec_policies.folders import Folder, with_folders
-from hermes_exec_policies.host import Groups, Host, landlock_abi, this_host
 from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.rule_names import RULES
 
@@ -98,7 +98,7 @@ def test_where_user_namespaces_are_forbidden_an_ordinary_user_is_told_what_allow
     host = replace(OLD, user_namespaces="forbidden", sysctls={"kernel.unprivileged_userns_clone": "0"})
     verdict = of("processes.hidden", host)
     assert verdict.held_by == ()
-    assert "sysctl -w kernel.unprivileged_userns_clone=1" in {means.remedy for means in verdict.lacking}
+    assert "sudo sysctl -w kernel.unprivileged_userns_clone=1" in {means.remedy for means in verdict.lacking}
 
 
 def test_without_bubblewrap_nothing_holds_there() -> None:

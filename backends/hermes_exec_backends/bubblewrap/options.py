@@ -15,12 +15,13 @@ from hermes_exec.errors import Unsupported
 from hermes_exec_backends.bubblewrap.outer_host import TRIAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from hermes_exec.config.values import Bind as ProfileBind
     from hermes_exec_backends.bubblewrap.outer_host import Outside
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
-    from hermes_exec_backends.sandbox import Confinement
+    from hermes_exec_backends.sandbox import Bind, Confinement
 
 NAMESPACES = (
     "--unshare-user", "--disable-userns", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup",
@@ -42,6 +43,8 @@ _SETTINGS = (
 mount costs: bwrap reads the list of all mounts again for each, and forty of them doubled the start of a sandbox."""
 _OF_LOGINS = ("profile", "profile.d")
 _RESOLVERS = ("resolv.conf",)
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 _IN_MEMORY = ("/tmp", "/home", "/dev/shm")  # noqa: S108  new ones, of the sandbox alone
 
 
@@ -66,7 +69,7 @@ def options(outside: Outside, profile: BubblewrapProfile, env: Mapping[str, str]
         words += ["--perms", "1777", "--size", str(profile.space), "--tmpfs", path]
     words += ["--perms", "0700", "--dir", HOME]
     for bind in profile.binds:
-        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+        words += _bind(bind)
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME]
     return [*words, *_variables(_ENVIRONMENT, env)]
 
@@ -85,7 +88,7 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
     if "uts" in confinement.namespaces:
         words += ["--hostname", confinement.hostname]
     for bind in confinement.binds:
-        words += ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
+        words += _bind(bind)
     for path, link in confinement.links:
         words += ["--symlink", link, path]
     if confinement.proc:
@@ -101,6 +104,44 @@ def options_under(confinement: Confinement, env: Mapping[str, str]) -> list[str]
         words += ["--perms", f"{folder.mode:04o}", "--size", str(folder.size), "--tmpfs", folder.target]
     words += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", confinement.cwd]
     return [*words, *_variables(dict(confinement.env), env)]
+
+
+def options_for_program(confinement: Confinement, files: Sequence[int]) -> list[str]:
+    """The options of bwrap; ``files`` are descriptors of the specification's files, in its order."""
+    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
+    # These two are the launcher's, for what bwrap cannot mount, until it drops them.
+    words += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
+    words += ["--new-session", "--die-with-parent"]
+    if "pid" in confinement.namespaces:
+        words.append("--as-pid-1")
+    if "uts" in confinement.namespaces:
+        words += ["--hostname", confinement.hostname]
+    above = [bind for bind in confinement.binds if not bind.target.startswith(("/proc/", "/dev/"))]
+    for bind in above:
+        words += _bind(bind)
+    if confinement.proc:
+        words += ["--proc", "/proc"]
+    if confinement.dev:
+        words += ["--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
+        for name in _DEVICES:
+            words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+        for name, target in _DEVICE_LINKS.items():
+            words += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
+    for bind in confinement.binds:
+        words += [] if bind in above else _bind(bind)
+    for path, target in confinement.links:
+        words += ["--symlink", target, path]
+    for (path, _), fd in zip(confinement.files, files, strict=True):
+        words += ["--perms", "0444", "--file", str(fd), path]
+    for folder in confinement.tmpfs:
+        words += ["--perms", "0755", "--dir", folder.target]
+    if confinement.dev:
+        words += ["--remount-ro", "/dev"]
+    return [*words, "--remount-ro", "/", "--chdir", "/"]
+
+
+def _bind(bind: Bind | ProfileBind) -> list[str]:
+    return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
 
 
 def trial_under(confinement: Confinement) -> tuple[str, ...]:

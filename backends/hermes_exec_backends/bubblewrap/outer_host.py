@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.transport.shell.target import ask
-from hermes_exec_backends.sandbox import restrictions
+from hermes_exec_backends.sandbox.host import NAMESPACE_SYSCTLS, explain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ if ! said=$($become "$program" "$@" 2>&1 </dev/null); then
 fi
 echo "hx environ"
 cat /proc/self/environ
-""".replace("SYSCTLS", " ".join(restrictions.SYSCTLS))
+""".replace("SYSCTLS", " ".join(NAMESPACE_SYSCTLS))
 
 TRIAL = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent",
@@ -91,7 +91,7 @@ async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str
         raise PlaceUnavailable(f"bubblewrap: {outer.target} cannot be looked at: {reply.complaint}")
     if "refused" in told:
         sysctls = dict(value.split(" ", 1) for value in told.get("sysctl", ()))
-        why = restrictions.explain(told["refused"][0], sysctls, root=user is None)
+        why = explain(told["refused"][0], sysctls, root=user is None)
         raise PlaceUnavailable(f"bubblewrap: no sandbox starts at {outer.target}: {why.reason}", remedy=why.remedy)
     links = dict(value.split(" ", 1) for value in told.get("link", ()))
     names = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in environ.split(b"\0")}

@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest.core import process_tree
-from hermes_exec_backends.sandbox import restrictions
+from hermes_exec_backends.bubblewrap.options import options_for_program
 from hermes_exec_backends.sandbox.bounds import Bounds
-from hermes_exec_backends.sandbox.control import Control, empty_file, given, launcher, memory_file
+from hermes_exec_backends.sandbox.control import Control, Report, empty_file, given, launcher, memory_file, read_report
+from hermes_exec_backends.sandbox.host import explain, read_settings
 from hermes_exec_backends.sandbox.mounts import BUBBLEWRAP_MOUNTS
 from hermes_exec_backends.sandbox.observe import Watch, observing
-from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.ready import ready
 from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
 from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_backends.sandbox.report import Report
     from hermes_exec_backends.sandbox.run import Run
-    from hermes_exec_backends.sandbox.spec import Bind
 
 _START_S = 60.0
-_DEVICES = ("null", "zero", "full", "random", "urandom")
-_DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 
 
 async def start(
@@ -74,7 +71,7 @@ async def start(
     now = -1 if stdin is None else _input(stdin)
     inherited = [*files, source, control.theirs.fileno()]
     try:
-        words = [path, *options(confinement, files), "--"]
+        words = [path, *options_for_program(confinement, files), "--"]
         words += launcher(python, source, control.theirs.fileno())
         process = _spawn(words, confinement, now if later is None else later.fileno(), inherited)
     except BaseException:
@@ -111,44 +108,6 @@ async def start(
         if isinstance(error, TimeoutError):
             raise PlaceUnavailable(f"bubblewrap: no sandbox within {_START_S:g} s") from None
         raise
-
-
-def options(confinement: Confinement, files: Sequence[int]) -> list[str]:
-    """The options of bwrap; ``files`` are descriptors of the specification's files, in its order."""
-    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
-    # These two are the launcher's, for what bwrap cannot mount, until it drops them.
-    words += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
-    words += ["--new-session", "--die-with-parent"]
-    if "pid" in confinement.namespaces:
-        words.append("--as-pid-1")
-    if "uts" in confinement.namespaces:
-        words += ["--hostname", confinement.hostname]
-    above = [bind for bind in confinement.binds if not bind.target.startswith(("/proc/", "/dev/"))]
-    for bind in above:
-        words += _bound(bind)
-    if confinement.proc:
-        words += ["--proc", "/proc"]
-    if confinement.dev:
-        words += ["--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
-        for name in _DEVICES:
-            words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-        for name, target in _DEVICE_LINKS.items():
-            words += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
-    for bind in confinement.binds:
-        words += [] if bind in above else _bound(bind)
-    for path, target in confinement.links:
-        words += ["--symlink", target, path]
-    for (path, _), fd in zip(confinement.files, files, strict=True):
-        words += ["--perms", "0444", "--file", str(fd), path]
-    for folder in confinement.tmpfs:
-        words += ["--perms", "0755", "--dir", folder.target]
-    if confinement.dev:
-        words += ["--remount-ro", "/dev"]
-    return [*words, "--remount-ro", "/", "--chdir", "/"]
-
-
-def _bound(bind: Bind) -> list[str]:
-    return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
 
 
 def _check(confinement: Confinement, argv: Sequence[str], watch: Watch | None) -> None:
@@ -213,5 +172,5 @@ async def _told(process: subprocess.Popen[bytes], control: Control) -> Report:
 async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:
     await gone(process)
     said = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
-    why = restrictions.explain(said, restrictions.read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
+    why = explain(said, read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
     return PlaceUnavailable(f"bubblewrap: no sandbox could be made: {why.reason}", remedy=why.remedy)

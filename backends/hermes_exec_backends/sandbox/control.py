@@ -12,11 +12,12 @@ import os
 import socket
 import struct
 import sys
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import ProtocolError
+from hermes_exec.errors import ProtocolError, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,9 @@ _GRACE_S = 60
 _NEVER_RUN = 8  # MFD_NOEXEC_SEAL
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = 4
+_FAILED = b"failed "
+_NAMES = ("mounts", "landlock", "apparmor")
+_PREFIXES = ("rlimit-", "lacking-")
 _ROOM = "hermes_exec_backends.sandbox"
 _MODULES = ("libc", "mechanisms", "launcher")
 """In the order of their imports; the last one has ``main`` and ``inline``."""
@@ -256,3 +260,67 @@ class Control:
             self.listener = -1
         self._ours.close()
         self.theirs.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was applied before the program was started."""
+
+    no_new_privs: bool = True
+    """Always: nothing is started without it."""
+    seccomp: bool = False
+    landlock: tuple[int, int, int, int] | None = None
+    """The kernel's version of it, and the bits that are handled: of files, of ports, and scopes."""
+    apparmor: str = ""
+    """The profile that the program starts under."""
+    rlimits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    lacking: dict[str, str] = field(default_factory=dict[str, str])
+    """Mechanisms that were asked for, not required, and not to be had; and why."""
+
+
+def read_report(place: str, *messages: bytes) -> Report | None:
+    """What was applied, by the launcher's two messages; None where it ended before it said both.
+
+    Raises:
+        Unsupported: it says that something required cannot be applied.
+        ProtocolError: that is not what a launcher says.
+    """
+    for message in messages:
+        if message.startswith(_FAILED):
+            why = message.removeprefix(_FAILED).decode("utf-8", "replace")
+            raise Unsupported(f"{place}: the sandbox cannot be confined as specified: {why}")
+    if not all(messages):
+        return None
+    try:
+        return parse(*messages)
+    except ValueError as error:
+        raise ProtocolError(f"{place}: {error}") from error
+
+
+def parse(applied: bytes, ready: bytes) -> Report:
+    """Read the two messages that come before the program is started.
+
+    Raises:
+        ValueError: that is not what a launcher says.
+    """
+    head, *lines = applied.decode("utf-8").split("\n")
+    if head != "applied" or ready not in {b"ready", b"ready filtered"}:
+        raise ValueError("the launcher said something else than what it applied")
+    said = dict(line.split(" ", 1) for line in lines)
+    if any(name not in _NAMES and not name.startswith(_PREFIXES) for name in said):
+        raise ValueError("the launcher told of something that it does not apply")
+    landlock = tuple(map(int, said["landlock"].split())) if "landlock" in said else None
+    rlimits = {name: tuple(map(int, value.split())) for name, value in _below(said, "rlimit-").items()}
+    if (landlock is not None and len(landlock) != 4) or any(len(bounds) != 2 for bounds in rlimits.values()):
+        raise ValueError("the launcher told numbers that mean nothing")
+    return Report(
+        seccomp=ready == b"ready filtered",
+        landlock=landlock,
+        apparmor=said.get("apparmor", ""),
+        rlimits={name: (soft, hard) for name, (soft, hard) in rlimits.items()},
+        lacking=_below(said, "lacking-"),
+    )
+
+
+def _below(said: dict[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in said.items() if name.startswith(prefix)}

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import PlaceUnavailable, ProtocolError, Unsupported
-from hermes_exec_backends.sandbox import report
+from hermes_exec.errors import PlaceUnavailable, Unsupported
 from hermes_exec_backends.sandbox.mounts import differences
 from hermes_exec_backends.sandbox.run import Run
 
@@ -14,13 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hermes_exec_backends.sandbox.bounds import Bounds
+    from hermes_exec_backends.sandbox.control import Report
     from hermes_exec_backends.sandbox.mounts import RuntimeMounts
     from hermes_exec_backends.sandbox.procfs import Facts
-    from hermes_exec_backends.sandbox.report import Report
     from hermes_exec_backends.sandbox.sandbox_handle import Held
     from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
-_FAILED = b"failed "
 _FILTERED = 2
 NAMESPACE_RULES = {
     "user": "privileges.capabilities",
@@ -31,25 +29,6 @@ NAMESPACE_RULES = {
     "cgroup": "processes.hidden",
 }
 """The rule of policies that each namespace holds."""
-
-
-def read_report(place: str, *messages: bytes) -> Report | None:
-    """What was applied, by the launcher's two messages; None where it ended before it said both.
-
-    Raises:
-        Unsupported: it says that something required cannot be applied.
-        ProtocolError: that is not what a launcher says.
-    """
-    for message in messages:
-        if message.startswith(_FAILED):
-            why = message.removeprefix(_FAILED).decode("utf-8", "replace")
-            raise Unsupported(f"{place}: the sandbox cannot be confined as specified: {why}")
-    if not all(messages):
-        return None
-    try:
-        return report.parse(*messages)
-    except ValueError as error:
-        raise ProtocolError(f"{place}: {error}") from error
 
 
 class NotAsSpecified(Unsupported):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from hermes_exec_backends.sandbox.control import Report
     from hermes_exec_backends.sandbox.observe import Act
-    from hermes_exec_backends.sandbox.report import Report
     from hermes_exec_backends.sandbox.sandbox_handle import Held
     from hermes_exec_backends.sandbox.spec import Limits
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
-from hermes_exec_backends.sandbox.restrictions import forbidden, read_settings
+from hermes_exec_backends.sandbox.host import forbidden, read_settings
 from hermes_exec_backends.singularity.backend import PROGRAMS
 
 if TYPE_CHECKING:

@@ -6,24 +6,140 @@ mechanism gives that is asked first in that kind of place.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hermes_exec_policies.canaries import outcomes as ends
-from hermes_exec_policies.canaries.canary import Call, Canary
+from hermes_exec_policies.explain import applies
 from hermes_exec_policies.folders import seen_in
 from hermes_exec_policies.render.filter import filter_of
 from hermes_exec_policies.start_program import BUBBLEWRAP
 
 if TYPE_CHECKING:
-    from hermes_exec_policies.model import Policy
+    from collections.abc import Callable
 
+    from hermes_exec_policies.model import Policy
+    from hermes_exec_policies.render.filter import Filter
+
+EPERM, ENOENT, ESRCH, ENXIO, EAGAIN, ENOMEM, EACCES, EXDEV, EINVAL = 1, 2, 3, 6, 11, 12, 13, 18, 22
+EMFILE, ENOTTY, EFBIG, ENOSPC, EROFS, ENOSYS, ENETUNREACH, ECONNREFUSED = 24, 25, 27, 28, 30, 38, 101, 111
+
+READ_ONLY = frozenset({EROFS, EACCES, EPERM})
+"""Nothing is made or changed there: the mount (or an image's file system), a mode, a security module, or a mark that
+nobody changes a file. Kernels and file systems differ in which of them is asked first, and each is a denial."""
+READ_ONLY_MOUNT = frozenset({EROFS})
+"""The mount alone: nothing else says so, and to make a file the kernel asks it first."""
+ACROSS = frozenset({EXDEV})
+"""Two mounts: nothing is linked or moved from one to the other, whatever else they allow."""
+NOT_THERE = frozenset({ENOENT})
+CLOSED = frozenset({EACCES})
+"""A mode, ``noexec`` for programs, a security module, the proxy."""
+NO_RIGHT = frozenset({EPERM})
+"""A capability that is missing, or a limit that cannot be raised."""
+NO_ROOM = frozenset({ENOSPC})
+NO_MEMORY = frozenset({ENOMEM})
+NO_PROCESS = frozenset({EAGAIN})
+NO_SUCH_PROCESS = frozenset({ESRCH})
+NO_TERMINAL = frozenset({ENOTTY})
+NO_LISTENER = frozenset({ECONNREFUSED})
+TOO_LARGE = frozenset({EFBIG})
+TOO_MANY_FILES = frozenset({EMFILE})
+KERNELS_FILE = READ_ONLY | {ENOENT}
+"""A file of /proc that is root's, or that this kernel was built without."""
+NO_USER = frozenset({EINVAL})
+"""A user namespace in which there is no root."""
+NO_HOST = frozenset({EACCES, ENETUNREACH})
+"""Landlock, where it knows of ports, or a network namespace with nothing in it."""
+NOBODY = frozenset({EACCES, ECONNREFUSED})
+"""The same of what listens on this machine."""
+UNRESOLVED = frozenset({EPERM, EACCES, 97, ENETUNREACH, 110, ECONNREFUSED, 113})
+"""What resolvers hand on of how they failed, each in its way."""
+
+NOT_KNOWN = frozenset({ENOSYS})
+"""Of a call that is newer than the kernel, or than the engine in whose container all of this is, which is asked too."""
+DIFFERENT: dict[str, dict[str, frozenset[int]]] = {
+    "docker": {
+        "secrets-file": KERNELS_FILE,
+        "network-unix": KERNELS_FILE,
+        "processes-terminal": frozenset({ENXIO, EACCES}),  # there is one, and nobody at it
+        "kernel-setuid": NO_RIGHT,  # its users are the machine's
+        "network-credentials": NO_RIGHT,
+        "kernel-x32": NOT_KNOWN,
+    },
+    "singularity": {
+        "secrets-file": KERNELS_FILE,
+        "network-unix": KERNELS_FILE,
+        "processes-terminal": frozenset({ENXIO, EACCES}),
+    },
+}
+"""By the kind of place and the name of the attempt; of what is not listed there is what bubblewrap gives."""
+
+IN_PROC = frozenset(
+    {
+        "files-proc-root", "files-proc-sys", "files-sysrq", "secrets-command-lines", "secrets-kernel-memory",
+        "secrets-keys", "secrets-other-environments",
+    }
+)  # fmt: skip
+"""Of attempts at /proc, those that are made where there is none, and have to find nothing there."""
 _SIGSYS = 31
 CONTROLS = ("control-write", "control-read", "control-run", "control-socket", "control-thread", "control-signal")
 """What has to work."""
 
 
-def _writes(name: str, errnos: frozenset[int] = ends.READ_ONLY, *, layer: str = "") -> Canary:
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the kernel, with those arguments that a filter looks at."""
+
+    name: str
+    arguments: tuple[int, ...] = ()
+
+    def refused(self, by: Filter | None) -> int:
+        """The error number that it ends with; 0 where it is let through."""
+        return by.answer(self.name, (*self.arguments, *(0,) * (6 - len(self.arguments)))) if by else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """One attempt."""
+
+    name: str
+    rule: str
+    layer: str = ""
+    """The only mechanism that stops it this way; empty where several do."""
+    errnos: frozenset[int] = frozenset()
+    """How it fails where no filter refuses its call, and the place is none that differs."""
+    absent: bool = False
+    """Whether it also holds when there was nothing to be had."""
+    signals: frozenset[int] = frozenset()
+    asked: Callable[[Policy], bool] = lambda _: True
+    """Whether the policy forbids it, if it has the rule at all."""
+    alone: bool = False
+    """Whether it needs a twin to itself, because it ends everything that is in there."""
+    abi: int = 0
+    """The version of Landlock without which nothing stops it."""
+    call: Call | None = None
+    """What it begins with, where a filter may refuse that."""
+    filtered: bool = False
+    """Whether the policy forbids it only if its filter refuses the call."""
+
+    def belongs_to(self, policy: Policy, wanted: Filter | None) -> bool:
+        """Whether a policy, whose filter is ``wanted``, forbids it."""
+        if self.filtered and not (self.call and self.call.refused(wanted)):
+            return False
+        return applies(policy, self.rule) and self.asked(policy)
+
+    def errnos_in(self, place: str, wanted: Filter | None, *, proc: bool = True) -> frozenset[int]:
+        """How it fails in a kind of place; ``proc`` says whether there is a /proc."""
+        if not proc and self.name in IN_PROC:
+            return NOT_THERE
+        if self.name in (different := DIFFERENT.get(place, {})):
+            return different[self.name]
+        refused = self.call.refused(wanted) if self.call else 0
+        if not refused:
+            return self.errnos
+        return NOT_KNOWN.union({refused}) if self.filtered else frozenset({refused})
+
+
+def _writes(name: str, errnos: frozenset[int] = READ_ONLY, *, layer: str = "") -> Canary:
     return Canary(f"files-{name}", "files.write", layer, errnos)
 
 
@@ -33,7 +149,7 @@ def _absent(name: str, rule: str, layer: str = "", errnos: frozenset[int] = froz
 
 def _filter(name: str, rule: str, call: str, *arguments: int, layer: str = "seccomp") -> Canary:
     """One of a rule that the filter alone holds."""
-    return Canary(name, rule, layer, ends.NO_RIGHT, call=Call(call, arguments))
+    return Canary(name, rule, layer, NO_RIGHT, call=Call(call, arguments))
 
 
 def _call(call: str, arguments: tuple[int, ...] = (), name: str = "", *, told: bool = True) -> Canary:
@@ -124,18 +240,15 @@ def _beside(name: str, errnos: frozenset[int], *words: int, absent: bool = False
 
 
 _HOSTS = (
-    _beside("network-tcp", ends.NO_HOST, 2, 1),
-    _beside("network-loopback", ends.NOBODY, 2, 1),
-    _beside("network-udp", ends.NO_HOST, 2, 2),
-    _beside("network-dns", ends.UNRESOLVED, absent=True),
-    _beside("network-raw", ends.NO_RIGHT | ends.CLOSED, 2, 3),
-    _beside("network-packet", ends.NO_RIGHT | ends.CLOSED, 17, 3),
+    _beside("network-tcp", NO_HOST, 2, 1),
+    _beside("network-loopback", NOBODY, 2, 1),
+    _beside("network-udp", NO_HOST, 2, 2),
+    _beside("network-dns", UNRESOLVED, absent=True),
+    _beside("network-raw", NO_RIGHT | CLOSED, 2, 3),
+    _beside("network-packet", NO_RIGHT | CLOSED, 17, 3),
     _beside("network-interfaces", frozenset(), absent=True),
-    _beside("network-abstract", ends.NO_LISTENER),
-    *(
-        _beside(f"egress-{name}", ends.CLOSED)
-        for name in ("address", "loopback", "name", "metadata", "method", "trick")
-    ),
+    _beside("network-abstract", NO_LISTENER),
+    *(_beside(f"egress-{name}", CLOSED) for name in ("address", "loopback", "name", "metadata", "method", "trick")),
 )
 """A refusal of the proxy is a missing right; silence proves nothing."""
 
@@ -143,26 +256,26 @@ CANARIES: tuple[Canary, ...] = (
     _filter("kernel-ptrace", "processes.traced", "ptrace"),
     _filter("kernel-process-vm", "processes.traced", "process_vm_readv"),
     *(_writes(name) for name in ("etc", "root", "symlink", "chmod")),
-    *(_writes(name, ends.READ_ONLY | ends.NOT_THERE) for name in ("skills", "app", "climb")),
-    _writes("sysrq", ends.KERNELS_FILE),
-    _writes("usr", ends.READ_ONLY_MOUNT, layer="mounts"),
+    *(_writes(name, READ_ONLY | NOT_THERE) for name in ("skills", "app", "climb")),
+    _writes("sysrq", KERNELS_FILE),
+    _writes("usr", READ_ONLY_MOUNT, layer="mounts"),
     _writes("change"),
-    Canary("files-folders", "files.write", "Landlock", ends.CLOSED, asked=lambda p: bool(seen_in(p)[0]), abi=1),
+    Canary("files-folders", "files.write", "Landlock", CLOSED, asked=lambda p: bool(seen_in(p)[0]), abi=1),
     _writes("proc-sys"),
-    _writes("hardlink", ends.ACROSS),
-    _writes("rename", ends.ACROSS),
+    _writes("hardlink", ACROSS),
+    _writes("rename", ACROSS),
     _writes("fd-reopen"),
     _absent("files-cgroup", "files.write"),
-    Canary("files-proc-self", "lsm", "security module", ends.CLOSED),
-    Canary("files-list-root", "lsm", "security module", ends.CLOSED, asked=lambda p: p.files.hidden, abi=1),
-    Canary("files-proc-root", "files.hidden", errnos=ends.KERNELS_FILE),
-    Canary("files-mknod", "files.devices", errnos=ends.NO_RIGHT | ends.CLOSED, call=Call("mknodat")),
+    Canary("files-proc-self", "lsm", "security module", CLOSED),
+    Canary("files-list-root", "lsm", "security module", CLOSED, asked=lambda p: p.files.hidden, abi=1),
+    Canary("files-proc-root", "files.hidden", errnos=KERNELS_FILE),
+    Canary("files-mknod", "files.devices", errnos=NO_RIGHT | CLOSED, call=Call("mknodat")),
     Canary("files-fifo", "syscalls.filtered", "seccomp", call=Call("mknodat"), filtered=True),
     _absent("files-devices", "files.devices"),
-    Canary("files-run-written", "files.run", errnos=ends.CLOSED),
-    Canary("files-run-scratch", "files.run", errnos=ends.CLOSED, absent=True),
+    Canary("files-run-written", "files.run", errnos=CLOSED),
+    Canary("files-run-scratch", "files.run", errnos=CLOSED, absent=True),
     # A mount has no right to give here; a security module is asked before it.
-    Canary("files-map-written", "files.run", "noexec mounts", ends.NO_RIGHT | ends.CLOSED),
+    Canary("files-map-written", "files.run", "noexec mounts", NO_RIGHT | CLOSED),
     _filter("files-set-id", "syscalls.set_id_files", "fchmodat", 0, 0, 0o4755),
     _filter("files-set-id-open", "syscalls.set_id_files", "openat", 0, 0, 0o101, 0o2755),
     *_CALLS,
@@ -171,37 +284,37 @@ CANARIES: tuple[Canary, ...] = (
     Canary("kernel-x32", "syscalls.native", absent=True, signals=frozenset({_SIGSYS})),
     _filter("kernel-writable-code", "syscalls.writable_code", "mmap", 0, 4096, 7, 0x22),
     _filter("kernel-mprotect", "syscalls.writable_code", "mprotect", 1, 4096, 4),
-    Canary("kernel-setuid", "privileges.capabilities", errnos=ends.NO_USER, absent=True),
-    Canary("kernel-real-time", "privileges.capabilities", errnos=ends.NO_RIGHT),
+    Canary("kernel-setuid", "privileges.capabilities", errnos=NO_USER, absent=True),
+    Canary("kernel-real-time", "privileges.capabilities", errnos=NO_RIGHT),
     _family("tcp", "inet", 2, 1),
     _family("tcp6", "inet6", 10, 1),
-    _isolated("loopback", ends.NOBODY, 2, 1),
+    _isolated("loopback", NOBODY, 2, 1),
     _family("udp", "inet", 2, 2),
-    replace(_family("dns", "inet", 2, 2), call=None, errnos=ends.UNRESOLVED, absent=True),
-    _isolated("raw", ends.NO_RIGHT | ends.CLOSED, 2, 3),
-    _isolated("packet", ends.NO_RIGHT | ends.CLOSED, 17, 3),
+    replace(_family("dns", "inet", 2, 2), call=None, errnos=UNRESOLVED, absent=True),
+    _isolated("raw", NO_RIGHT | CLOSED, 2, 3),
+    _isolated("packet", NO_RIGHT | CLOSED, 17, 3),
     _family("netlink", "netlink", 16, 3),
     _family("vsock", "vsock", 40, 1),
     _family("alg", "alg", 38, 5),
     _family("listen", "inet", 2, 1),
     *_HOSTS,
     _absent("network-interfaces", "network.isolated", "network namespace"),
-    Canary("network-abstract", "processes.ipc", errnos=ends.NO_LISTENER,
+    Canary("network-abstract", "processes.ipc", errnos=NO_LISTENER,
            asked=lambda p: p.network.access == "none"),
-    Canary("network-unix", "files.hidden", errnos=ends.NOT_THERE),
+    Canary("network-unix", "files.hidden", errnos=NOT_THERE),
     _absent("network-engine", "files.hidden"),
     _absent("network-inherited", "environment.cleared"),
-    Canary("network-credentials", "privileges.capabilities", errnos=ends.NO_USER, absent=True),
+    Canary("network-credentials", "privileges.capabilities", errnos=NO_USER, absent=True),
     _absent("processes-see", "processes.hidden", "process namespace"),
-    Canary("processes-signal", "processes.hidden", errnos=ends.NO_SUCH_PROCESS),
+    Canary("processes-signal", "processes.hidden", errnos=NO_SUCH_PROCESS),
     Canary(
-        "processes-signal-first", "lsm", "security module", ends.NO_RIGHT | ends.CLOSED, absent=True,
+        "processes-signal-first", "lsm", "security module", NO_RIGHT | CLOSED, absent=True,
         asked=lambda p: p.processes.hidden, abi=6,
     ),
-    Canary("processes-memory-first", "lsm", errnos=ends.CLOSED, absent=True),
-    Canary("processes-terminal", "processes.terminal", errnos=ends.NOT_THERE),
-    Canary("processes-type", "processes.terminal", errnos=ends.NO_TERMINAL),
-    Canary("processes-priority", "privileges.capabilities", errnos=ends.CLOSED),
+    Canary("processes-memory-first", "lsm", errnos=CLOSED, absent=True),
+    Canary("processes-terminal", "processes.terminal", errnos=NOT_THERE),
+    Canary("processes-type", "processes.terminal", errnos=NO_TERMINAL),
+    Canary("processes-priority", "privileges.capabilities", errnos=CLOSED),
     _absent("posture-root", "user.ordinary", "user"),
     _absent("posture-groups", "user.ordinary"),
     _absent("posture-capabilities", "privileges.capabilities", "capabilities"),
@@ -212,26 +325,26 @@ CANARIES: tuple[Canary, ...] = (
     _absent("secrets-variables", "environment.cleared", "environment"),
     _absent("secrets-other-environments", "processes.hidden"),
     _absent("secrets-command-lines", "processes.hidden"),
-    Canary("secrets-file", "files.hidden", errnos=ends.NOT_THERE),
+    Canary("secrets-file", "files.hidden", errnos=NOT_THERE),
     _absent("secrets-home", "files.hidden"),
-    Canary("secrets-shadow", "user.ordinary", errnos=ends.CLOSED | ends.NOT_THERE),
-    _absent("secrets-keys", "files.masked", errnos=ends.KERNELS_FILE),
+    Canary("secrets-shadow", "user.ordinary", errnos=CLOSED | NOT_THERE),
+    _absent("secrets-keys", "files.masked", errnos=KERNELS_FILE),
     _absent("secrets-machine", "files.masked"),
-    _absent("secrets-shared-memory", "processes.ipc", "IPC namespace", ends.KERNELS_FILE),
-    Canary("secrets-kernel-log", "files.devices", errnos=ends.NOT_THERE),
-    _absent("secrets-kernel-memory", "files.masked", errnos=ends.KERNELS_FILE),
-    Canary("limits-open-files", "limits.open_files", "limits of a process", ends.TOO_MANY_FILES),
-    Canary("limits-file-size", "limits.file_size", errnos=ends.TOO_LARGE),
-    Canary("limits-disk", "limits.disk", "folders in memory", ends.NO_ROOM),
-    Canary("limits-shared-memory", "limits.shared_memory", errnos=ends.NO_ROOM | ends.NOT_THERE),
-    Canary("limits-inodes", "limits.inodes", "folders in memory", ends.NO_ROOM),
-    Canary("limits-core", "limits.core", errnos=ends.NO_RIGHT),
-    Canary("limits-raise", "limits.open_files", errnos=ends.NO_RIGHT),
+    _absent("secrets-shared-memory", "processes.ipc", "IPC namespace", KERNELS_FILE),
+    Canary("secrets-kernel-log", "files.devices", errnos=NOT_THERE),
+    _absent("secrets-kernel-memory", "files.masked", errnos=KERNELS_FILE),
+    Canary("limits-open-files", "limits.open_files", "limits of a process", TOO_MANY_FILES),
+    Canary("limits-file-size", "limits.file_size", errnos=TOO_LARGE),
+    Canary("limits-disk", "limits.disk", "folders in memory", NO_ROOM),
+    Canary("limits-shared-memory", "limits.shared_memory", errnos=NO_ROOM | NOT_THERE),
+    Canary("limits-inodes", "limits.inodes", "folders in memory", NO_ROOM),
+    Canary("limits-core", "limits.core", errnos=NO_RIGHT),
+    Canary("limits-raise", "limits.open_files", errnos=NO_RIGHT),
     # None at all, or no more.
-    Canary("limits-locked-memory", "limits.locked_memory", errnos=ends.NO_RIGHT | ends.NO_MEMORY),
+    Canary("limits-locked-memory", "limits.locked_memory", errnos=NO_RIGHT | NO_MEMORY),
     _absent("limits-cpu-time", "limits.cpu_time"),
-    Canary("limits-processes", "limits.processes", errnos=ends.NO_PROCESS, alone=True),
-    Canary("limits-memory", "limits.memory", errnos=ends.NO_MEMORY, alone=True),
+    Canary("limits-processes", "limits.processes", errnos=NO_PROCESS, alone=True),
+    Canary("limits-memory", "limits.memory", errnos=NO_MEMORY, alone=True),
     Canary("limits-time", "limits.time", alone=True),
     Canary("limits-output", "limits.output", alone=True),
 )  # fmt: skip

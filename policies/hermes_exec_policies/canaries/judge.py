@@ -18,7 +18,7 @@ from hermes_exec_policies.canaries.expected import CONTROLS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hermes_exec_policies.canaries.canary import Canary
+    from hermes_exec_policies.canaries.expected import Canary
 
 _LONGEST_LINE = 4096
 _OUTCOMES = frozenset({"worked", "errno", "absent", "signal", "hung", "error"})

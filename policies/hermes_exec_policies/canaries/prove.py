@@ -15,26 +15,26 @@ from typing import TYPE_CHECKING
 
 from hermes_exec._async import together
 from hermes_exec_backends.sandbox import Limits
+from hermes_exec_backends.sandbox.host import Host, this_host
 from hermes_exec_backends.sandbox.observe import Act, Watch
 from hermes_exec_backends.sandbox.ready import NotAsSpecified
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.decoys import planted
+from hermes_exec_policies.canaries.deviations import amiss
 from hermes_exec_policies.canaries.evidence import Evidence, digest, forget, key, remember, remembered
 from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, canaries_of
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
-from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.confinement import LANDLOCKED, confined
 from hermes_exec_policies.egress import egress, with_net
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.start_program import LOCAL, Place, enforcers, place_of, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hermes_exec_backends.sandbox import Confinement
-    from hermes_exec_policies.canaries.canary import Canary
+    from hermes_exec_policies.canaries.expected import Canary
     from hermes_exec_policies.model import Policy
 
 _PYTHON = "/usr/bin/python3"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,18 +16,15 @@ from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import behavior_rules, verdict
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.audit import audit
-from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case, strongest
 from hermes_exec_policies.gate.files import named_files, unseen_files
-from hermes_exec_policies.gate.grants import Grants
-from hermes_exec_policies.gate.interpreter import interpreter
-from hermes_exec_policies.gate.launch import PYTHON
+from hermes_exec_policies.gate.grants import Grants, bounded, bounds_of
+from hermes_exec_policies.gate.launch import PYTHON, interpreter, version
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.packages.environments import Environments, reachable
 from hermes_exec_policies.gate.packages.requirements import known_bad, wanted
-from hermes_exec_policies.gate.packages.unpack import unpack_wheels
+from hermes_exec_policies.gate.packages.tools import PIP, tools, unpack_wheels
 from hermes_exec_policies.gate.suites import Candidate, run_suites
-from hermes_exec_policies.gate.test_tools import PIP, tools
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Refused, Report
 from hermes_exec_policies.load import load
@@ -230,10 +225,3 @@ def _taken(source: Path | Tree, into: Path) -> Tree:
     if isinstance(source, Tree):
         return source
     return unpack(source, into) if source.is_file() else copy_tree(source, into)
-
-
-@cache
-def version() -> str:
-    """The version of the interpreter of sandboxes, as in ``3.11``."""
-    words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import marshal
+import os
+import subprocess
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.sandbox.control import FLAGS
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.confinement import PLACE, confined
-from hermes_exec_policies.host import this_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -189,3 +192,30 @@ def _launched(
 def program(name: str) -> str:
     """The text of one of the programs that are sent into sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")
+
+
+def interpreter(python: str) -> str:
+    """The path that ``python`` leads to, and the hash of its bytes: another one is another proof.
+
+    Raises:
+        PlaceUnavailable: there is none.
+    """
+    path = os.path.realpath(python)
+    try:
+        seen = os.stat(path)  # noqa: PTH116  beside the hash of the same file
+        return f"{path} sha256:{_hashed(path, seen.st_ino, seen.st_size, seen.st_mtime_ns)}"
+    except OSError as error:
+        raise PlaceUnavailable(f"{python}: {error.strerror}", remedy="install Python there") from error
+
+
+@cache
+def _hashed(path: str, *_seen: int) -> str:
+    with open(path, "rb") as file:  # noqa: PTH123  one descriptor, one digest
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def version() -> str:
+    """The version of the interpreter of sandboxes, as in ``3.11``."""
+    words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

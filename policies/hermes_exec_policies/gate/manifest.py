@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec_policies.gate import layout
 from hermes_exec_policies.gate.child_process import Unanswered, ask
 from hermes_exec_policies.gate.grants import Needs, declared
-from hermes_exec_policies.gate.signature import Signature, signature_of
 from hermes_exec_policies.gate.skill_names import module_name, what_is_wrong
+from hermes_exec_policies.gate.source import Signature, signature_of
 from hermes_exec_policies.gate.verdict import Finding, Refused, advice, functional, security
 
 if TYPE_CHECKING:

