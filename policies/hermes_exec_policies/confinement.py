@@ -86,15 +86,18 @@ def confined(
     """
     if place == DOCKER:  # whether an engine answers is told when it is asked for a sandbox
         host = replace(host, versions={"docker engine": "", **host.versions})
-    fixed = _fixed(_Asked(policy.digest, place, host, policy))
-    mapped = [*_mapped(policy.writable, writable or {}, policy), *_mapped(_readable(policy), readonly or {}, None)]
+    fixed = _build_fixed(_CacheKey(policy.digest, place, host, policy))
+    mapped = [
+        *_map_folders(policy.writable, writable or {}, policy),
+        *_map_folders(_readable(policy), readonly or {}, None),
+    ]
     wanted = fixed.layout
     taken = {bind.target for bind in mapped}
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
     folders += [Tmpfs(target=path, size=_EMPTY, inodes=1) for path in seen_in(policy)[0]]
     own = taken | {folder.target for folder in folders}
     local = place == BUBBLEWRAP  # elsewhere the system is the image's, and so are its folders and links
-    binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
+    binds, links = _system_binds(_list_root(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
     there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
     # One that shares the processes of the place shares its /proc too, so no new one is needed.
     proc = not local or not host.proc or "pid" not in wanted.namespaces
@@ -134,7 +137,7 @@ def confined(
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _CacheKey:
     """What is the same for every sandbox of a policy in a kind of place."""
 
     digest: str
@@ -156,7 +159,7 @@ class _Fixed:
 
 
 @lru_cache(maxsize=32)
-def _fixed(asked: _Asked) -> _Fixed:
+def _build_fixed(asked: _CacheKey) -> _Fixed:
     """Work it out, once a process; a refusal is worked out each time."""
     policy, host, docker = asked.policy, asked.host, asked.place == DOCKER
     refuse_unless_enforceable(policy, asked.place, host)
@@ -166,7 +169,7 @@ def _fixed(asked: _Asked) -> _Fixed:
         seccomp=bpf.program(filter_) if filter_ and not docker else b"",
         filter_document=oci.render(filter_, host.machine) if filter_ and docker else "",
         rules=landlock.ruleset(policy) if host.landlock_abi else None,
-        required=_required(policy, host),
+        required=_required_mechanisms(policy, host),
     )
 
 
@@ -176,7 +179,7 @@ def counts_memory(policy: Policy, host: Host) -> bool:
     return bool(host.groups.memory) or not limited
 
 
-def _required(policy: Policy, host: Host) -> frozenset[str]:
+def _required_mechanisms(policy: Policy, host: Host) -> frozenset[str]:
     """The mechanisms that a required rule rests on."""
     found = {"rlimits"}
     if policy.syscalls.filtered and policy.strength("syscalls.filtered") == "required":
@@ -190,7 +193,7 @@ def _readable(policy: Policy) -> tuple[str, ...]:
     return (*policy.files.run, *policy.files.read) if policy.files.hidden else ("/",)
 
 
-def _mapped(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy | None) -> list[Bind]:
+def _map_folders(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy | None) -> list[Bind]:
     """Binds of the caller's; those that can be written have a policy, and lie in what it lets be written."""
     for target in folders.values():
         if not any((target + "/").startswith(each.rstrip("/") + "/") for each in allowed):
@@ -203,12 +206,12 @@ def _mapped(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy |
     ]
 
 
-def _everything(own: set[str]) -> list[str]:
+def _list_root(own: set[str]) -> list[str]:
     """What there is in the root folder, but for what a sandbox has of its own."""
     return sorted(str(entry) for entry in Path("/").iterdir() if str(entry) not in {*own, "/proc", "/dev", "/sys"})
 
 
-def _system(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tuple[str, str]]]:
+def _system_binds(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tuple[str, str]]]:
     """What of the system is seen: folders and files as they are, and links as links."""
     binds: list[Bind] = []
     links: list[tuple[str, str]] = []
@@ -269,16 +272,16 @@ def chosen(policy: Policy, host: Host, place: str, *, fresh: bool) -> int | None
     first = policy.user.first
     if not fresh:
         return first
-    running = _running()
+    running = _running_users()
     offset = secrets.randbelow(_USERS)
     for step in range(_USERS):
         number = first + (offset + step) % _USERS
-        if number not in running and not _named(number):
+        if number not in running and not _has_name(number):
             return number
     raise PlaceUnavailable(f"every user from {first} to {first + _USERS} is taken on this machine")
 
 
-def _running() -> set[int]:
+def _running_users() -> set[int]:
     found: set[int] = set()
     with os.scandir("/proc") as entries:
         for entry in entries:
@@ -290,7 +293,7 @@ def _running() -> set[int]:
     return found
 
 
-def _named(number: int) -> bool:
+def _has_name(number: int) -> bool:
     import pwd
 
     try:

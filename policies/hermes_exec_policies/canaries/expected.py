@@ -167,7 +167,7 @@ def _family(name: str, family: str, *words: int) -> Canary:
     return replace(_filter(f"network-{name}", "network.sockets", "socket", *words, layer=""), asked=asked)
 
 
-def _isolated(name: str, errnos: frozenset[int], *words: int) -> Canary:
+def _network(name: str, errnos: frozenset[int], *words: int) -> Canary:
     """One that would reach something by a socket, if it could be made."""
     return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=Call("socket", words))
 
@@ -288,11 +288,11 @@ CANARIES: tuple[Canary, ...] = (
     Canary("kernel-real-time", "privileges.capabilities", errnos=NO_RIGHT),
     _family("tcp", "inet", 2, 1),
     _family("tcp6", "inet6", 10, 1),
-    _isolated("loopback", NOBODY, 2, 1),
+    _network("loopback", NOBODY, 2, 1),
     _family("udp", "inet", 2, 2),
     replace(_family("dns", "inet", 2, 2), call=None, errnos=UNRESOLVED, absent=True),
-    _isolated("raw", NO_RIGHT | CLOSED, 2, 3),
-    _isolated("packet", NO_RIGHT | CLOSED, 17, 3),
+    _network("raw", NO_RIGHT | CLOSED, 2, 3),
+    _network("packet", NO_RIGHT | CLOSED, 17, 3),
     _family("netlink", "netlink", 16, 3),
     _family("vsock", "vsock", 40, 1),
     _family("alg", "alg", 38, 5),

@@ -100,8 +100,10 @@ def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
         why = f"too slow: no end or answer in time of {', '.join(hung)}"
     failed = [name for name in CONTROLS if outcomes.get(name, {}).get("outcome") != "worked"]
     if not why and failed:
-        why = f"what has to work did not: {', '.join(f'{name} ({_told(outcomes.get(name, {}))})' for name in failed)}"
-    return Proof(tuple(_judged(canary, outcomes.get(canary.name, {})) for canary in canaries), why)
+        why = (
+            f"what has to work did not: {', '.join(f'{name} ({_describe(outcomes.get(name, {}))})' for name in failed)}"
+        )
+    return Proof(tuple(_judge_attempt(canary, outcomes.get(canary.name, {})) for canary in canaries), why)
 
 
 def _lines(report: bytes) -> tuple[list[Mapping[str, Any]], str]:
@@ -119,14 +121,14 @@ def _lines(report: bytes) -> tuple[list[Mapping[str, Any]], str]:
     return lines, ""
 
 
-def _judged(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
-    verdict, ended = _verdict(canary, outcome), _told(outcome)
+def _judge_attempt(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
+    verdict, ended = _verdict(canary, outcome), _describe(outcome)
     if verdict is Verdict.BROKEN and canary.errnos and outcome.get("outcome") == "errno":
-        ended += f", where {_named(canary.errnos)} was to come"
+        ended += f", where {_format_errnos(canary.errnos)} was to come"
     return Judged(canary.name, canary.rule, canary.layer, verdict, ended)
 
 
-def _named(numbers: Iterable[int]) -> str:
+def _format_errnos(numbers: Iterable[int]) -> str:
     return " or ".join(sorted(errno.errorcode.get(number, str(number)) for number in numbers))
 
 
@@ -143,7 +145,7 @@ def _verdict(canary: Canary, outcome: Mapping[str, Any]) -> Verdict:
     return Verdict.HELD if held[str(kind)] else Verdict.BROKEN
 
 
-def _told(outcome: Mapping[str, Any]) -> str:
+def _describe(outcome: Mapping[str, Any]) -> str:
     match outcome.get("outcome"):
         case None:
             return "not reported"

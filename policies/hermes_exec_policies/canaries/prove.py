@@ -55,11 +55,11 @@ _ENDED_BY = {
 """The limit that ends a twin, where nothing in it is refused before that."""
 
 
-def _nothing(_: Act) -> bool:
+def _keep_nothing(_: Act) -> bool:
     return False
 
 
-_WATCH = Watch(frozenset({"execve"}), _nothing, linger_s=0)
+_WATCH = Watch(frozenset({"execve"}), _keep_nothing, linger_s=0)
 """Every refusal goes through us then; thousands of files that are made would only take longer."""
 
 
@@ -128,7 +128,7 @@ async def attempts(
         outside = stack.enter_context(planted())
         if policy.network.access == "hosts":
             specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
-        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
+        twins = [_probe(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
         proofs = await together(twins)
     return functools.reduce(Proof.joined, proofs)
 
@@ -147,7 +147,7 @@ def _limits_of(canaries: Sequence[Canary], policy: Policy) -> Limits:
             return usual
 
 
-async def _twin(
+async def _probe(
     policy: Policy,
     specification: Confinement,
     canaries: Sequence[Canary],
@@ -163,11 +163,11 @@ async def _twin(
     words = program.argv(_PYTHON, configuration)
     try:
         async with await start(place, specification, words, limits=limits, watch=watch) as run:
-            looked = _seen(amiss(policy, specification, run.facts))
+            looked = _deviation_proof(amiss(policy, specification, run.facts))
             run.go()
             ended = await run.wait()
     except NotAsSpecified as error:
-        return _seen(error.differences)
+        return _deviation_proof(error.differences)
     if len(canaries) == 1 and ended.limit and ended.limit == _ENDED_BY.get(canaries[0].name):
         (canary,) = canaries
         held = Judged(canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}")
@@ -183,7 +183,7 @@ async def _twin(
     return looked.joined(proof)
 
 
-def _seen(differences: Iterable[str]) -> Proof:
+def _deviation_proof(differences: Iterable[str]) -> Proof:
     """What the look from outside shows."""
     return Proof(
         tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in differences)

@@ -51,7 +51,7 @@ class Named:
     @property
     def address(self) -> bool:
         """Whether it is an address and no name, so that somebody meant this very machine."""
-        return _address(self.host) is not None
+        return _parse_address(self.host) is not None
 
 
 def named(words: Iterable[str]) -> frozenset[Named]:
@@ -71,7 +71,7 @@ def named(words: Iterable[str]) -> frozenset[Named]:
 
 def public(address: str) -> bool:
     """Whether an address is one of the Internet's: of no private network, of no machine's own, of no group."""
-    found = _address(address)
+    found = _parse_address(address)
     if found is None:
         return False
     if isinstance(found, ipaddress.IPv6Address):
@@ -82,7 +82,7 @@ def public(address: str) -> bool:
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
@@ -99,7 +99,7 @@ class Passed:
     """200 where it was connected, 403 where it was refused; the numbers of HTTP."""
 
 
-async def _looked_up(host: str, port: int) -> Sequence[str]:
+async def _resolve(host: str, port: int) -> Sequence[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     return [str(address[4][0]) for address in found]
@@ -113,7 +113,7 @@ class Egress:
         hosts: Iterable[str],
         folder: Path,
         *,
-        look_up: Callable[[str, int], Awaitable[Sequence[str]]] = _looked_up,
+        look_up: Callable[[str, int], Awaitable[Sequence[str]]] = _resolve,
     ) -> None:
         """``folder`` is an empty one of ours, seen in the sandbox; ``look_up`` gives a name's addresses."""
         self.path = folder / SOCKET
@@ -126,7 +126,7 @@ class Egress:
 
     async def __aenter__(self) -> Self:
         """Listen."""
-        self._server = await asyncio.start_unix_server(self._arrived, self.path, limit=_HEAD)
+        self._server = await asyncio.start_unix_server(self._on_connection, self.path, limit=_HEAD)
         self.path.chmod(0o666)  # whoever a sandbox runs as; the folder's name is known to that one alone
         return self
 
@@ -141,37 +141,37 @@ class Egress:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.path.unlink(missing_ok=True)
 
-    def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._served(reader, writer))
+    def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _served(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 if len(self._tasks) > _MANY:
-                    await _answer(writer, 503)
+                    await _respond(writer, 503)
                 else:
-                    await self._request(reader, writer)
+                    await self._handle_request(reader, writer)
         finally:
             writer.close()
 
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(_HEAD_S):
             head = await reader.readuntil(b"\r\n\r\n")
         found = _REQUEST.match(head)
         if found is None:
-            await _answer(writer, 400 if head.startswith(b"CONNECT ") else 405)
+            await _respond(writer, 400 if head.startswith(b"CONNECT ") else 405)
             return
         wanted = Named(found[1].decode().lower().strip("[]").removesuffix("."), int(found[2]))
-        status, there = await self._connected(wanted)
+        status, there = await self._connect(wanted)
         if len(self.passed) < _REMEMBERED:
             self.passed.append(Passed(wanted.host, wanted.port, status))
-        await _answer(writer, status)
+        await _respond(writer, status)
         if there is not None:
-            await _joined((reader, writer), there)
+            await _relay((reader, writer), there)
 
-    async def _connected(self, wanted: Named) -> tuple[int, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
+    async def _connect(self, wanted: Named) -> tuple[int, tuple[asyncio.StreamReader, asyncio.StreamWriter] | None]:
         if wanted not in self._named:
             return 403, None
         try:
@@ -188,22 +188,22 @@ class Egress:
         return 502, None
 
 
-async def _answer(writer: asyncio.StreamWriter, status: int) -> None:
+async def _respond(writer: asyncio.StreamWriter, status: int) -> None:
     writer.write(f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Length: 0\r\n\r\n".encode())
     await writer.drain()
 
 
-async def _joined(
+async def _relay(
     one: tuple[asyncio.StreamReader, asyncio.StreamWriter], other: tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ) -> None:
     """Hand on in both directions until both have ended."""
     try:
-        await asyncio.gather(_handed_on(one[0], other[1]), _handed_on(other[0], one[1]))
+        await asyncio.gather(_copy(one[0], other[1]), _copy(other[0], one[1]))
     finally:
         other[1].close()
 
 
-async def _handed_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(_PIECE):
         writer.write(data)
         await writer.drain()

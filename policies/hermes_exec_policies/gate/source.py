@@ -92,7 +92,7 @@ def _schema(node: ast.expr | None) -> dict[str, Any]:
         case ast.Constant(value=None):
             return {"type": "null"}
         case ast.Constant(value=str(text)):
-            return _schema(_parsed(text))
+            return _schema(_parse_type(text))
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return dict(_TYPES.get(name, {}))
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -120,7 +120,7 @@ def _generic(name: str, inner: ast.expr) -> dict[str, Any]:
             return dict(_TYPES.get(name, {}))
 
 
-def _parsed(text: str) -> ast.expr | None:
+def _parse_type(text: str) -> ast.expr | None:
     try:
         return ast.parse(text, mode="eval").body if len(text) < 200 else None
     except (SyntaxError, ValueError, RecursionError):

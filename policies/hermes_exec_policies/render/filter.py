@@ -82,8 +82,8 @@ def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
         return None
     conditions = _conditions(policy)
     if not counted:
-        conditions = {**conditions, "mmap": _counted(conditions.get("mmap", [()]))}
-    absent = _absent(policy)
+        conditions = {**conditions, "mmap": _without_shared_memory(conditions.get("mmap", [()]))}
+    absent = _absent_calls(policy)
     plain = tuple(sorted(policy.calls - conditions.keys() - absent))
     rules = [Rule(plain)]
     for name in sorted(policy.calls & conditions.keys()):
@@ -95,13 +95,13 @@ def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
     return Filter(tuple(rules))
 
 
-def _counted(forms: list[tuple[Compare, ...]]) -> list[tuple[Compare, ...]]:
+def _without_shared_memory(forms: list[tuple[Compare, ...]]) -> list[tuple[Compare, ...]]:
     """Forms of mmap without memory that is shared and of no file."""
     kinds = (0, _SHARED, _ANONYMOUS)
     return [(*form, Compare(3, kind, _SHARED | _ANONYMOUS)) for form in forms for kind in kinds]
 
 
-def _absent(policy: Policy) -> frozenset[str]:
+def _absent_calls(policy: Policy) -> frozenset[str]:
     """Calls that look as if this kernel did not have them, so that programs fall back to what can be filtered."""
     names = set[str]() if policy.privileges.namespaces else {"clone3"}
     if not policy.syscalls.set_id_files:
