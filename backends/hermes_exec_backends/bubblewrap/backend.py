@@ -1,8 +1,8 @@
 """Run commands in a sandbox that bubblewrap creates in the outer target: this machine, a container, a host.
 
 Each ``spawn`` creates a sandbox with its own processes, home and /tmp. A terminal has one sandbox, because its guest
-runs all commands there. A sandbox ends with the process that started it, so nothing is left behind. It cannot be reattached
-after a lost connection, and no job outlives the connection.
+runs all commands there. A sandbox ends with the process that started it, so nothing is left behind. It cannot be
+reattached after a lost connection, and no job outlives the connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What is planted outside for the attempts to find: a secret, a process, ports and sockets, shared memory.
+"""Decoys outside of the sandbox for the attempts to find: a secret, a process, ports and sockets, shared memory.
 
-All of it is ours, has a name that nobody can guess, and is gone when the attempts are over.
+All decoys are ours, have unguessable names, and are removed after the attempts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_HOMES = 100
 
 @contextlib.contextmanager
 def planted() -> Generator[dict[str, object]]:
-    """Plant everything; gives what the suite is told of it, words backwards, so that they are found nowhere else."""
+    """Create the decoys and yield their description for the suite, with reversed texts to avoid false matches."""
     secret, name = secrets.token_hex(16), f"hermes-outside-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-canary-")))
@@ -51,7 +51,7 @@ def planted() -> Generator[dict[str, object]]:
 
 @contextlib.contextmanager
 def _set_variable(secret: str) -> Generator[None]:
-    """The secret among our own variables, which is where one would be; several may be planted at once."""
+    """Set the secret as an environment variable of ours, where a real secret would be; several can exist at once."""
     name = f"{_VARIABLE}_{secrets.token_hex(4)}"
     os.environ[name] = secret
     try:
@@ -91,7 +91,7 @@ def _listen_unix(stack: contextlib.ExitStack, path: str) -> str:
 
 
 def _list_homes() -> list[tuple[int, int]]:
-    """What tells the entries of people's home folders from those of an image: their devices and inodes."""
+    """Device and inode of the entries of home folders, which distinguish them from those of an image."""
     found: list[tuple[int, int]] = []
     for folder in (Path("/root"), Path("/home")):
         with contextlib.suppress(OSError):
@@ -100,12 +100,12 @@ def _list_homes() -> list[tuple[int, int]]:
 
 
 def _create_shared_memory(stack: contextlib.ExitStack, name: str) -> str:
-    """A segment of System V, and a file with a name."""
+    """Create a System V shared memory segment and a file in /dev/shm; return the name of the file."""
     libc = ctypes.CDLL(None, use_errno=True)
     segment = libc.shmget(0, ctypes.c_size_t(4096), 0o666)
     if segment >= 0:
         stack.callback(libc.shmctl, segment, _IPC_RMID, None)
-    file = Path("/dev/shm", name)  # noqa: S108  where shared memory is; the name cannot be guessed
+    file = Path("/dev/shm", name)  # noqa: S108  shared memory, with an unguessable name
     if file.parent.is_dir():
         file.touch(mode=0o644)
         stack.callback(file.unlink, missing_ok=True)

@@ -1,7 +1,8 @@
-"""What each attempt has to end with, which rule it tries to break, and which layer alone stops it, if one does.
+"""The attempts: the rule that each tries to break, its expected outcome, and the layer that alone stops it, if any.
 
-The error numbers are those of ``outcomes``: where the filter refuses a call, its own answer alone counts; else what the
-mechanism gives that is asked first in that kind of place.
+If the filter refuses a call, only the filter's error number counts. Otherwise the expected error number is that of the
+mechanism that the kernel checks first in that kind of sandbox, on each kernel that has the mechanism. Another error
+number proves nothing, although the attempt failed: something else has stopped it.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ EPERM, ENOENT, ESRCH, ENXIO, EAGAIN, ENOMEM, EACCES, EXDEV, EINVAL = 1, 2, 3, 6,
 EMFILE, ENOTTY, EFBIG, ENOSPC, EROFS, ENOSYS, ENETUNREACH, ECONNREFUSED = 24, 25, 27, 28, 30, 38, 101, 111
 
 READ_ONLY = frozenset({EROFS, EACCES, EPERM})
-"""Nothing is made or changed there: the mount (or an image's file system), a mode, a security module, or a mark that
-nobody changes a file. Kernels and file systems differ in which of them is asked first, and each is a denial."""
+"""Writing is denied by the mount (or an image's file system), a mode, a security module, or the immutable attribute.
+Kernels and file systems check these in different orders, and each is a denial."""
 READ_ONLY_MOUNT = frozenset({EROFS})
-"""The mount alone: nothing else says so, and to make a file the kernel asks it first."""
+"""Only the mount returns EROFS, and the kernel checks it first to create a file."""
 ACROSS = frozenset({EXDEV})
-"""Two mounts: nothing is linked or moved from one to the other, whatever else they allow."""
+"""Links and moves between two mounts fail, whatever the mounts allow."""
 NOT_THERE = frozenset({ENOENT})
 CLOSED = frozenset({EACCES})
-"""A mode, ``noexec`` for programs, a security module, the proxy."""
+"""Denied by a mode, ``noexec``, a security module or the proxy."""
 NO_RIGHT = frozenset({EPERM})
-"""A capability that is missing, or a limit that cannot be raised."""
+"""A missing capability, or a limit that cannot be raised."""
 NO_ROOM = frozenset({ENOSPC})
 NO_MEMORY = frozenset({ENOMEM})
 NO_PROCESS = frozenset({EAGAIN})
@@ -44,24 +45,24 @@ NO_LISTENER = frozenset({ECONNREFUSED})
 TOO_LARGE = frozenset({EFBIG})
 TOO_MANY_FILES = frozenset({EMFILE})
 KERNELS_FILE = READ_ONLY | {ENOENT}
-"""A file of /proc that is root's, or that this kernel was built without."""
+"""A file in /proc that root owns, or that this kernel lacks."""
 NO_USER = frozenset({EINVAL})
-"""A user namespace in which there is no root."""
+"""The user namespace has no root."""
 NO_HOST = frozenset({EACCES, ENETUNREACH})
-"""Landlock, where it knows of ports, or a network namespace with nothing in it."""
+"""Denied by Landlock, if it handles ports, or by an empty network namespace."""
 NOBODY = frozenset({EACCES, ECONNREFUSED})
-"""The same of what listens on this machine."""
+"""The same for a port of this machine."""
 UNRESOLVED = frozenset({EPERM, EACCES, 97, ENETUNREACH, 110, ECONNREFUSED, 113})
-"""What resolvers hand on of how they failed, each in its way."""
+"""Errors that resolvers pass on."""
 
 NOT_KNOWN = frozenset({ENOSYS})
-"""Of a call that is newer than the kernel, or than the engine in whose container all of this is, which is asked too."""
+"""A call that the kernel does not know, or the engine of the container that we run in."""
 DIFFERENT: dict[str, dict[str, frozenset[int]]] = {
     "docker": {
         "secrets-file": KERNELS_FILE,
         "network-unix": KERNELS_FILE,
-        "processes-terminal": frozenset({ENXIO, EACCES}),  # there is one, and nobody at it
-        "kernel-setuid": NO_RIGHT,  # its users are the machine's
+        "processes-terminal": frozenset({ENXIO, EACCES}),  # a terminal exists, without a user
+        "kernel-setuid": NO_RIGHT,  # it has no user namespace
         "network-credentials": NO_RIGHT,
         "kernel-x32": NOT_KNOWN,
     },
@@ -71,7 +72,7 @@ DIFFERENT: dict[str, dict[str, frozenset[int]]] = {
         "processes-terminal": frozenset({ENXIO, EACCES}),
     },
 }
-"""By the kind of place and the name of the attempt; of what is not listed there is what bubblewrap gives."""
+"""Deviating outcomes by the kind of sandbox and the name of the attempt; others are as in bubblewrap."""
 
 IN_PROC = frozenset(
     {
@@ -79,56 +80,56 @@ IN_PROC = frozenset(
         "secrets-keys", "secrets-other-environments",
     }
 )  # fmt: skip
-"""Of attempts at /proc, those that are made where there is none, and have to find nothing there."""
+"""Attempts at files in /proc that are also made without a /proc, and have to find nothing then."""
 _SIGSYS = 31
 CONTROLS = ("control-write", "control-read", "control-run", "control-socket", "control-thread", "control-signal")
-"""What has to work."""
+"""Attempts that have to succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of the kernel, with those arguments that a filter looks at."""
+    """A system call with the arguments that a filter compares."""
 
     name: str
     arguments: tuple[int, ...] = ()
 
     def refused(self, by: Filter | None) -> int:
-        """The error number that it ends with; 0 where it is let through."""
+        """The error number of the filter for this call; 0 if it is allowed."""
         return by.answer(self.name, (*self.arguments, *(0,) * (6 - len(self.arguments)))) if by else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """One attempt."""
+    """One attempt to break a rule."""
 
     name: str
     rule: str
     layer: str = ""
-    """The only mechanism that stops it this way; empty where several do."""
+    """The only mechanism that stops it this way; empty if several do."""
     errnos: frozenset[int] = frozenset()
-    """How it fails where no filter refuses its call, and the place is none that differs."""
+    """The expected error numbers if no filter refuses its call and the kind of sandbox does not deviate."""
     absent: bool = False
-    """Whether it also holds when there was nothing to be had."""
+    """Whether a missing subject is also an expected outcome."""
     signals: frozenset[int] = frozenset()
     asked: Callable[[Policy], bool] = lambda _: True
-    """Whether the policy forbids it, if it has the rule at all."""
+    """Whether a policy with the rule forbids it."""
     alone: bool = False
-    """Whether it needs a twin to itself, because it ends everything that is in there."""
+    """Whether it needs a probe sandbox of its own, because it ends all processes there."""
     abi: int = 0
-    """The version of Landlock without which nothing stops it."""
+    """The Landlock ABI version without which nothing stops it."""
     call: Call | None = None
-    """What it begins with, where a filter may refuse that."""
+    """Its first system call, if a filter may refuse it."""
     filtered: bool = False
-    """Whether the policy forbids it only if its filter refuses the call."""
+    """Whether the policy forbids it only if the filter refuses its call."""
 
     def belongs_to(self, policy: Policy, wanted: Filter | None) -> bool:
-        """Whether a policy, whose filter is ``wanted``, forbids it."""
+        """Whether a policy with the filter ``wanted`` forbids it."""
         if self.filtered and not (self.call and self.call.refused(wanted)):
             return False
         return applies(policy, self.rule) and self.asked(policy)
 
     def errnos_in(self, place: str, wanted: Filter | None, *, proc: bool = True) -> frozenset[int]:
-        """How it fails in a kind of place; ``proc`` says whether there is a /proc."""
+        """The expected error numbers in a kind of sandbox, with or without a /proc."""
         if not proc and self.name in IN_PROC:
             return NOT_THERE
         if self.name in (different := DIFFERENT.get(place, {})):
@@ -148,28 +149,28 @@ def _absent(name: str, rule: str, layer: str = "", errnos: frozenset[int] = froz
 
 
 def _filter(name: str, rule: str, call: str, *arguments: int, layer: str = "seccomp") -> Canary:
-    """One of a rule that the filter alone holds."""
+    """An attempt at a rule that only the filter enforces."""
     return Canary(name, rule, layer, NO_RIGHT, call=Call(call, arguments))
 
 
-def _call(call: str, arguments: tuple[int, ...] = (), name: str = "", *, told: bool = True) -> Canary:
-    """``told`` says whether an unfiltered call fails otherwise, so that the filter alone explains the outcome."""
-    name, layer = f"kernel-{name or call.replace('_', '-')}", "seccomp" if told else ""
+def _call(call: str, arguments: tuple[int, ...] = (), name: str = "", *, distinct: bool = True) -> Canary:
+    """``distinct`` is whether an unfiltered call fails differently, so that the outcome proves the filter."""
+    name, layer = f"kernel-{name or call.replace('_', '-')}", "seccomp" if distinct else ""
     return Canary(name, "syscalls.filtered", layer, call=Call(call, arguments), filtered=True)
 
 
-def _family(name: str, family: str, *words: int) -> Canary:
-    """A socket of a family that the policy does not allow."""
+def _family(name: str, family: str, *arguments: int) -> Canary:
+    """An attempt to create a socket of a forbidden family."""
 
     def asked(policy: Policy) -> bool:
         return family not in policy.network.sockets
 
-    return replace(_filter(f"network-{name}", "network.sockets", "socket", *words, layer=""), asked=asked)
+    return replace(_filter(f"network-{name}", "network.sockets", "socket", *arguments, layer=""), asked=asked)
 
 
-def _network(name: str, errnos: frozenset[int], *words: int) -> Canary:
-    """One that would reach something by a socket, if it could be made."""
-    return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=Call("socket", words))
+def _network(name: str, errnos: frozenset[int], *arguments: int) -> Canary:
+    """An attempt to reach a host by a socket."""
+    return Canary(f"network-{name}", "network.isolated", errnos=errnos, call=Call("socket", arguments))
 
 
 _ALL = (1 << 32) - 1
@@ -179,40 +180,40 @@ _CALLS = (
     _call("process_madvise"),
     _call("mount"),
     _call("umount2", name="umount"),
-    _call("pivot_root", told=False),
+    _call("pivot_root", distinct=False),
     _call("chroot"),
     _call("open_tree"),
-    _call("move_mount", told=False),
-    _call("fsopen", told=False),
+    _call("move_mount", distinct=False),
+    _call("fsopen", distinct=False),
     _call("mount_setattr"),
     _call("statmount"),
     _call("unshare"),
     _call("setns"),
     _call("clone3"),
     _call("openat2"),
-    _call("bpf", told=False),
+    _call("bpf", distinct=False),
     _call("perf_event_open", name="perf"),
     _call("userfaultfd"),
     _call("io_uring_setup", name="io-uring"),
     _call("add_key"),
     _call("request_key"),
     _call("keyctl"),
-    _call("init_module", told=False),
-    _call("finit_module", told=False),
-    _call("kexec_load", name="kexec", told=False),
-    _call("kexec_file_load", name="kexec-file", told=False),
+    _call("init_module", distinct=False),
+    _call("finit_module", distinct=False),
+    _call("kexec_load", name="kexec", distinct=False),
+    _call("kexec_file_load", name="kexec-file", distinct=False),
     _call("clock_settime"),
     _call("settimeofday"),
     _call("adjtimex"),
     _call("personality", (_ALL,)),
-    replace(_call("modify_ldt"), absent=True),  # of this kind of processor alone, as the next two
-    replace(_call("iopl", told=False), absent=True),
-    replace(_call("ioperm", told=False), absent=True),
+    replace(_call("modify_ldt"), absent=True),  # only on x86, like the next two
+    replace(_call("iopl", distinct=False), absent=True),
+    replace(_call("ioperm", distinct=False), absent=True),
     _call("memfd_create", name="memfd"),
     _call("memfd_secret"),
     _call("name_to_handle_at", name="name-to-handle"),
-    _call("open_by_handle_at", name="open-by-handle", told=False),
-    _call("fanotify_init", name="fanotify", told=False),
+    _call("open_by_handle_at", name="open-by-handle", distinct=False),
+    _call("fanotify_init", name="fanotify", distinct=False),
     _call("quotactl_fd", name="quotactl"),
     _call("mbind"),
     _call("move_pages"),
@@ -224,19 +225,21 @@ _CALLS = (
     _call("io_setup", name="aio"),
     _call("inotify_init1", name="inotify"),
     _call("fcntl", (0, 1026), name="notify"),
-    _call("reboot", told=False),
-    _call("acct", told=False),
-    _call("swapon", told=False),
-    _call("sethostname", told=False),
+    _call("reboot", distinct=False),
+    _call("acct", distinct=False),
+    _call("swapon", distinct=False),
+    _call("sethostname", distinct=False),
     _call("socket", (99,), name="socket-family"),
     _call("socketpair", (2,), name="socketpair-family"),
     _call("socket", ((1 << 32) | 2,), name="socket-high-bits"),
 )
 
 
-def _beside(name: str, errnos: frozenset[int], *words: int, absent: bool = False) -> Canary:
-    """One that tries to reach somebody past the proxy, or through it somebody who was not named."""
-    return Canary(name, "network.hosts", errnos=errnos, absent=absent, call=Call("socket", words) if words else None)
+def _beside(name: str, errnos: frozenset[int], *arguments: int, absent: bool = False) -> Canary:
+    """An attempt to bypass the proxy, or to reach an unlisted host through it."""
+    return Canary(
+        name, "network.hosts", errnos=errnos, absent=absent, call=Call("socket", arguments) if arguments else None
+    )
 
 
 _HOSTS = (
@@ -250,7 +253,7 @@ _HOSTS = (
     _beside("network-abstract", NO_LISTENER),
     *(_beside(f"egress-{name}", CLOSED) for name in ("address", "loopback", "name", "metadata", "method", "trick")),
 )
-"""A refusal of the proxy is a missing right; silence proves nothing."""
+"""A refusal of the proxy counts as EACCES; a missing answer proves nothing."""
 
 CANARIES: tuple[Canary, ...] = (
     _filter("kernel-ptrace", "processes.traced", "ptrace"),
@@ -274,7 +277,7 @@ CANARIES: tuple[Canary, ...] = (
     _absent("files-devices", "files.devices"),
     Canary("files-run-written", "files.run", errnos=CLOSED),
     Canary("files-run-scratch", "files.run", errnos=CLOSED, absent=True),
-    # A mount has no right to give here; a security module is asked before it.
+    # The mount returns EPERM here; a security module is checked before it.
     Canary("files-map-written", "files.run", "noexec mounts", NO_RIGHT | CLOSED),
     _filter("files-set-id", "syscalls.set_id_files", "fchmodat", 0, 0, 0o4755),
     _filter("files-set-id-open", "syscalls.set_id_files", "openat", 0, 0, 0o101, 0o2755),
@@ -340,7 +343,7 @@ CANARIES: tuple[Canary, ...] = (
     Canary("limits-inodes", "limits.inodes", "folders in memory", NO_ROOM),
     Canary("limits-core", "limits.core", errnos=NO_RIGHT),
     Canary("limits-raise", "limits.open_files", errnos=NO_RIGHT),
-    # None at all, or no more.
+    # No locked memory at all, or no more of it.
     Canary("limits-locked-memory", "limits.locked_memory", errnos=NO_RIGHT | NO_MEMORY),
     _absent("limits-cpu-time", "limits.cpu_time"),
     Canary("limits-processes", "limits.processes", errnos=NO_PROCESS, alone=True),
@@ -348,7 +351,7 @@ CANARIES: tuple[Canary, ...] = (
     Canary("limits-time", "limits.time", alone=True),
     Canary("limits-output", "limits.output", alone=True),
 )  # fmt: skip
-"""Every attempt, in the order in which they are made."""
+"""All attempts, in the order in which they are made."""
 
 NEED_PROC = frozenset(
     {
@@ -357,12 +360,12 @@ NEED_PROC = frozenset(
         "secrets-shared-memory",
     }
 )  # fmt: skip
-"""Attempts that look at themselves or at others in /proc, so where there is none they show nothing. What they are
-about is looked at from outside, and tried in other ways as well; what attempts /proc itself is refused all the same."""
+"""Attempts that need /proc to inspect processes, so they are left out without one. Their subjects are also checked from
+outside and by other attempts; attempts at /proc itself still have to fail."""
 
 
 def canaries_of(policy: Policy, place: str = BUBBLEWRAP, *, proc: bool = True) -> tuple[Canary, ...]:
-    """The attempts that a policy forbids, each with how it has to fail in such a place with or without a /proc."""
+    """The attempts that a policy forbids, with their expected error numbers in a kind of sandbox."""
     wanted = filter_of(policy)
     return tuple(
         replace(canary, errnos=canary.errnos_in(place, wanted, proc=proc))

@@ -1,7 +1,7 @@
-"""Prove a policy on this machine: make its attempts in twins of a sandbox, judge them, and remember what was shown.
+"""Prove a policy on this machine: make its attempts in probe sandboxes, judge them, and store the proof.
 
-A proof is of one launch specification on one boot of one machine. Only a proof that held is remembered, and it is made
-again when anything changed that it rests on.
+A proof applies to one launch specification on one boot of one machine. Only a proof that held is stored, and any change
+of what it depends on requires a new one.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _PYTHON = "/usr/bin/python3"
 _SUITE_S = 300.0
 _CLOCK_S = 0.5
 _HOLD_S = 30.0
-"""How long too much is held on to, so that who looks from outside sees it, however busy the machine is."""
+"""Seconds that an attempt holds excess resources, so that the watchdog notices even on a busy machine."""
 _OUTPUT = 1 << 20
 _MEMORY = 96 << 20
 _PROCESSES = 16
-"""What twins are given that try to have more: it is the enforcement that is proven, and quickly so."""
+"""Low limits of the probe sandboxes that try to exceed them, to prove the enforcement quickly."""
 _ENDED_BY = {
     "limits-memory": "memory",
     "limits-processes": "processes",
     "limits-time": "wall",
     "limits-output": "output",
 }
-"""The limit that ends a twin, where nothing in it is refused before that."""
+"""The limit that ends a probe sandbox, if nothing is refused in it before."""
 
 
 def _keep_nothing(_: Act) -> bool:
@@ -60,21 +60,21 @@ def _keep_nothing(_: Act) -> bool:
 
 
 _WATCH = Watch(frozenset({"execve"}), _keep_nothing, linger_s=0)
-"""Every refusal goes through us then; thousands of files that are made would only take longer."""
+"""Observes refused calls, but few allowed ones: observing thousands of created files is slow."""
 
 
 async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, watched: bool = False) -> Evidence:
-    """Show that a policy holds in a place of this machine.
+    """Prove that a policy holds in a target on this machine.
 
     Args:
-        policy: what has to hold.
-        place: where.
-        again: make the attempts though they are remembered.
-        watched: make them in sandboxes whose calls are answered from outside, as a skill's are while it is checked.
+        policy: the policy to prove.
+        place: the target.
+        again: make the attempts even if a stored proof exists.
+        watched: observe the system calls in the probe sandboxes, as the gate does.
 
     Raises:
-        Unsupported: a rule does not hold, or the attempts prove nothing; names the rules. No sandbox may be used.
-        PlaceUnavailable: no sandbox can be made.
+        Unsupported: a rule does not hold, or the proof is invalid; names the rules. No sandbox may be used.
+        PlaceUnavailable: no sandbox can be created.
     """
     evidence = await evidence_of(place, policy, again=again, watched=watched)
     if not evidence.holds:
@@ -83,12 +83,12 @@ async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, wa
 
 
 async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False, watched: bool = False) -> Evidence:
-    """The same, whatever comes of it.
+    """Like ``prove``, but return the record even if the proof did not hold.
 
     Raises:
-        ConfigError: ``place`` is text, and no target.
-        Unsupported: no attempts can be made in such places, or a required rule cannot be enforced here.
-        PlaceUnavailable: no sandbox can be made.
+        ConfigError: ``place`` is an invalid target.
+        Unsupported: no attempts can be made in that target, or a required rule cannot be enforced here.
+        PlaceUnavailable: no sandbox can be created.
     """
     where = place_of(place) if isinstance(place, str) else place
     host = this_host()
@@ -113,8 +113,10 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
 async def attempts(
     policy: Policy, specification: Confinement, host: Host, place: Place = LOCAL, watch: Watch | None = None
 ) -> Proof:
-    """Make every attempt that the policy forbids and that something here is to stop, in twins of ``specification``."""
-    known = replace(host, versions={"docker engine": "", **host.versions})  # the one that answered, if it is one
+    """Make the attempts against all enforced rules of the policy, in probe sandboxes like ``specification``."""
+    known = replace(
+        host, versions={"docker engine": "", **host.versions}
+    )  # an engine has answered already, if it is used
     enforced = {verdict.rule for verdict in explain(policy, place.kind, known) if verdict.held_by}
     canaries = [
         each
@@ -128,13 +130,13 @@ async def attempts(
         outside = stack.enter_context(planted())
         if policy.network.access == "hosts":
             specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
-        twins = [_probe(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
-        proofs = await together(twins)
+        probes = [_probe(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
+        proofs = await together(probes)
     return functools.reduce(Proof.joined, proofs)
 
 
 def _limits_of(canaries: Sequence[Canary], policy: Policy) -> Limits:
-    """Those of a twin; one that tries to exceed a limit has a low one."""
+    """The limits of a probe sandbox; one that tries to exceed a limit has a low one."""
     usual = Limits(wall_s=_SUITE_S, output=_OUTPUT, memory=policy.limits.memory, processes=policy.limits.processes)
     match [canary.name for canary in canaries]:
         case ["limits-time"]:
@@ -156,14 +158,14 @@ async def _probe(
     place: Place,
     watch: Watch | None,
 ) -> Proof:
-    """Make some attempts in one sandbox that is specified like the real one, and judge what it reported."""
+    """Make attempts in one probe sandbox, and judge its report."""
     nonce = secrets.token_hex(8)
     names = [*CONTROLS, *(each.name for each in canaries)]
     configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
-    words = program.argv(_PYTHON, configuration)
+    argv = program.argv(_PYTHON, configuration)
     try:
-        async with await start(place, specification, words, limits=limits, watch=watch) as run:
-            looked = _deviation_proof(amiss(policy, specification, run.facts))
+        async with await start(place, specification, argv, limits=limits, watch=watch) as run:
+            deviations = _deviation_proof(amiss(policy, specification, run.facts))
             run.go()
             ended = await run.wait()
     except NotAsSpecified as error:
@@ -171,20 +173,20 @@ async def _probe(
     if len(canaries) == 1 and ended.limit and ended.limit == _ENDED_BY.get(canaries[0].name):
         (canary,) = canaries
         held = Judged(canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}")
-        return looked.joined(Proof((held,)))
+        return deviations.joined(Proof((held,)))
     proof = judge(ended.stdout, canaries, nonce)
     if ended.limit:
         slow = f"too slow: the attempts did not end within {limits.wall_s:g} s"
-        cut = slow if ended.limit == "wall" else f"ended by a limit that is not tried there: {ended.limit}"
+        cut = slow if ended.limit == "wall" else f"ended by a limit that is not tested there: {ended.limit}"
         proof = replace(proof, invalid=f"{cut}; {proof.invalid}")
     elif proof.invalid and ended.stderr:
-        said = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        proof = replace(proof, invalid=": ".join([proof.invalid, *said]))
-    return looked.joined(proof)
+        last = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        proof = replace(proof, invalid=": ".join([proof.invalid, *last]))
+    return deviations.joined(proof)
 
 
 def _deviation_proof(differences: Iterable[str]) -> Proof:
-    """What the look from outside shows."""
+    """A proof that the deviations found from outside break their rules."""
     return Proof(
         tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in differences)
     )

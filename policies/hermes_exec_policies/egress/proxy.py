@@ -1,8 +1,7 @@
-"""A proxy at a unix socket that is the only thing of a network that a sandbox sees.
+"""A CONNECT proxy at a unix socket, the only network access of a sandbox.
 
-It runs outside, speaks CONNECT and nothing else, and looks names up itself, once: the addresses that it checked are
-those that it connects to, so that a name cannot mean one thing when it is checked and another one afterwards. What
-passes through it is not looked at; it is a matter of the program and of the host that was named.
+It runs outside and resolves names itself, once: it connects to the addresses that it has checked, so a name cannot
+resolve to another address after the check (DNS rebinding). It does not inspect the data that it relays.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 
 SOCKET = "egress.sock"
 PORT = 443
-"""Of a host that is named without one."""
+"""The port of a host that is listed without one."""
 _TRANSLATED = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")))
-"""IPv6 that carries an IPv4 address, which somebody on the way may take out: it could be any."""
+"""IPv6 networks that embed an IPv4 address, to which a router on the way may translate."""
 _HEAD = 8192
 _HEAD_S = 15.0
 _CONNECT_S = 30.0
 _MANY = 64
-"""Connections at once."""
+"""The maximum number of connections."""
 _REMEMBERED = 1000
 _PIECE = 1 << 16
 _REQUEST = re.compile(
@@ -43,34 +42,34 @@ _REASONS = {200: "Connected", 400: "Bad Request", 403: "Forbidden", 405: "Method
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A host and a port that can be reached."""
+    """A host and a port."""
 
     host: str
     port: int
 
     @property
     def address(self) -> bool:
-        """Whether it is an address and no name, so that somebody meant this very machine."""
+        """Whether the host is an IP address instead of a name."""
         return _parse_address(self.host) is not None
 
 
 def named(words: Iterable[str]) -> frozenset[Named]:
-    """The hosts that a policy lists: ``api.example.org`` or ``api.example.org:8443``.
+    """Parse the hosts of a policy: ``api.example.org`` or ``api.example.org:8443``.
 
     Raises:
-        UsageError: a port is none.
+        UsageError: a port is invalid.
     """
     found: set[Named] = set()
     for word in words:
         host, colon, port = word.partition(":")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-            raise UsageError(f"{word!r} names no port", remedy="a number from 1 to 65535")
+            raise UsageError(f"{word!r} has an invalid port", remedy="a number from 1 to 65535")
         found.add(Named(host, int(port) if colon else PORT))
     return frozenset(found)
 
 
 def public(address: str) -> bool:
-    """Whether an address is one of the Internet's: of no private network, of no machine's own, of no group."""
+    """Whether an address is public: not private, local, reserved or multicast."""
     found = _parse_address(address)
     if found is None:
         return False
@@ -91,12 +90,12 @@ def _parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """One request, for the log of a run."""
+    """One request to the proxy, for the log of a run."""
 
     host: str
     port: int
     status: int
-    """200 where it was connected, 403 where it was refused; the numbers of HTTP."""
+    """The HTTP status: 200 if connected, 403 if refused."""
 
 
 async def _resolve(host: str, port: int) -> Sequence[str]:
@@ -115,25 +114,25 @@ class Egress:
         *,
         look_up: Callable[[str, int], Awaitable[Sequence[str]]] = _resolve,
     ) -> None:
-        """``folder`` is an empty one of ours, seen in the sandbox; ``look_up`` gives a name's addresses."""
+        """``folder`` is an empty folder that the sandbox mounts; ``look_up`` resolves a name to addresses."""
         self.path = folder / SOCKET
         self.passed: list[Passed] = []
-        """What was asked for, in its order; only so much is remembered."""
+        """The requests in order, up to a limit."""
         self._named = named(hosts)
         self._look_up = look_up
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        """Listen."""
+        """Start to listen."""
         self._server = await asyncio.start_unix_server(self._on_connection, self.path, limit=_HEAD)
-        self.path.chmod(0o666)  # whoever a sandbox runs as; the folder's name is known to that one alone
+        self.path.chmod(0o666)  # for the sandbox's user; only that sandbox knows the folder's name
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End every connection."""
+        """Stop to listen and close every connection."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -179,7 +178,7 @@ class Egress:
                 addresses = [wanted.host] if wanted.address else await self._look_up(wanted.host, wanted.port)
                 allowed = [each for each in addresses if wanted.address or public(each)]
                 if addresses and not allowed:
-                    return 403, None  # it was led to a private network
+                    return 403, None  # the name resolves to a private network
                 for address in allowed:
                     with contextlib.suppress(OSError):
                         return 200, await asyncio.open_connection(address, wanted.port)
@@ -196,7 +195,7 @@ async def _respond(writer: asyncio.StreamWriter, status: int) -> None:
 async def _relay(
     one: tuple[asyncio.StreamReader, asyncio.StreamWriter], other: tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ) -> None:
-    """Hand on in both directions until both have ended."""
+    """Relay data in both directions until both have ended."""
     try:
         await asyncio.gather(_copy(one[0], other[1]), _copy(other[0], one[1]))
     finally:
