@@ -59,7 +59,7 @@ def test_a_guest_is_not_started_twice(under: Callable[..., str]) -> None:
 
 
 def test_a_policy_that_cannot_be_enforced_opens_nothing(under: Callable[..., str]) -> None:
-    with pytest.raises(PlaceUnavailable, match="cannot be confined: landlock: version 99 of it is needed"):
+    with pytest.raises(PlaceUnavailable, match="cannot be confined: landlock: ABI version 99 is needed"):
         under("impossible", "echo ran", "guest")
 
 

@@ -123,7 +123,7 @@ def test_hosts_by_name_are_refused_where_no_proxy_enforces_them() -> None:
 
 
 def test_an_unknown_kind_of_place_is_named_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="the nearest such place is 'bubblewrap'"):
+    with pytest.raises(UsageError, match="the nearest known kind is 'bubblewrap'"):
         explain(load("open"), "bubblewarp", MODERN)
 
 
@@ -139,5 +139,5 @@ def test_a_granted_folder_that_is_written_to_is_told_to_have_no_bound() -> None:
     granted = with_folders(load("skill-run"), [Folder("archive", writable=True), Folder("notes")])
     says = {verdict.rule: verdict.says for verdict in explain(granted, "bubblewrap", MODERN)}
     for rule in ("limits.disk", "limits.inodes"):
-        assert says[rule].endswith(", but for /app/folders/archive, which is the machine's and has no bound")
-    assert not any("no bound" in verdict.says for verdict in explain(load("skill-run"), "bubblewrap", MODERN))
+        assert says[rule].endswith(", except in /app/folders/archive, which is a folder of the machine without a limit")
+    assert not any("without a limit" in verdict.says for verdict in explain(load("skill-run"), "bubblewrap", MODERN))

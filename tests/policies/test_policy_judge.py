@@ -98,7 +98,7 @@ def test_without_a_proc_what_looks_there_finds_nothing() -> None:
 
 def test_a_number_that_was_not_to_come_is_told_beside_the_one_that_was() -> None:
     (told,) = judge(report(outcome(WRITE, outcome="errno", errno=ENOENT)), [WRITE], NONCE).judged
-    assert told.ended == "ENOENT (No such file or directory), where EACCES or EPERM or EROFS was to come"
+    assert told.ended == "ENOENT (No such file or directory), expected EACCES or EPERM or EROFS"
 
 
 def test_places_differ_in_attempts_that_there_are() -> None:

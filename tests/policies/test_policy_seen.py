@@ -78,7 +78,7 @@ CHANGES: dict[str, tuple[list[str], list[str], str]] = {
     "the machine's /proc": (["--proc", "/proc"], ["--ro-bind", "/proc", "/proc"], "processes.hidden|confined"),
     "the machine's network": (["--unshare-net"], [], "network.isolated"),
     "the machine's IPC": (["--unshare-ipc"], [], "processes.ipc"),
-    "the machine's name": (["--unshare-uts"], [], "processes.hidden|no sandbox could be made"),
+    "the machine's name": (["--unshare-uts"], [], "processes.hidden|no sandbox could be created"),
     "the machine's groups": (["--unshare-cgroup"], [], "processes.hidden"),
 }  # fmt: skip
 
