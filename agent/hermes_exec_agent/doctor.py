@@ -286,8 +286,8 @@ def _judge_reply(reply: Reply, seconds: float) -> Check:
 
 def _check_sandbox() -> list[Check]:
     """Whether the policy that skills are judged in can be held; ``policy prove`` starts one, and this does not."""
+    from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import refuse_unless_enforceable
-    from hermes_exec_policies.host import this_host
     from hermes_exec_policies.load import load
     from hermes_exec_policies.start_program import BUBBLEWRAP
 

@@ -1,1 +1,1 @@
-"""Policies: one source for every mechanism that enforces them."""
+"""Policies: one definition, rendered to each mechanism that enforces it."""

@@ -68,9 +68,9 @@ def explain(
     json: Json = False,
 ) -> int:
     """Tell in plain words what a policy allows, what holds each rule on this machine, and what nothing holds."""
+    from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import explain as verdicts_of
     from hermes_exec_policies.folders import with_folders
-    from hermes_exec_policies.host import this_host
     from hermes_exec_policies.load import load
 
     found = with_folders(load(policy), [_folder(word) for word in folder or ()])
@@ -195,8 +195,8 @@ def check(
 
     The exit code is 2 when one of them is wrong, and 1 when one cannot be enforced.
     """
+    from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import explain as verdicts_of
-    from hermes_exec_policies.host import this_host
     from hermes_exec_policies.load import known_policies, load
 
     found = [load(name) for name in policies or known_policies()]

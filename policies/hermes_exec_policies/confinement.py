@@ -1,19 +1,20 @@
-"""From a policy to the launch specification of a sandbox on this machine, whatever kind of place makes it."""
+"""Build the launch specification of a sandbox on this machine from a policy, for any kind of sandbox."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.explain import refuse_unless_enforceable
 from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import bpf, landlock, oci
 from hermes_exec_policies.render.apparmor import profile_name
@@ -21,12 +22,11 @@ from hermes_exec_policies.render.bubblewrap import layout
 from hermes_exec_policies.render.filter import filter_of
 from hermes_exec_policies.render.rlimits import rlimits
 from hermes_exec_policies.start_program import BUBBLEWRAP, DOCKER
-from hermes_exec_policies.users import chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy
     from hermes_exec_policies.render.bubblewrap import Folder, Layout
     from hermes_exec_policies.render.landlock import Ruleset
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 PLACE = BUBBLEWRAP
 LANDLOCKED = "HERMES_LANDLOCK"
 _UNBOUND = (1 << 40) - 1
-"""What a folder in memory is given where the policy sets no bound: more than any machine has."""
+"""The size of a tmpfs folder without a limit in the policy: more than any machine has."""
 _EMPTY = 4096
-"""Bytes of a folder that has, with room for itself alone, nothing in it."""
+"""The size in bytes of a folder that stays empty."""
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})
-"""What a sandbox has of them."""
+"""The devices of a sandbox."""
+_USERS = 5000
+"""The size of the range of unique users, which begins at the policy's ``first``."""
 
 
 def confinement(
@@ -49,15 +51,15 @@ def confinement(
     readonly: Mapping[str, str] | None = None,
     cwd: str | None = None,
 ) -> tuple[Confinement, Limits]:
-    """The specification that the policy of this name asks for here, and the limits that are held from outside.
+    """Return the specification of a named policy on this machine, and the limits to enforce from outside.
 
-    ``writable`` and ``readonly`` are folders of this machine and where they are seen inside.
+    ``writable`` and ``readonly`` map folders of this machine to their paths inside.
 
     Raises:
-        ConfigError: there is no such policy, or an override is wrong.
-        UsageError: a folder is to be seen where the policy does not allow it.
-        Unsupported: a required rule cannot be enforced here; says what mends it.
-        PlaceUnavailable: a filter of one's own cannot be compiled.
+        ConfigError: there is no such policy, or an override is invalid.
+        UsageError: the policy does not allow a folder at its path inside.
+        Unsupported: a required rule cannot be enforced here; names a remedy.
+        PlaceUnavailable: the filter of a custom policy cannot be compiled.
     """
     return confined(load(policy, overrides), this_host(), writable=writable, readonly=readonly, cwd=cwd)
 
@@ -72,29 +74,32 @@ def confined(
     place: str = PLACE,
     started: bool = True,
 ) -> tuple[Confinement, Limits]:
-    """As ``confinement``, for a policy at hand, and for any kind of place that starts programs from outside.
+    """Like ``confinement``, for a loaded policy and any kind of sandbox that is started from outside.
 
-    Where the policy speaks of folders that were granted there are empty ones; see ``folders.with_given``.
-    One that is not to be ``started``, but compared with others, has the first of all users where it would have its own.
+    Granted folders of the policy are empty in the result; ``folders.bind_folders`` replaces them. A specification that
+    is not ``started``, only compared, has the first unique user of the policy instead of a free one.
 
     Raises:
-        UsageError: a folder is to be seen where the policy does not allow it.
-        Unsupported: a required rule cannot be enforced here; says what mends it.
-        PlaceUnavailable: a filter of one's own cannot be compiled.
+        UsageError: the policy does not allow a folder at its path inside.
+        Unsupported: a required rule cannot be enforced here; names a remedy.
+        PlaceUnavailable: the filter of a custom policy cannot be compiled.
     """
-    if place == DOCKER:  # whether an engine answers is told when it is asked for a sandbox
+    if place == DOCKER:  # the start of a sandbox reports whether an engine answers
         host = replace(host, versions={"docker engine": "", **host.versions})
-    fixed = _fixed(_Asked(policy.digest, place, host, policy))
-    mapped = [*_mapped(policy.writable, writable or {}, policy), *_mapped(_readable(policy), readonly or {}, None)]
+    fixed = _build_fixed(_CacheKey(policy.digest, place, host, policy))
+    mapped = [
+        *_map_folders(policy.writable, writable or {}, policy),
+        *_map_folders(_readable(policy), readonly or {}, None),
+    ]
     wanted = fixed.layout
     taken = {bind.target for bind in mapped}
     folders = [_tmpfs(each) for each in wanted.folders if each.target not in taken]
     folders += [Tmpfs(target=path, size=_EMPTY, inodes=1) for path in seen_in(policy)[0]]
     own = taken | {folder.target for folder in folders}
-    local = place == BUBBLEWRAP  # elsewhere the system is the image's, and so are its folders and links
-    binds, links = _system(_everything(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
+    local = place == BUBBLEWRAP  # in a container, system folders and links come from the image
+    binds, links = _system_binds(_list_root(own) if wanted.whole else wanted.binds, policy) if local else ([], [])
     there = {*(bind.target for bind in (*binds, *mapped)), *(path for path, _ in links), "/"}
-    # One that shares the processes of the place shares its /proc too, so no new one is needed.
+    # Without a pid namespace the sandbox shares the outer /proc, so no new one is needed.
     proc = not local or not host.proc or "pid" not in wanted.namespaces
     there |= {folder.target for folder in folders} | _DEVICES | {"/dev"} | ({"/proc"} if proc else set[str]())
     rules = _landlock(fixed.rules, there if local else None) if fixed.rules else None
@@ -132,19 +137,19 @@ def confined(
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is the same for every sandbox of a policy in a kind of place."""
+class _CacheKey:
+    """The key of what all sandboxes of a policy and a kind share."""
 
     digest: str
     place: str
     host: Host = field(hash=False)
     policy: Policy = field(compare=False)
-    """The one with this digest."""
+    """The policy with this digest."""
 
 
 @dataclass(frozen=True)
 class _Fixed:
-    """What follows from that alone."""
+    """The parts of a specification that all sandboxes of a policy and a kind share."""
 
     layout: Layout
     seccomp: bytes
@@ -154,8 +159,8 @@ class _Fixed:
 
 
 @lru_cache(maxsize=32)
-def _fixed(asked: _Asked) -> _Fixed:
-    """Work it out, once a process; a refusal is worked out each time."""
+def _build_fixed(asked: _CacheKey) -> _Fixed:
+    """Build the shared parts, once in the process; an error is not cached."""
     policy, host, docker = asked.policy, asked.host, asked.place == DOCKER
     refuse_unless_enforceable(policy, asked.place, host)
     filter_ = filter_of(policy, counted=docker or counts_memory(policy, host))
@@ -164,18 +169,18 @@ def _fixed(asked: _Asked) -> _Fixed:
         seccomp=bpf.program(filter_) if filter_ and not docker else b"",
         filter_document=oci.render(filter_, host.machine) if filter_ and docker else "",
         rules=landlock.ruleset(policy) if host.landlock_abi else None,
-        required=_required(policy, host),
+        required=_required_mechanisms(policy, host),
     )
 
 
 def counts_memory(policy: Policy, host: Host) -> bool:
-    """Whether what holds the policy's limit of memory sees all of it; else the filter keeps unseen memory away."""
+    """Whether the enforcer of the memory limit counts all memory; otherwise the filter forbids uncounted memory."""
     limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
     return bool(host.groups.memory) or not limited
 
 
-def _required(policy: Policy, host: Host) -> frozenset[str]:
-    """The mechanisms that a required rule rests on."""
+def _required_mechanisms(policy: Policy, host: Host) -> frozenset[str]:
+    """The mechanisms that a required rule depends on."""
     found = {"rlimits"}
     if policy.syscalls.filtered and policy.strength("syscalls.filtered") == "required":
         found.add("seccomp")
@@ -188,11 +193,11 @@ def _readable(policy: Policy) -> tuple[str, ...]:
     return (*policy.files.run, *policy.files.read) if policy.files.hidden else ("/",)
 
 
-def _mapped(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy | None) -> list[Bind]:
-    """Binds of the caller's; those that can be written have a policy, and lie in what it lets be written."""
+def _map_folders(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy | None) -> list[Bind]:
+    """Binds of the caller. ``policy`` is that of writable binds, whose targets are in its writable folders."""
     for target in folders.values():
         if not any((target + "/").startswith(each.rstrip("/") + "/") for each in allowed):
-            raise UsageError(f"the policy does not let a folder be seen as {target}", remedy=", ".join(allowed))
+            raise UsageError(f"the policy allows no folder at {target}", remedy=", ".join(allowed))
     writable = policy is not None
     executable = policy.files.run_written if policy is not None else True
     return [
@@ -201,13 +206,13 @@ def _mapped(allowed: Iterable[str], folders: Mapping[str, str], policy: Policy |
     ]
 
 
-def _everything(own: set[str]) -> list[str]:
-    """What there is in the root folder, but for what a sandbox has of its own."""
+def _list_root(own: set[str]) -> list[str]:
+    """The entries of the root folder, except those that a sandbox creates itself."""
     return sorted(str(entry) for entry in Path("/").iterdir() if str(entry) not in {*own, "/proc", "/dev", "/sys"})
 
 
-def _system(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tuple[str, str]]]:
-    """What of the system is seen: folders and files as they are, and links as links."""
+def _system_binds(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tuple[str, str]]]:
+    """The binds of system files and folders, and the links."""
     binds: list[Bind] = []
     links: list[tuple[str, str]] = []
     for path in paths:
@@ -216,7 +221,7 @@ def _system(paths: Iterable[str], policy: Policy) -> tuple[list[Bind], list[tupl
         except OSError:
             continue
         if stat.S_ISLNK(mode):
-            links.append((path, os.readlink(path)))  # noqa: PTH115  the text of the link, as it is
+            links.append((path, os.readlink(path)))  # noqa: PTH115  the link's text, unchanged
         else:
             executable = path in policy.files.run or not policy.files.hidden
             binds.append(Bind(source=path, target=path, executable=executable))
@@ -233,8 +238,8 @@ def _tmpfs(folder: Folder) -> Tmpfs:
 
 
 def _landlock(rules: Ruleset, there: set[str] | None) -> Landlock:
-    """The rules for the paths that are there; for all of them where what is there is an image's matter."""
-    # A rule needs its path; a folder above one that is seen exists as well.
+    """The rules for the existing paths ``there``; for all paths if an image decides which exist."""
+    # A rule needs an existing path; parent folders of mounted paths exist too.
     paths = [
         PathRule(path=path, access=access, needed=there is not None)
         for path, access in rules.paths
@@ -250,8 +255,49 @@ def _landlock(rules: Ruleset, there: set[str] | None) -> Landlock:
 
 
 def _environment(policy: Policy, *, landlock: bool) -> tuple[tuple[str, str], ...]:
-    """All variables. One says what the kernel tells nobody: that Landlock is applied, or nothing had started."""
-    told = {LANDLOCKED: "1"} if landlock else {}
+    """The complete environment. One variable says that Landlock is applied, which the kernel does not show."""
+    landlocked = {LANDLOCKED: "1"} if landlock else {}
     kept = {name: os.environ[name] for name in policy.environment.keep if name in os.environ}
     inherited = {} if policy.environment.cleared else dict(os.environ)
-    return tuple(sorted({**inherited, **kept, **policy.environment.set, **told}.items()))
+    return tuple(sorted({**inherited, **kept, **policy.environment.set, **landlocked}.items()))
+
+
+def chosen(policy: Policy, host: Host, place: str, *, fresh: bool) -> int | None:
+    """Choose a user without processes and without a name on this machine; None to keep the current user.
+
+    A container engine runs as root, so if we are not root, it has to use our own user.
+    """
+    if not (host.root and policy.user.ordinary):
+        return host.uid if place == DOCKER and not host.root else None
+    first = policy.user.first
+    if not fresh:
+        return first
+    running = _running_users()
+    offset = secrets.randbelow(_USERS)
+    for step in range(_USERS):
+        number = first + (offset + step) % _USERS
+        if number not in running and not _has_name(number):
+            return number
+    raise PlaceUnavailable(f"every user ID from {first} to {first + _USERS} is in use on this machine")
+
+
+def _running_users() -> set[int]:
+    found: set[int] = set()
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if entry.name.isdigit():
+                try:
+                    found.add(entry.stat().st_uid)
+                except FileNotFoundError:
+                    continue  # it has just ended
+    return found
+
+
+def _has_name(number: int) -> bool:
+    import pwd
+
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return False
+    return True

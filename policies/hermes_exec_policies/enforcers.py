@@ -1,7 +1,7 @@
-"""What can enforce each rule in a kind of place, on this machine: all that could, and why some of it cannot.
+"""List the mechanisms that can enforce each rule in a kind of sandbox on this machine, and why others cannot.
 
-The order is that of preference. A rule holds when at least one of its means is there; those of the kernel's
-security modules and of the filter of system calls hold many rules a second time.
+The order is that of preference. A rule is enforced if at least one mechanism is available; security modules and the
+system call filter enforce many rules a second time.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING
 from hermes_exec.config.check import nearest
 from hermes_exec.config.values import show_size
 from hermes_exec.errors import UsageError
+from hermes_exec_backends.sandbox.host import allow_namespaces
 from hermes_exec_policies.render import clouds
 from hermes_exec_policies.render.apparmor import profile_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """One way to hold a rule; ``lacking`` says why it is not to be had here."""
+    """One mechanism that enforces a rule; ``lacking`` says why it is not available here."""
 
     mechanism: str
     lacking: str = ""
     remedy: str = ""
     declared: bool = False
-    """Whether somebody else enforces it, out of our sight."""
+    """Whether a vendor enforces it, where we cannot verify it."""
 
 
 Table = dict[str, list[Means]]
@@ -39,14 +40,14 @@ _RLIMITS = ("cpu_time", "file_size", "open_files", "core", "locked_memory", "mes
 
 
 def enforcers(place: str, policy: Policy, host: Host) -> Mapping[str, list[Means]]:
-    """The means of every rule in a kind of place; a rule that is not among them can be held by nothing.
+    """Map each rule to its enforcers in a kind of sandbox; nothing enforces a rule that is missing in the result.
 
     Raises:
-        UsageError: policies are not known to such places; names the nearest one.
+        UsageError: no policy can be enforced in that kind; names the nearest known one.
     """
     if place not in PLACES:
         raise UsageError(
-            f"no policy can be enforced in {place!r}; the nearest such place is {nearest(place, PLACES)!r}",
+            f"no policy can be enforced in {place!r}; the nearest known kind is {nearest(place, PLACES)!r}",
             remedy=", ".join(PLACES),
         )
     return PLACES[place](policy, host)
@@ -56,7 +57,7 @@ def _filter(host: Host) -> Means:
     if host.seccomp:
         return Means("a filter of system calls (seccomp)")
     return Means(
-        "a filter of system calls (seccomp)", "the kernel was built without", "a kernel with CONFIG_SECCOMP_FILTER"
+        "a filter of system calls (seccomp)", "the kernel was built without it", "a kernel with CONFIG_SECCOMP_FILTER"
     )
 
 
@@ -73,34 +74,24 @@ def _apparmor(policy: Policy, host: Host) -> Means:
         return Means("AppArmor", "the kernel runs without it", "boot with apparmor=1 security=apparmor")
     if name not in host.profiles:
         install = f"hermes-exec policy render {policy.name} --form apparmor | apparmor_parser -r"
-        return Means("AppArmor", f"the profile {name} is not loaded, or we may not see it", install)
+        return Means("AppArmor", f"the profile {name} is not loaded, or we may not read the list", install)
     return Means(f"AppArmor (profile {name})")
 
 
 def _group(by: str, limit: str) -> Means:
-    remedy = "run as root, or let the service manager hand on a control group (Delegate=yes)"
-    return Means(by) if by else Means("control group", f"none can be made here that bounds {limit}", remedy)
+    remedy = "run as root, or let the service manager delegate a control group (Delegate=yes)"
+    return Means(by) if by else Means("control group", f"none can be created here that limits {limit}", remedy)
 
 
 def _namespace(host: Host, kind: str) -> Means:
     name = f"its own {kind} namespace"
     if host.root or not host.user_namespaces:
         return Means(name)
-    return Means(name, host.user_namespaces, _allow_namespaces(host))
-
-
-def _allow_namespaces(host: Host) -> str:
-    if host.sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1":
-        return "an AppArmor profile with 'userns,' for bwrap: hermes-exec doctor shows it"
-    if host.sysctls.get("kernel.unprivileged_userns_clone") == "0":
-        return "sysctl -w kernel.unprivileged_userns_clone=1"
-    if "container" in host.user_namespaces:
-        return "start the container with the filter that ships in deploy/: --security-opt seccomp=deploy/seccomp.json"
-    return "sysctl -w user.max_user_namespaces=15000"
+    return Means(name, host.user_namespaces, allow_namespaces(host))
 
 
 def _by_kernel(policy: Policy, host: Host) -> Table:
-    """Rules that a process can hold against itself and its children, wherever it runs."""
+    """Rules that a process can enforce on itself and its children, in any kind of sandbox."""
     calls, modules = _filter(host), [_landlock(host), _apparmor(policy, host)]
     table: Table = {
         "network.sockets": [calls],
@@ -111,14 +102,14 @@ def _by_kernel(policy: Policy, host: Host) -> Table:
         "syscalls.native": [calls],
         "syscalls.writable_code": [calls],
         "syscalls.set_id_files": [calls],
-        "environment.cleared": [Means("it is started with variables of its own")],
+        "environment.cleared": [Means("an environment of its own")],
         "lsm": modules,
     }
     return table
 
 
 def _by_runner(host: Host) -> Table:
-    """Limits that whoever starts a program holds from outside."""
+    """Limits that the process that starts a program enforces from outside."""
     watched = Means("a watchdog outside, a moment later")
     table: Table = {
         "limits.memory": [_group(host.groups.memory, "memory"), Means("the address space of each process"), watched],
@@ -135,8 +126,8 @@ def _unique(policy: Policy, host: Host) -> Means:
     return Means(name) if host.root else Means(name, "only root can take one", "run as root")
 
 
-def _launched(policy: Policy, host: Host) -> Table:
-    """What our launcher holds in a sandbox whose namespaces it has made, or bubblewrap for it."""
+def _by_launcher(policy: Policy, host: Host) -> Table:
+    """Rules that our launcher or bubblewrap enforces in a sandbox."""
     modules = [_landlock(host), _apparmor(policy, host)]
     memory = Means("folders in memory of a certain size")
     pids = _namespace(host, "process")
@@ -165,10 +156,10 @@ def _launched(policy: Policy, host: Host) -> Table:
 
 
 def _bubblewrap(policy: Policy, host: Host) -> Table:
-    table = _launched(policy, host)
+    table = _by_launcher(policy, host)
     if host.proc:
         table["files.masked"] = [Means("no /proc at all"), _apparmor(policy, host)]
-    # A namespace with nothing in it and the proxy hold this together; neither does alone.
+    # An empty network namespace and the proxy enforce this together; neither does alone.
     without = _namespace(host, "network")
     table["network.hosts"] = [without if without.lacking else Means(f"{without.mechanism}, and a proxy outside")]
     if "bwrap" in host.versions:
@@ -178,7 +169,7 @@ def _bubblewrap(policy: Policy, host: Host) -> Table:
 
 
 def _docker(policy: Policy, host: Host) -> Table:
-    table = _launched(policy, host)
+    table = _by_launcher(policy, host)
     if "docker engine" not in host.versions:
         missing = Means("the engine", "no Docker engine answers here", "systemctl start docker")
         return {rule: [missing] for rule in table}
@@ -204,20 +195,20 @@ def _docker(policy: Policy, host: Host) -> Table:
 
 
 def _singularity(policy: Policy, host: Host) -> Table:
-    table = _launched(policy, host)
+    table = _by_launcher(policy, host)
     if not {"apptainer", "singularity"} & host.versions.keys():
         missing = Means("Apptainer", "it is not installed", "https://apptainer.org/docs/admin/main/installation.html")
         return {rule: [missing] for rule in table}
     return table | {"files.hidden": [Means("the image is all there is"), *table["files.hidden"][1:]]}
 
 
-def _declared(place: str, *rules: str) -> Callable[[Policy, Host], Table]:
-    said = Means("the vendor says so", declared=True)
+def _by_vendor(place: str, *rules: str) -> Callable[[Policy, Host], Table]:
+    said = Means("the vendor's declaration", declared=True)
     inherent = ("files.hidden", "processes.hidden", "processes.ipc", "environment.cleared")
 
     def table(policy: Policy, _host: Host) -> Table:
         more = {
-            rule: Means("the vendor", f"the least that it can be asked for is {_amount(rule, value)}")
+            rule: Means("the vendor", f"its minimum is {_amount(rule, value)}")
             for rule, value in clouds.beyond(place, policy).items()
         }
         return {rule: [more.get(rule, said)] for rule in (*inherent, *rules)}
@@ -233,7 +224,7 @@ PLACES: dict[str, Callable[[Policy, Host], Table]] = {
     "bubblewrap": _bubblewrap,
     "docker": _docker,
     "singularity": _singularity,
-    "modal": _declared("modal", "network.isolated", "limits.memory", "limits.cpus", "limits.time"),
-    "daytona": _declared("daytona", "network.isolated", "limits.memory", "limits.cpus", "limits.disk"),
+    "modal": _by_vendor("modal", "network.isolated", "limits.memory", "limits.cpus", "limits.time"),
+    "daytona": _by_vendor("daytona", "network.isolated", "limits.memory", "limits.cpus", "limits.disk"),
 }
-"""Kinds of place that policies are known to."""
+"""The kinds of sandbox that can enforce policies."""

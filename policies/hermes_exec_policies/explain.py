@@ -1,4 +1,4 @@
-"""What a policy allows, in plain words, and what holds each of its rules on this machine."""
+"""Describe the rules of a policy, and what enforces each of them on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_exec_policies.values import EVERY
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy, Strength
 
 _SIZES = {"memory", "disk", "shared_memory", "file_size", "output", "core", "locked_memory", "message_queues"}
@@ -25,17 +25,17 @@ _SECONDS = {"time", "cpu_time"}
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One rule of a policy on one machine."""
+    """The state of one policy rule on one machine."""
 
     rule: str
     says: str
     strength: Strength
     held_by: tuple[str, ...]
-    """What enforces it here; empty: nothing does."""
+    """The mechanisms that enforce it here; empty if none does."""
     lacking: tuple[Means, ...]
-    """What could, and is not to be had here."""
+    """The mechanisms that could enforce it, but are not available here."""
     declared: bool
-    """Whether only a vendor's word holds it."""
+    """Whether only a vendor's declaration enforces it."""
 
     @property
     def status(self) -> str:
@@ -46,7 +46,7 @@ class Verdict:
 
     @property
     def refuses(self) -> bool:
-        """Whether a sandbox cannot be had because of it."""
+        """Whether sandboxes are refused because of it."""
         return not self.held_by and self.strength == "required"
 
     def facts(self) -> dict[str, Any]:
@@ -62,10 +62,10 @@ class Verdict:
 
 
 def explain(policy: Policy, place: str, host: Host) -> list[Verdict]:
-    """Each rule that the policy has, in the order of the list of rules.
+    """The state of each rule of the policy, in the order of ``RULES``.
 
     Raises:
-        UsageError: policies are not known to such places.
+        UsageError: no policy can be enforced in that kind of sandbox.
     """
     means = enforcers(place, policy, host)
     return [_verdict(rule, says, policy, means.get(rule, [])) for rule, says in sentences(policy).items()]
@@ -73,7 +73,7 @@ def explain(policy: Policy, place: str, host: Host) -> list[Verdict]:
 
 def _verdict(rule: str, says: str, policy: Policy, means: list[Means]) -> Verdict:
     there = [each for each in means if not each.lacking]
-    # A limit is held by the first that can be had; of all else, every mechanism holds it once more.
+    # The first available enforcer holds a limit; all other rules are enforced by each available mechanism.
     held = there[:1] if rule.startswith("limits.") else there
     return Verdict(
         rule=rule,
@@ -86,16 +86,18 @@ def _verdict(rule: str, says: str, policy: Policy, means: list[Means]) -> Verdic
 
 
 def refuse_unless_enforceable(policy: Policy, place: str, host: Host) -> list[Verdict]:
-    """The same, if every required rule can be enforced.
+    """Return the state of each rule if every required rule can be enforced.
 
     Raises:
-        Unsupported: one of them cannot; says which, why, and what mends it.
+        Unsupported: a required rule cannot be enforced; names the rule, the reason and a remedy.
     """
     verdicts = explain(policy, place, host)
     bad = [verdict for verdict in verdicts if verdict.refuses]
     if bad:
         first = bad[0]
-        why = "; ".join(f"{each.mechanism}: {each.lacking}" for each in first.lacking) or "nothing does that there"
+        why = (
+            "; ".join(f"{each.mechanism}: {each.lacking}" for each in first.lacking) or "no mechanism enforces it there"
+        )
         names = ", ".join(verdict.rule for verdict in bad)
         remedies = [each.remedy for each in first.lacking if each.remedy]
         raise Unsupported(
@@ -106,14 +108,16 @@ def refuse_unless_enforceable(policy: Policy, place: str, host: Host) -> list[Ve
 
 
 def sentences(policy: Policy) -> dict[str, str]:
-    """The rules that a policy has, and what each says, in the order of the list of rules."""
+    """A sentence for each rule of a policy, in the order of ``RULES``."""
     return {
-        rule: _SAYS[rule](policy) if rule in _SAYS else _limit(policy, rule) for rule in RULES if applies(policy, rule)
+        rule: _SENTENCES[rule](policy) if rule in _SENTENCES else _limit(policy, rule)
+        for rule in RULES
+        if applies(policy, rule)
     }
 
 
 def applies(policy: Policy, rule: str) -> bool:
-    """Whether a policy has a rule at all."""
+    """Whether a policy has a rule."""
     if rule.startswith("limits."):
         return getattr(policy.limits, rule.removeprefix("limits.")) is not None
     return _APPLIES[rule](policy)
@@ -124,41 +128,39 @@ def _limit(policy: Policy, rule: str) -> str:
     value = getattr(policy.limits, name)
     shown = show_size(value) if name in _SIZES else f"{value:g}" + (" s" if name in _SECONDS else "")
     beyond = seen_in(policy)[1] if name in {"disk", "inodes"} else []
-    except_ = f", but for {', '.join(beyond)}, which is the machine's and has no bound" if beyond else ""
+    except_ = f", except in {', '.join(beyond)}, which is a folder of the machine without a limit" if beyond else ""
     return f"{RULES[rule]}: at most {shown}{except_}"
 
 
-def _listed(words: tuple[str, ...]) -> str:
+def _join(words: tuple[str, ...]) -> str:
     return ", ".join(words) or "nothing"
 
 
-_SAYS: Mapping[str, Callable[[Policy], str]] = {
-    "files.write": lambda p: (
-        f"only {_listed(p.files.write)} can be written, and {_listed(p.files.scratch)} for a while"
-    ),
-    "files.hidden": lambda p: f"only {_listed((*p.files.run, *p.files.read, *p.writable))} can be read",
-    "files.run": lambda _: "no program is started from a folder that can be written",
-    "files.devices": lambda p: f"there are no devices but {_listed(p.files.devices)}",
-    "files.masked": lambda _: "what /proc tells of the machine and of others' keys is empty",
+_SENTENCES: Mapping[str, Callable[[Policy], str]] = {
+    "files.write": lambda p: f"only {_join(p.files.write)} can be written, and {_join(p.files.scratch)} temporarily",
+    "files.hidden": lambda p: f"only {_join((*p.files.run, *p.files.read, *p.writable))} can be read",
+    "files.run": lambda _: "no program can be started from a writable folder",
+    "files.devices": lambda p: f"the only devices are {_join(p.files.devices)}",
+    "files.masked": lambda _: "files in /proc about the machine and other users' keys are empty",
     "network.isolated": lambda _: "no network: neither other hosts nor this machine's ports can be reached",
-    "network.hosts": lambda p: f"only {_listed(p.network.hosts)} can be reached, through a proxy",
-    "network.sockets": lambda p: f"only sockets of the families {_listed(p.network.sockets)} can be made",
+    "network.hosts": lambda p: f"only {_join(p.network.hosts)} can be reached, through a proxy",
+    "network.sockets": lambda p: f"only sockets of the families {_join(p.network.sockets)} can be created",
     "user.ordinary": lambda _: "it runs as an ordinary user, never as root",
-    "user.unique": lambda _: "it runs as a user that nothing else runs as",
-    "privileges.capabilities": lambda p: f"capabilities: {_listed(p.privileges.capabilities)}",
-    "privileges.none_gained": lambda _: "no program, set-user-id or not, gives it more rights",
-    "privileges.namespaces": lambda _: "it can make no namespaces of its own",
-    "processes.hidden": lambda _: "processes outside can be neither seen nor signalled",
-    "processes.ipc": lambda _: "shared memory, queues and abstract sockets of others cannot be reached",
-    "processes.traced": lambda _: "no process can trace another one, or read its memory by a call of the kernel",
-    "processes.terminal": lambda _: "there is no terminal that somebody outside types at",
+    "user.unique": lambda _: "it runs as a user without other processes",
+    "privileges.capabilities": lambda p: f"capabilities: {_join(p.privileges.capabilities)}",
+    "privileges.none_gained": lambda _: "no program, set-user-ID or not, gains privileges",
+    "privileges.namespaces": lambda _: "it can create no namespaces",
+    "processes.hidden": lambda _: "outside processes can be neither seen nor signalled",
+    "processes.ipc": lambda _: "outside shared memory, message queues and abstract sockets cannot be reached",
+    "processes.traced": lambda _: "no process can trace another one or read its memory by a system call",
+    "processes.terminal": lambda _: "it has no access to an outside terminal",
     "processes.end_together": lambda _: "every process ends with the sandbox",
-    "environment.cleared": lambda p: f"variables: {_listed((*p.environment.set, *p.environment.keep))}, and no other",
-    "syscalls.filtered": lambda p: f"{len(p.calls)} of the {len(known())} calls of the kernel can be made",
-    "syscalls.native": lambda _: "calls in a 32-bit form end the process",
-    "syscalls.writable_code": lambda _: "memory that can be written is never run",
-    "syscalls.set_id_files": lambda _: "no file can be made that runs as another user",
-    "lsm": lambda _: "AppArmor or Landlock holds the rules of files once more",
+    "environment.cleared": lambda p: f"the only variables are {_join((*p.environment.set, *p.environment.keep))}",
+    "syscalls.filtered": lambda p: f"{len(p.calls)} of {len(known())} system calls are allowed",
+    "syscalls.native": lambda _: "32-bit system calls kill the process",
+    "syscalls.writable_code": lambda _: "no memory is both writable and executable",
+    "syscalls.set_id_files": lambda _: "no set-user-ID or set-group-ID file can be created",
+    "lsm": lambda _: "AppArmor or Landlock enforces the rules for files a second time",
 }
 
 _APPLIES: Mapping[str, Callable[[Policy], bool]] = {

@@ -1,8 +1,8 @@
-"""Folders of this machine that a skill was granted: which they are, where they are seen, and whether they may be.
+"""Folders of this machine that are shared with a skill: requests, grants, mounts and permission checks.
 
-A skill gives a folder a name and says whether it writes to it; which folder that is, says whoever grants it. It is seen
-below /app/folders. Where none is given (in the twin of a proof, and while a skill is judged) an empty one in memory is
-there instead, so no folder of the machine is ever used to try something out.
+A skill requests a folder by a name of its own and declares whether it writes to it; the grant says which folder that
+is. It is mounted below /app/folders. In the probe sandbox of a proof, and while a skill is judged, an empty tmpfs
+folder takes its place, so no folder of the machine is used for a trial run.
 """
 
 from __future__ import annotations
@@ -26,50 +26,52 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 SEEN = "/app/folders"
-"""What they are seen below."""
+"""The parent folder of shared folders in a sandbox."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _WRITABLE = ":rw"
-_EXAMPLE = "--folder invoices=/srv/invoices, or archive=/srv/archive:rw for one that it may write to"
+_EXAMPLE = "--folder invoices=/srv/invoices, or --folder archive=/srv/archive:rw to allow writing"
 _NEVER = ("/proc", "/sys", "/dev")
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder that is asked for, or granted."""
+    """A folder that a skill requests, or that is granted to it."""
 
     name: str
     source: str = ""
-    """Where it is on this machine; empty while it is only asked for."""
+    """Its path on this machine; empty in a request."""
     writable: bool = False
 
     @property
     def target(self) -> str:
-        """Where it is seen."""
+        """Its path in the sandbox."""
         return f"{SEEN}/{self.name}"
 
     @property
     def use(self) -> str:
-        """What is done with it, in words."""
+        """``read`` or ``read and write``."""
         return "read and write" if self.writable else "read"
 
     @classmethod
     def asked(cls, word: str) -> Folder:
-        """What a manifest says: ``NAME``, or ``NAME:rw`` for one that is written to.
+        """Parse the request of a manifest: ``NAME``, or ``NAME:rw`` if the skill writes to it.
 
         Raises:
-            ValueError: it names none.
+            ValueError: the name is invalid.
         """
         name = word.removesuffix(_WRITABLE)
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{word!r} names no folder: small letters, digits and '-', then ':rw' if it is written to")
+            raise ValueError(
+                f"{word!r} names no folder: use lower-case letters, digits and '-', then ':rw' to write to it"
+            )
         return cls(name, writable=name != word)
 
     @classmethod
     def granted(cls, word: str) -> Folder:
-        """What a person says: ``NAME=DIR``, or ``NAME=DIR:rw``.
+        """Parse the grant of a person: ``NAME=DIR``, or ``NAME=DIR:rw``.
 
         Raises:
-            UsageError: it is no absolute path without ``..``, or of what is never given.
+            UsageError: the path is not absolute, has a ``..``, or is never shared.
         """
         name, _, path = word.partition("=")
         source = path.removesuffix(_WRITABLE)
@@ -77,18 +79,18 @@ class Folder:
         if not _NAME.fullmatch(name):
             raise UsageError(f"--folder {word!r}: {name!r} names no folder", remedy=_EXAMPLE)
         if not source.startswith("/") or {"", ".", ".."} & {*parts[1:]} or not source.isprintable():
-            raise UsageError(f"--folder {word!r}: {source!r} is no absolute path without '..'", remedy=_EXAMPLE)
+            raise UsageError(f"--folder {word!r}: {source!r} is not an absolute path without '..'", remedy=_EXAMPLE)
         if f"/{parts[1]}" in _NEVER:
-            raise UsageError(f"--folder {word!r}: nothing of {', '.join(_NEVER)} is ever given", remedy=_EXAMPLE)
+            raise UsageError(f"--folder {word!r}: {', '.join(_NEVER)} are never shared", remedy=_EXAMPLE)
         return cls(name, source, writable=source != path)
 
     def __str__(self) -> str:
-        """As ``granted`` reads it."""
+        """The grant in the form that ``parse_grant`` reads."""
         return f"{self.name}={self.source}{_WRITABLE if self.writable else ''}"
 
 
 def with_folders(policy: Policy, folders: Iterable[Folder]) -> Policy:
-    """What a policy says for a skill that was granted these folders; itself where there are none."""
+    """The policy extended by these granted folders; the same object if there are none."""
     read, write = ([each.target for each in folders if each.writable is kind] for kind in (False, True))
     if not (read or write):
         return policy
@@ -97,7 +99,7 @@ def with_folders(policy: Policy, folders: Iterable[Folder]) -> Policy:
 
 
 def with_given(specification: Confinement, folders: Iterable[Folder]) -> Confinement:
-    """The specification of a sandbox that sees these folders instead of empty ones; nothing is started from them."""
+    """The specification with these folders mounted, noexec, in place of the empty ones."""
     given = {each.target: each for each in folders}
     binds = [
         Bind(source=each.source, target=target, writable=each.writable, executable=False)
@@ -108,54 +110,57 @@ def with_given(specification: Confinement, folders: Iterable[Folder]) -> Confine
 
 
 def seen_in(policy: Policy) -> tuple[list[str], list[str]]:
-    """Where a policy lets folders of the machine be seen: those that are read, and those that are written to."""
+    """The paths of a policy's shared folders: the read-only ones, and the writable ones."""
     files = policy.files
     read, write = ([path for path in paths if path.startswith(f"{SEEN}/")] for paths in (files.read, files.write))
     return read, write
 
 
 def looked_at(folder: Folder, user: int | None = None) -> tuple[int, int]:
-    """Which folder it is, as its device and inode; ``user`` is the sandbox's, -1 one that is chosen later.
+    """Return device and inode of a folder; ``user`` is the sandbox's user, -1 if it is chosen later.
 
     Raises:
-        Refused: it is not there, is a link or below one, or that user may not have it.
+        Refused: the folder does not exist, is a link or below one, or ``user`` lacks the permission.
     """
     where, real = shown(folder.source), os.path.realpath(folder.source)
     try:
         found = os.lstat(real)
     except OSError as error:
-        raise Refused(f"the folder {where} cannot be given: {error.strerror}") from None
+        raise Refused(f"the folder {where} cannot be shared: {error.strerror}") from None
     if real != folder.source:
         raise Refused(f"the folder {where} is a link or below one", remedy=f"grant {shown(real)}")
     if not stat.S_ISDIR(found.st_mode):
-        raise Refused(f"{where} is no folder", remedy="grant the folder that it is in")
+        raise Refused(f"{where} is not a folder", remedy="grant its parent folder")
     if not os.access(real, os.R_OK | os.X_OK | (os.W_OK if folder.writable else 0)):
-        raise Refused(f"you may not {folder.use} the folder {where} yourself")
+        raise Refused(f"you lack the permission to {folder.use} the folder {where} yourself")
     if user not in {None, os.geteuid()}:
-        _see_reachable(folder, found.st_mode)
+        _check_access(folder, found.st_mode)
     return found.st_dev, found.st_ino
 
 
-def _see_reachable(folder: Folder, mode: int) -> None:
-    """See that a user who owns nothing and is in no group may have it; only then can it be bound."""
+def _check_access(folder: Folder, mode: int) -> None:
+    """Check that a user who owns nothing and is in no group has access, which a bind mount needs."""
     path = Path(folder.source)
     closed = next((above for above in reversed(path.parents) if not above.stat().st_mode & stat.S_IXOTH), None)
     needed = stat.S_IROTH | stat.S_IXOTH | (stat.S_IWOTH if folder.writable else 0)
     if closed is not None or mode & needed != needed:
-        mend = f"chmod o+rx{'w' * folder.writable} {path}" if closed is None else f"chmod o+x {closed}"
-        raise Refused(f"the sandbox's user, who is nobody else, may not {folder.use} the folder {path}", remedy=mend)
+        remedy = f"chmod o+rx{'w' * folder.writable} {path}" if closed is None else f"chmod o+x {closed}"
+        raise Refused(
+            f"the sandbox's user, a user of its own, lacks the permission to {folder.use} the folder {path}",
+            remedy=remedy,
+        )
 
 
 def see_given(folder: Folder, which: tuple[int, int], pid: int) -> None:
-    """See that a sandbox whose ``pid`` has not begun shows the folder that was looked at, and not what took its place.
+    """Check that the sandbox of ``pid``, which has not begun, mounts the identified folder and not a replacement.
 
     Raises:
-        Refused: it is another one.
-        PlaceUnavailable: nobody can tell.
+        Refused: it mounts another folder.
+        PlaceUnavailable: the mount cannot be inspected.
     """
     try:
         found = Path(f"/proc/{pid}/root{folder.target}").stat()
     except OSError as error:
-        raise PlaceUnavailable(f"{folder.target} of a sandbox cannot be looked at: {error.strerror}") from error
+        raise PlaceUnavailable(f"{folder.target} of a sandbox cannot be inspected: {error.strerror}") from error
     if (found.st_dev, found.st_ino) != which:
-        raise Refused(f"the folder {shown(folder.source)} became another one while it was given")
+        raise Refused(f"the folder {shown(folder.source)} was replaced while it was shared")

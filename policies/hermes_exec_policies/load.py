@@ -1,4 +1,4 @@
-"""Find a policy by its name or its file, with what it extends and what overrides it."""
+"""Load a policy by name or from a file, with the policies that it extends and with overrides."""
 
 from __future__ import annotations
 
@@ -26,74 +26,74 @@ _SUFFIX = ".toml"
 
 @cache
 def shipped() -> tuple[str, ...]:
-    """The names of the policies that ship with us, sorted."""
+    """The names of the shipped policies, sorted."""
     folder = files("hermes_exec_policies") / "shipped"
     return tuple(sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX)))
 
 
 def user_folder() -> Path:
-    """Where the user's own policies are: ``policies/`` beside the user's configuration file."""
+    """The folder of the user's own policies: ``policies/`` next to the configuration file."""
     return user_file(os.environ).parent / "policies"
 
 
 def known_policies() -> list[str]:
-    """Every policy that has a name, sorted."""
+    """The names of all shipped and own policies, sorted."""
     folder = user_folder()
     own = [path.stem for path in folder.glob(f"*{_SUFFIX}")] if folder.is_dir() else []
     return sorted({*shipped(), *own})
 
 
 def load(name: str, overrides: Table | None = None) -> Policy:
-    """The policy called ``name``, or that of a file if ``name`` has a slash or ends with ``.toml``.
+    """Load the policy called ``name``, or a file if ``name`` has a slash or ends with ``.toml``.
 
-    ``overrides`` is a table of the same shape, of which each value takes the place of the policy's.
+    ``overrides`` is a table of the same shape; its values replace those of the policy.
 
     Raises:
-        ConfigError: there is none, or something in it is wrong; a line for each problem.
+        ConfigError: there is no such policy, or it is invalid; a line for each problem.
     """
     if not overrides and name in shipped():
-        return _shipped(name)
-    table, where = _found(name, ())
+        return _load_shipped(name)
+    table, where = _find(name, ())
     return _policy(table, name, where, overrides)
 
 
 @cache
-def _shipped(name: str) -> Policy:
-    """Those extend each other alone, so nothing of the user's changes what they say."""
-    table, where = _found(name, ())
+def _load_shipped(name: str) -> Policy:
+    """Load a shipped policy. It extends only shipped ones, so the user's files do not affect it."""
+    table, where = _find(name, ())
     return _policy(table, name, where, None)
 
 
 def parse(text: str, name: str, overrides: Table | None = None) -> Policy:
-    """The policy that ``text`` is, as if it were a file called ``name``.
+    """Parse ``text`` as the policy file called ``name``.
 
     Raises:
-        ConfigError: something in it is wrong; a line for each problem.
+        ConfigError: the policy is invalid; a line for each problem.
     """
-    table = _extended(_toml(text, name), name, None, (name,))
+    table = _extend(_toml(text, name), name, None, (name,))
     return _policy(table, name, f"policy {name!r}", overrides)
 
 
 def overridden(policy: Policy, overrides: Table) -> Policy:
-    """``policy`` with other values.
+    """Return ``policy`` with other values.
 
     Raises:
-        ConfigError: something in ``overrides`` is wrong; a line for each problem.
+        ConfigError: ``overrides`` is invalid; a line for each problem.
     """
     table = policy.model_dump(mode="python", exclude={"name"})
-    return _policy(_spelt_out(table), policy.name, f"policy {policy.name!r}", overrides)
+    return _policy(_spell_limits(table), policy.name, f"policy {policy.name!r}", overrides)
 
 
 def _policy(table: Table, name: str, where: str, overrides: Table | None) -> Policy:
     if overrides:
         table, where = merged(table, overrides), f"{where} with overrides"
     if "name" in table:
-        raise ConfigError(f"{where}: 'name' is that of the file")
+        raise ConfigError(f"{where}: 'name' cannot be set; it is the name of the file")
     return checked(Policy, {**table, "name": Path(name).name.removesuffix(_SUFFIX)}, where)
 
 
 def merged(below: Table, above: Table) -> dict[str, object]:
-    """``below`` with the values of ``above``: tables are joined, everything else is replaced."""
+    """``below`` with the values of ``above``: tables are merged, other values are replaced."""
     joined = dict(below)
     for key, value in above.items():
         base = joined.get(key)
@@ -102,17 +102,17 @@ def merged(below: Table, above: Table) -> dict[str, object]:
     return joined
 
 
-def _found(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[Table, str]:
+def _find(name: str, via: tuple[str, ...], folder: Path | None = None) -> tuple[Table, str]:
     if name in via:
         raise ConfigError(f"the policies {' -> '.join([*via, name])} extend each other")
     if len(via) >= _LONGEST_CHAIN:
-        raise ConfigError(f"the policies {' -> '.join(via)} are too many to extend each other")
+        raise ConfigError(f"at most {_LONGEST_CHAIN} policies can extend each other: {' -> '.join(via)}")
     if name in shipped():
-        text, home, where = _shipped_text(name), None, f"policy {name!r}"
+        text, home, where = _read_shipped(name), None, f"policy {name!r}"
     else:
         path = _path_of(name, folder, named=not via)
         text, home, where = _text(path), path.parent, shown(path)
-    return _extended(_toml(text, where), where, home, (*via, name)), where
+    return _extend(_toml(text, where), where, home, (*via, name)), where
 
 
 def _path_of(name: str, folder: Path | None, *, named: bool) -> Path:
@@ -128,17 +128,17 @@ def _path_of(name: str, folder: Path | None, *, named: bool) -> Path:
     )
 
 
-def _extended(table: Table, where: str, folder: Path | None, via: tuple[str, ...]) -> Table:
+def _extend(table: Table, where: str, folder: Path | None, via: tuple[str, ...]) -> Table:
     base = table.get("extends")
     if base is None:
         return table
     if not isinstance(base, str):
         raise ConfigError(f"{where}: 'extends' should be the name of a policy")
-    below, _ = _found(base, via, folder)
+    below, _ = _find(base, via, folder)
     return merged(below, {key: value for key, value in table.items() if key != "extends"})
 
 
-def _shipped_text(name: str) -> str:
+def _read_shipped(name: str) -> str:
     return (files("hermes_exec_policies") / "shipped" / f"{name}{_SUFFIX}").read_text(encoding="utf-8")
 
 
@@ -153,18 +153,18 @@ def _toml(text: str, where: str) -> Table:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ConfigError(f"{where}: {said}") from None
+        problem = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ConfigError(f"{where}: {problem}") from None
 
 
-def _spelt_out(table: Table) -> dict[str, object]:
-    """What a model dumps, with the word for what has no limit."""
+def _spell_limits(table: Table) -> dict[str, object]:
+    """The dump of a model, with ``unlimited`` in place of None."""
     limits = cast("Table", table["limits"])
     return {**table, "limits": {key: "unlimited" if value is None else value for key, value in limits.items()}}
 
 
 def differences(one: Policy, other: Policy) -> Iterable[tuple[str, object, object]]:
-    """Each key that has another value in ``other``, with both values, in the order of the model."""
+    """The keys with different values, with both values, in the order of the model."""
     left, right = (flat(policy.model_dump(mode="json", exclude={"name", "summary"})) for policy in (one, other))
     for key in dict.fromkeys((*left, *right)):
         if left.get(key) != right.get(key):
@@ -172,7 +172,7 @@ def differences(one: Policy, other: Policy) -> Iterable[tuple[str, object, objec
 
 
 def flat(table: Table, above: str = "") -> dict[str, object]:
-    """The values of all tables in one, by names with dots."""
+    """Flatten nested tables into one, with dotted names."""
     found: dict[str, object] = {}
     for key, value in table.items():
         name = f"{above}{key}"

@@ -1,7 +1,6 @@
-"""What a policy says: one model, from which every mechanism's own settings are rendered.
+"""The model of a policy, from which the settings of each mechanism are rendered.
 
-Nothing has a default, so that nothing is allowed because somebody forgot it: a policy says everything, or
-``extends`` one that does.
+No key has a default, so that an omission allows nothing: a policy sets every key, or ``extends`` a policy that does.
 """
 
 from __future__ import annotations
@@ -42,110 +41,110 @@ class Part(BaseModel):
 
 
 class Files(Part):
-    """What of the file system there is, and what may be done with it."""
+    """The visible file system, and the permissions in it."""
 
     root: Literal["read-only", "writable"]
     """Whether anything outside of ``write`` and ``scratch`` can be written."""
     run: Paths
-    """What may be read, and programs started from. Empty with ``hidden = false``: everything."""
+    """Paths to read and to execute programs from. Empty with ``hidden = false``: everything."""
     read: Paths
-    """What may be read besides."""
+    """Further paths to read."""
     write: Paths
-    """What may be read and written, and is kept."""
+    """Paths to read and write; their files are kept."""
     scratch: Paths
-    """What may be written, is private and is gone afterwards."""
+    """Private paths to write; their files are deleted at the end."""
     hidden: bool
-    """Whether everything else cannot even be read."""
+    """Whether all other files are hidden."""
     run_written: bool
-    """Whether programs may be started from where files can be written."""
+    """Whether programs may be executed from writable folders."""
     devices: Paths
-    """Device files that may be used; with ``hidden``, there are no others."""
+    """Device files to use; with ``hidden`` there are no others."""
 
 
 class Network(Part):
-    """Whom processes can talk to."""
+    """Network access."""
 
     access: Literal["none", "hosts", "open"]
-    """``hosts`` is those of ``hosts`` through a proxy, and nobody else."""
+    """``hosts`` allows only the listed ``hosts``, through a proxy."""
     hosts: Hosts
     sockets: Families
-    """Families of sockets that can be made. Empty with ``access = "open"``: any."""
+    """Socket families that can be created. Empty with ``access = "open"``: any."""
 
 
 class User(Part):
-    """Who processes are."""
+    """The user of the processes."""
 
     ordinary: bool
-    """Whether it must not be root."""
+    """Whether root is forbidden."""
     unique: bool
-    """Whether it must be a number that nothing else on the machine runs as."""
+    """Whether the user ID must have no other processes on the machine."""
     first: Annotated[int, Field(ge=0, le=(1 << 31))]
-    """The lowest number that is taken for a unique one."""
+    """The lowest unique user ID."""
 
 
 class Privileges(Part):
-    """What processes may do beyond what files allow them."""
+    """Privileges beyond file permissions."""
 
     capabilities: Capabilities
-    """Those that can be had at most."""
+    """The most that a process can have."""
     none_gained: bool
-    """Whether no program gives more rights than its starter has (no_new_privs)."""
+    """Whether programs cannot gain privileges (no_new_privs)."""
     namespaces: bool
-    """Whether new namespaces can be made."""
+    """Whether namespaces can be created."""
 
 
 class Processes(Part):
-    """What processes can know of and do to others."""
+    """Access to other processes."""
 
     hidden: bool
-    """Whether those outside can be neither seen nor signalled."""
+    """Whether outside processes can be neither seen nor signalled."""
     ipc: Literal["private", "shared"]
-    """Whether shared memory and queues are those of everybody."""
+    """``shared`` gives access to the outside shared memory and message queues."""
     traced: bool
-    """Whether a process may look into another one of the same sandbox."""
+    """Whether a process may trace others in its sandbox."""
     terminal: bool
-    """Whether there is a terminal that somebody outside types at."""
+    """Whether an outside terminal can be accessed."""
     end_together: bool
-    """Whether all of them end with the first."""
+    """Whether all processes end with the first one."""
 
 
 class Environment(Part):
-    """Variables."""
+    """Environment variables."""
 
     cleared: bool
-    """Whether nothing of what is set outside is inherited."""
+    """Whether no variable is inherited."""
     keep: Variables
-    """What is inherited all the same."""
+    """Variables that are inherited nevertheless."""
     set: dict[Variable, Value]
-    """What is set."""
+    """Variables to set."""
 
 
 class Syscalls(Part):
-    """Which calls of the kernel can be made."""
+    """The allowed system calls."""
 
     filtered: bool
-    """Whether any is refused at all."""
+    """Whether system calls are filtered."""
     remove: Calls
-    """Calls and ``@groups`` that are refused, of those that container engines allow."""
+    """Calls and ``@groups`` to refuse, of those that container engines allow."""
     add: Calls
-    """Calls and ``@groups`` that are allowed besides."""
+    """Further calls and ``@groups`` to allow."""
     writable_code: bool
-    """Whether memory may be written and run at once, or be made runnable after it was written."""
+    """Whether memory may be writable and executable, at once or one after the other."""
     set_id_files: bool
-    """Whether files may be made that run as another user."""
+    """Whether set-user-ID and set-group-ID files may be created."""
 
 
 class Limits(Part):
-    """How much may be used; each is of all processes together where something can count them so."""
+    """Resource limits, for all processes together where a mechanism can count them."""
 
     memory: SomeSize
     processes: SomeCount
     cpus: MaybeAmount
     """Processors that may be busy at once."""
     cpu_time: MaybeAmount
-    """Seconds of processor time of each process."""
+    """CPU seconds of each process."""
     time: MaybeAmount
-    """Seconds of the clock."""
+    """Wall-clock seconds."""
     disk: SomeSize
     """Bytes in each writable folder."""
     inodes: SomeCount
@@ -163,7 +162,7 @@ class Limits(Part):
 
 
 class Policy(Part):
-    """A policy that is complete."""
+    """A complete policy."""
 
     name: Name
     summary: str
@@ -175,40 +174,40 @@ class Policy(Part):
     environment: Environment
     syscalls: Syscalls
     lsm: bool
-    """Whether a security module (AppArmor or Landlock) has to hold the rules of files once more."""
+    """Whether a security module (AppArmor or Landlock) has to enforce the rules for files a second time."""
     limits: Limits
     best_effort: Annotated[tuple[Annotated[str, AfterValidator(rule_name)], ...], Field(strict=False)]
-    """Rules that are left out where nothing can enforce them; every other one is required."""
+    """Rules that are left out if no mechanism can enforce them; all other rules are required."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Policy:
         if self.network.hosts and self.network.access != "hosts":
-            raise ValueError('network.hosts are named, so network.access should be "hosts"')
+            raise ValueError('network.hosts is not empty, so network.access should be "hosts"')
         if self.network.access != "open" and not self.network.sockets:
-            raise ValueError('network.sockets is empty, which means any; ["unix"] is the least')
+            raise ValueError('network.sockets is empty, which allows any family; ["unix"] is the minimum')
         for path in (*self.files.write, *self.files.scratch):
             inside = [each for each in self.files.run if each != "/" and (path + "/").startswith(each + "/")]
             if inside and not self.files.run_written:
-                raise ValueError(f"{path} can be written and lies in {inside[0]}, from where programs start")
+                raise ValueError(f"{path} is writable and in {inside[0]}, from which programs can be executed")
         return self
 
     def strength(self, rule: str) -> Strength:
-        """How much a rule matters."""
+        """Whether a rule is required or best effort."""
         return "best_effort" if rule in self.best_effort else "required"
 
     @property
     def calls(self) -> frozenset[str]:
-        """Every system call that is allowed, some of them with certain arguments only."""
+        """The allowed system calls, some only with certain arguments."""
         allowed = (usual() | expanded(self.syscalls.add)) - expanded(self.syscalls.remove)
         return allowed if self.privileges.namespaces else allowed - expanded(("@namespaces",))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that it says, in hexadecimal."""
+        """The SHA-256 of the whole policy, in hexadecimal."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def writable(self) -> tuple[PlacePath, ...]:
-        """Everything that can be written, kept or not."""
+        """All writable paths, kept or not."""
         return (*self.files.write, *self.files.scratch)

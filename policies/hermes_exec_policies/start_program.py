@@ -1,4 +1,4 @@
-"""The kinds of place in which one untrusted program can be started from outside, behind one function."""
+"""Start one untrusted program from outside in a sandbox of any kind: bubblewrap, Docker or Apptainer."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _PROFILES = "/sys/kernel/security/apparmor/policy/profiles"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where sandboxes are made on this machine, and what of."""
+    """A target in which sandboxes are created on this machine."""
 
     kind: str = BUBBLEWRAP
     image: str = ""
-    """The image of a container; bubblewrap shows this machine's own system."""
+    """The image of a container; bubblewrap uses this machine's own system."""
     engine: str = ""
-    """The address of Docker's engine; the usual one where it is empty."""
+    """The address of Docker's engine; empty for the default."""
     program: str = ""
-    """The program of Apptainer; the usual one where it is empty."""
+    """The program of Apptainer; empty for the default."""
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.image}" if self.image else self.kind
@@ -47,30 +47,30 @@ LOCAL = Place()
 
 
 def place_of(target: str, profiles: Mapping[str, Profile] | None = None) -> Place:
-    """The place that a target means: ``bubblewrap``, ``docker:IMAGE``, ``singularity:IMAGE``, or a profile of these.
+    """Parse a target: ``bubblewrap``, ``docker:IMAGE``, ``singularity:IMAGE``, or a profile of one of these.
 
     Raises:
-        ConfigError: it is no target.
-        Unsupported: nothing can be started and looked at from outside there.
+        ConfigError: the target is invalid.
+        Unsupported: no program can be started and inspected from outside there.
     """
     found = parse_target(target, profiles or {})
     profile, kind = found.profile, found.profile.type
     if len(found.chain) > 1 or kind not in {BUBBLEWRAP, DOCKER, SINGULARITY}:
         raise Unsupported(
-            f"{target}: no attempts can be made there, because nothing in it can be looked at from outside",
+            f"{target}: no attempts can be made there, because its processes cannot be inspected from outside",
             remedy="bubblewrap, docker:IMAGE or singularity:IMAGE on this machine",
         )
-    said = {
+    settings = {
         name: str(getattr(profile, name, None) or "")
         for name in ("image", "engine", "program", "container", "instance")
     }
-    if said["container"] or said["instance"]:
-        raise Unsupported(f"{target}: a sandbox is made anew, never found", remedy=f"{kind}:IMAGE")
+    if settings["container"] or settings["instance"]:
+        raise Unsupported(f"{target}: a sandbox is always created, never an existing container", remedy=f"{kind}:IMAGE")
     if kind == BUBBLEWRAP:
         return LOCAL
-    if not said["image"]:
-        raise Unsupported(f"{target}: a sandbox needs an image that is there", remedy=f"{kind}:IMAGE")
-    return Place(kind, said["image"], said["engine"], said["program"])
+    if not settings["image"]:
+        raise Unsupported(f"{target}: a sandbox needs an image", remedy=f"{kind}:IMAGE")
+    return Place(kind, settings["image"], settings["engine"], settings["program"])
 
 
 async def start(
@@ -82,17 +82,17 @@ async def start(
     limits: Limits | None = None,
     watch: Watch | None = None,
 ) -> Run:
-    """Make a sandbox there, and hold ``argv`` in it, ready to begin.
+    """Create a sandbox there and hold ``argv`` in it, ready to begin.
 
-    ``stdin`` of None comes with ``go``; ``watch`` is what is to be seen of it.
+    ``stdin`` is None if it is passed to ``go``; ``watch`` selects the system calls to observe.
 
     Raises:
-        UsageError: the specification or the program makes no sense there.
-        Unsupported: something required cannot be applied there; nothing was started.
-        PlaceUnavailable: the sandbox cannot be made; nothing was started.
+        UsageError: the specification or the program is invalid there.
+        Unsupported: a required mechanism is not available there; nothing was started.
+        PlaceUnavailable: the sandbox cannot be created; nothing was started.
     """
     if watch is not None and place.kind != BUBBLEWRAP:
-        raise Unsupported(f"{place}: what a program is refused cannot be seen there", remedy="bubblewrap")
+        raise Unsupported(f"{place}: system calls cannot be observed there", remedy="bubblewrap")
     if place.kind == DOCKER:
         from hermes_exec_backends.docker.start import start as start_docker
 
@@ -111,7 +111,7 @@ async def start(
 
 
 async def enforcers(place: Place, profile: str = "") -> str:
-    """What tells the programs, the image and the AppArmor profile there from others of the same names.
+    """Identify the programs, the image and the AppArmor profile there, apart from others of the same names.
 
     Raises:
         PlaceUnavailable: there is no such image.
@@ -133,13 +133,13 @@ async def enforcers(place: Place, profile: str = "") -> str:
 
 
 def stamp_program(name: str) -> str:
-    """``stamp_file`` of the program that a name means."""
+    """``stamp_file`` of the program ``name`` on the PATH."""
     found = shutil.which(name)
     return stamp_file(found) if found else ""
 
 
 def stamp_file(path: str) -> str:
-    """Where a file lies, its inode, times and size, and a SHA-256 of its bytes; empty where there is none."""
+    """The real path of a file, its inode, times, size and SHA-256; empty if it does not exist."""
     try:
         real = os.path.realpath(path)
         seen = os.stat(real)  # noqa: PTH116  it is no Path
@@ -151,13 +151,13 @@ def stamp_file(path: str) -> str:
 
 @lru_cache(maxsize=32)
 def _sha256(path: str, _identity: tuple[int, ...]) -> str:
-    """Of the bytes of a file, read once for each ``identity``."""
+    """Hash a file, once for each ``identity``."""
     with open(path, "rb") as file:  # noqa: PTH123  likewise
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def loaded_profile(name: str, folder: str = _PROFILES) -> list[str]:
-    """The hashes of the AppArmor profiles of a name, as the kernel tells them to root."""
+    """The hashes of the loaded AppArmor profiles of a name, which only root can read."""
     found: list[str] = []
     for path in sorted(Path(folder).glob("*/name")) if name else ():
         with contextlib.suppress(OSError):
@@ -168,7 +168,7 @@ def loaded_profile(name: str, folder: str = _PROFILES) -> list[str]:
 
 
 def _stamp(path: str) -> str:
-    """Of an image file or an unpacked tree: each file's place, size and time."""
+    """Hash path, mode, size, time and inode of each file of an image."""
     digest = hashlib.sha256()
     try:
         for name in [path, *_below(path)]:

@@ -1,4 +1,4 @@
-"""The system calls that there are, in groups, from ``syscalls.toml``: the one list that policies speak of."""
+"""The system calls in groups, read from ``syscalls.toml``, for policies to name."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 GROUP = "@"
-"""What the name of a group begins with, where a policy names one."""
+"""The prefix of the name of a group in a policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Calls that are allowed or removed together."""
+    """System calls that are added or removed together."""
 
     name: str
     about: str
     usual: bool
-    """Whether a container engine's default lets an ordinary process make them."""
+    """Whether the default filter of container engines allows them to an ordinary process."""
     names: tuple[str, ...]
 
 
 @cache
 def groups() -> Mapping[str, Group]:
-    """Every group by its name."""
+    """All groups by name."""
     table = tomllib.loads((files("hermes_exec_policies") / "syscalls.toml").read_text(encoding="utf-8"))
     return {name: Group(name, group["about"], group["usual"], tuple(group["names"])) for name, group in table.items()}
 
 
 @cache
 def known() -> frozenset[str]:
-    """Every call that exists."""
+    """The names of all system calls."""
     return frozenset(name for group in groups().values() for name in group.names)
 
 
 @cache
 def usual() -> frozenset[str]:
-    """The calls that every policy starts from."""
+    """The system calls that a policy allows before its changes."""
     return frozenset(name for group in groups().values() if group.usual for name in group.names)
 
 
 def spelt(word: str) -> str:
-    """``word`` itself, if it names a call or, after an ``@``, a group.
+    """Return ``word`` if it names a system call or, after an ``@``, a group.
 
     Raises:
-        ValueError: it names neither; says the nearest that exists.
+        ValueError: it names neither; names the nearest one.
     """
     name = word.removeprefix(GROUP)
     there = groups() if word.startswith(GROUP) else known()
@@ -61,10 +61,10 @@ def spelt(word: str) -> str:
     raise ValueError(f"no {kind} is called {word!r}; the nearest known one is {mark + nearest(name, sorted(there))!r}")
 
 
-def expanded(words: Iterable[str]) -> frozenset[str]:
-    """The calls that ``words`` name, one by one or by their groups."""
+def expanded(names: Iterable[str]) -> frozenset[str]:
+    """Expand the groups among ``names`` to their system calls."""
     return frozenset(
         name
-        for word in words
+        for word in names
         for name in (groups()[word.removeprefix(GROUP)].names if word.startswith(GROUP) else (word,))
     )

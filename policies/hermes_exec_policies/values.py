@@ -1,4 +1,4 @@
-"""The kinds of value that policies are made of, each with one clear complaint when it is wrong."""
+"""The types of the values in a policy, each with one clear error message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?", re.ASCII)
 FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
-"""Families of sockets that a policy can allow; each is one that some program of ordinary people needs."""
+"""Socket families that a policy can allow, with their numbers."""
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
     "LINUX_IMMUTABLE", "NET_BIND_SERVICE", "NET_BROADCAST", "NET_ADMIN", "NET_RAW", "IPC_LOCK", "IPC_OWNER",
@@ -27,12 +27,12 @@ CAPABILITIES = (
     "MAC_OVERRIDE", "MAC_ADMIN", "SYSLOG", "WAKE_ALARM", "BLOCK_SUSPEND", "AUDIT_READ", "PERFMON", "BPF",
     "CHECKPOINT_RESTORE",
 )  # fmt: skip
-"""In the order of their numbers (capabilities(7))."""
+"""In the order of their numbers; see capabilities(7)."""
 EVERY = "ALL"
-"""The word for every capability."""
+"""All capabilities."""
 
 
-def _path(value: str) -> str:
+def _check_path(value: str) -> str:
     parts = value.split("/")
     plain = "/" + "/".join(part for part in parts if part not in {"", ".", ".."})
     if not value.startswith("/"):
@@ -40,97 +40,101 @@ def _path(value: str) -> str:
     if {".", ".."} & {*parts}:
         raise ValueError(f"holds '.' or '..': {value!r}; the nearest plain one is {plain!r}")
     if not _PATH.fullmatch(value):
-        raise ValueError(f"names {value!r}, which is no plain path: letters, digits and ._+~@- between single slashes")
+        raise ValueError(f"names {value!r}; a path has letters, digits and ._+~@- between single slashes")
     return value
 
 
-def _one_of(kind: str, known: Sequence[str], value: str) -> str:
+def _check_one_of(kind: str, known: Sequence[str], value: str) -> str:
     if value not in known:
         raise ValueError(f"names no {kind}: {value!r}; the nearest known one is {nearest(value, known)!r}")
     return value
 
 
-def _family(value: str) -> str:
-    return _one_of("family of sockets", tuple(FAMILIES), value)
+def _check_family(value: str) -> str:
+    return _check_one_of("family of sockets", tuple(FAMILIES), value)
 
 
-def _capability(value: str) -> str:
-    return _one_of("capability", (*CAPABILITIES, EVERY), value)
+def _check_capability(value: str) -> str:
+    return _check_one_of("capability", (*CAPABILITIES, EVERY), value)
 
 
-def _variable(value: str) -> str:
+def _check_variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
         raise ValueError(f"names no variable: {value!r}")
     return value
 
 
-def _value(value: str) -> str:
+def _check_value(value: str) -> str:
     wrong = next((each for each in value if each < " " or each == "\x7f"), None)
     if wrong is not None:
-        raise ValueError(f"holds {wrong!r}; a value is one line of text")
+        raise ValueError(f"contains {wrong!r}; a value is one line of text")
     return value
 
 
-def _name(value: str) -> str:
+def _check_name(value: str) -> str:
     if not _NAME.fullmatch(value):
-        raise ValueError(f"names {value!r}; a policy is called by letters, digits and ._-")
+        raise ValueError(f"names {value!r}; the name of a policy has letters, digits and ._-")
     return value
 
 
-def _host(value: str) -> str:
+def _check_host(value: str) -> str:
     if not _HOST.fullmatch(value) or ".." in value:
-        raise ValueError(f"names no host: {value!r}; a name such as pypi.org, or pypi.org:443")
+        raise ValueError(f"names no host: {value!r}; use a name such as pypi.org, or pypi.org:443")
     return value
 
 
-def _once(values: tuple[str, ...]) -> tuple[str, ...]:
+def _check_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     twice = sorted({value for value in values if values.count(value) > 1})
     if twice:
-        raise ValueError(f"holds {twice[0]!r} twice")
+        raise ValueError(f"contains {twice[0]!r} twice")
     return values
 
 
-def _unlimited(value: object) -> object:
+def _parse_unlimited(value: object) -> object:
     return None if value == UNLIMITED else value
 
 
-def _some(value: int) -> int:
+def _check_positive(value: int) -> int:
     if value == 0:
-        raise ValueError(
-            '0 is taken for no limit at all by kernels and engines; the least is 1, and none is "unlimited"'
-        )
+        raise ValueError('kernels and engines take 0 for no limit; the minimum is 1, and "unlimited" sets no limit')
     return value
 
 
-PlacePath = Annotated[str, AfterValidator(_path)]
-"""A path in the place: absolute, and written in the one way there is."""
-Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_once)]
-"""Paths, each once."""
-Calls = Annotated[tuple[Annotated[str, AfterValidator(spelt)], ...], Field(strict=False), AfterValidator(_once)]
+PlacePath = Annotated[str, AfterValidator(_check_path)]
+"""An absolute, normalised path in the target."""
+Paths = Annotated[tuple[PlacePath, ...], Field(strict=False), AfterValidator(_check_unique)]
+"""Distinct paths."""
+Calls = Annotated[tuple[Annotated[str, AfterValidator(spelt)], ...], Field(strict=False), AfterValidator(_check_unique)]
 """System calls, and ``@groups`` of them."""
-Families = Annotated[tuple[Annotated[str, AfterValidator(_family)], ...], Field(strict=False), AfterValidator(_once)]
+Families = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_family)], ...], Field(strict=False), AfterValidator(_check_unique)
+]
 """Families of sockets."""
 Capabilities = Annotated[
-    tuple[Annotated[str, AfterValidator(_capability)], ...], Field(strict=False), AfterValidator(_once)
+    tuple[Annotated[str, AfterValidator(_check_capability)], ...], Field(strict=False), AfterValidator(_check_unique)
 ]
-"""Capabilities, without their ``CAP_``, or ``ALL``."""
-Variable = Annotated[str, AfterValidator(_variable)]
+"""Capabilities without the prefix ``CAP_``, or ``ALL``."""
+Variable = Annotated[str, AfterValidator(_check_variable)]
 """The name of an environment variable."""
-Value = Annotated[str, AfterValidator(_value)]
-"""The value of one: a line of text."""
-Name = Annotated[str, AfterValidator(_name)]
-"""The name of a policy, which profiles are called by."""
-Variables = Annotated[tuple[Variable, ...], Field(strict=False), AfterValidator(_once)]
+Value = Annotated[str, AfterValidator(_check_value)]
+"""The value of an environment variable: one line of text."""
+Name = Annotated[str, AfterValidator(_check_name)]
+"""The name of a policy, from which AppArmor profiles are named."""
+Variables = Annotated[tuple[Variable, ...], Field(strict=False), AfterValidator(_check_unique)]
 """Names of environment variables."""
-Hosts = Annotated[tuple[Annotated[str, AfterValidator(_host)], ...], Field(strict=False), AfterValidator(_once)]
+Hosts = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_host)], ...], Field(strict=False), AfterValidator(_check_unique)
+]
 """Hosts, each with a port or without."""
-MaybeSize = Annotated[Size | None, BeforeValidator(_unlimited)]
+MaybeSize = Annotated[Size | None, BeforeValidator(_parse_unlimited)]
 """Bytes, or ``"unlimited"``."""
-SomeSize = Annotated[Annotated[Size, AfterValidator(_some)] | None, BeforeValidator(_unlimited)]
+SomeSize = Annotated[Annotated[Size, AfterValidator(_check_positive)] | None, BeforeValidator(_parse_unlimited)]
 """Bytes, at least one, or ``"unlimited"``."""
-MaybeCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_unlimited)]
+MaybeCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(_parse_unlimited)]
 """A whole number, or ``"unlimited"``."""
-SomeCount = Annotated[Annotated[int, Field(ge=0), AfterValidator(_some)] | None, BeforeValidator(_unlimited)]
+SomeCount = Annotated[
+    Annotated[int, Field(ge=0), AfterValidator(_check_positive)] | None, BeforeValidator(_parse_unlimited)
+]
 """A whole number above 0, or ``"unlimited"``."""
-MaybeAmount = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_unlimited)]
+MaybeAmount = Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, BeforeValidator(_parse_unlimited)]
 """A positive number, or ``"unlimited"``."""

@@ -11,10 +11,10 @@ import pytest
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
-from hermes_exec_backends.bubblewrap.doctor import examine, trial
+from hermes_exec_backends.bubblewrap.backend import examine, trial
 from hermes_exec_backends.docker import DockerBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
-from hermes_exec_backends.sandbox.restrictions import APPARMOR, CLONE, COUNT, explain
+from hermes_exec_backends.sandbox.host import APPARMOR, CLONE, COUNT, explain
 from tests.rigs.boxes import Box
 from tests.rigs.docker_engine import BUBBLEWRAP, DEBIAN, engine
 
@@ -39,7 +39,7 @@ _NO_SETTING = "bwrap: cannot open /proc/sys/user/max_user_namespaces: Read-only 
         ("bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted", {APPARMOR: "1"}, "AppArmor", "userns,"),
         (_NO_NAMESPACE, {APPARMOR: "0", COUNT: "100"}, "not allowed", "seccomp=unconfined"),
         (_NO_PROC, {COUNT: "100"}, "not allowed", "systempaths=unconfined"),
-        (_NO_SETTING, {COUNT: "100"}, "closed to further", "ProtectKernelTunables"),
+        (_NO_SETTING, {COUNT: "100"}, "forbid further", "ProtectKernelTunables"),
         ("bwrap: Unknown option --disable-userns", {}, "too old", "0.8.0 or later"),
         ("bwrap: something new", {}, "something new", ""),
     ],

@@ -13,7 +13,7 @@ from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
-from hermes_exec_policies.host import this_host
+from hermes_exec_backends.sandbox.host import this_host
 from tests.rigs.bounded import PATIENCE_S
 from tests.rigs.boxes import Box
 
@@ -61,7 +61,7 @@ def test_a_guest_is_not_started_twice(under: Callable[..., str]) -> None:
 
 
 def test_a_policy_that_cannot_be_enforced_opens_nothing(under: Callable[..., str]) -> None:
-    with pytest.raises(PlaceUnavailable, match="cannot be confined: landlock: version 99 of it is needed"):
+    with pytest.raises(PlaceUnavailable, match="cannot be confined: landlock: ABI version 99 is needed"):
         under("impossible", "echo ran", "guest")
 
 

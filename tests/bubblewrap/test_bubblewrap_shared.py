@@ -14,8 +14,8 @@ import hermes_exec.sync as hx
 from hermes_exec.errors import Unsupported
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.profiles import BubblewrapProfile
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.explain import refuse_unless_enforceable
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
 from tests.conftest import require_part
 

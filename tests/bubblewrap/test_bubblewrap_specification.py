@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_backends.sandbox import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
-from hermes_exec_backends.sandbox.report import parse
+from hermes_exec_backends.sandbox.control import parse
 
 RULES = Landlock(
     handled_fs=7,
@@ -139,7 +139,7 @@ def test_what_no_launcher_says_is_refused(applied: bytes, ready: bytes) -> None:
         parse(applied, ready)
 
 
-@pytest.mark.parametrize("name", ["launcher", "library", "mechanisms", "nested"])
+@pytest.mark.parametrize("name", ["launcher", "libc", "mechanisms", "userns"])
 def test_the_launcher_is_written_for_old_interpreters(name: str) -> None:
     spec = importlib.util.find_spec(f"hermes_exec_backends.sandbox.{name}")
     assert spec is not None

@@ -311,7 +311,7 @@ def test_landlock_bounds_ports_where_the_network_is_shared(inside: Inside, landl
 
 def test_landlock_that_is_too_old_ends_it_unless_that_is_allowed(inside: Inside, landlock: Landlock) -> None:
     newer = Landlock(handled_fs=landlock.handled_fs, paths=landlock.paths, minimum_abi=99)
-    with pytest.raises(Unsupported, match="landlock: version 99 of it is needed"):
+    with pytest.raises(Unsupported, match="landlock: ABI version 99 is needed"):
         inside("", landlock=newer)
     seen = inside("", landlock=newer, required=frozenset[str]())
     assert list(seen["report"]["lacking"]) == ["landlock"]

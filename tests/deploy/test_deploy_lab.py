@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_exec_policies.host import this_host
+from hermes_exec_backends.sandbox.host import this_host
 from tests.conftest import require_part
 from tests.rigs.breadth import leave_out
 from tests.rigs.endpoint import KEY, ScriptedEndpoint

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec.errors import UsageError
 from hermes_exec_policies.egress import Egress, Named, named
-from hermes_exec_policies.egress.names import public
+from hermes_exec_policies.egress.proxy import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,5 +146,5 @@ def test_an_address_of_the_internet_is_one(address: str) -> None:
 
 def test_a_host_without_a_port_is_named_with_that_of_https() -> None:
     assert named(["a.example", "b.example:8443"]) == {Named("a.example", 443), Named("b.example", 8443)}
-    with pytest.raises(UsageError, match="no port"):
+    with pytest.raises(UsageError, match="invalid port"):
         named(["a.example:99999"])

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_exec_backends.sandbox.observe import NUMBERS, Act
 from hermes_exec_policies.gate import behavior_rules
-from hermes_exec_policies.gate.imported import imported
+from hermes_exec_policies.gate.source import imported
 
 if TYPE_CHECKING:
     from hermes_exec_policies.gate.verdict import Finding

@@ -11,7 +11,7 @@ import pytest
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable, Unsupported
 from hermes_exec_agent.skills.registry.admission import admit
 from hermes_exec_agent.skills.registry.registry import Registry
-from hermes_exec_policies import host
+from hermes_exec_backends.sandbox import host
 from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.gate import launch
 from hermes_exec_policies.gate.cases import Case

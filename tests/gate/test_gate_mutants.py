@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_policies.gate import test_tools
 from hermes_exec_policies.gate.manifest import read_manifest
 from hermes_exec_policies.gate.mutants import mutants
+from hermes_exec_policies.gate.packages.tools import tools
 from hermes_exec_policies.gate.suites import Candidate
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.load import load
@@ -116,7 +116,7 @@ def test_tests_that_look_at_what_it_does_notice_that_it_is_undone(require: Requi
         skill = write_skill(folder / "say-it", {"scripts/main.py": source, "tests/test_main.py": TESTS})
         tree = copy_tree(skill, folder / "copy")
         manifest, _ = await read_manifest(tree, "say-it")
-        candidate = Candidate(tree, manifest, load("skill-validate"), test_tools.tools(folder / "tools"))
+        candidate = Candidate(tree, manifest, load("skill-validate"), tools(folder / "tools"))
         return [each["outcome"] for each in (await candidate.test()).tests()]
 
     outcomes: list[list[Any]] = []

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 
 from hermes_exec.errors import UsageError
-from hermes_exec_policies.gate import test_tools
 from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
 from hermes_exec_policies.gate.check import check
 from hermes_exec_policies.gate.manifest import read_manifest
+from hermes_exec_policies.gate.packages.tools import tools
 from hermes_exec_policies.gate.suites import Candidate, Seen, run_suites
 from hermes_exec_policies.gate.tree import copy_tree
 from hermes_exec_policies.gate.verdict import Level
@@ -62,7 +62,7 @@ def judge(require: Require) -> Generator[Judge]:
         tree = copy_tree(source, folder / "copy")
         manifest, _ = await read_manifest(tree, source.name)
         policy = load("skill-validate", {"limits": {"cpu_time": 20.0}})
-        candidate = Candidate(tree, manifest, policy, test_tools.tools(folder / "tools"))
+        candidate = Candidate(tree, manifest, policy, tools(folder / "tools"))
         (folder / "work").mkdir(mode=0o711)
         return await run_suites(candidate, cases, folder / "work")
 

@@ -31,7 +31,7 @@ from tests.rigs.machine import there
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_exec_policies.canaries.canary import Canary
+    from hermes_exec_policies.canaries.expected import Canary
     from hermes_exec_policies.model import Policy
 
 SKILL = "skill-validate"

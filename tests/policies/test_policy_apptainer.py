@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.decoys import planted
 from hermes_exec_policies.canaries.expected import CONTROLS, canaries_of
 from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
 from hermes_exec_policies.explain import explain
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import apptainer, oci
 from hermes_exec_policies.render.filter import filter_of

@@ -12,9 +12,9 @@ import pytest
 from hermes_exec.config import registry
 from hermes_exec.errors import ConfigError, Unsupported, UsageError
 from hermes_exec_backends.sandbox import Limits
-from hermes_exec_policies.canaries.outside import amiss
+from hermes_exec_backends.sandbox.host import Groups, Host, this_host
+from hermes_exec_policies.canaries.deviations import amiss
 from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.host import Groups, Host, this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import bpf
 from hermes_exec_policies.render.filter import filter_of
@@ -74,7 +74,7 @@ def test_a_folder_that_is_given_takes_the_place_of_the_one_in_memory(host: Host,
 
 @pytest.mark.parametrize("target", ["/etc", "/app", "/app/database", "/usr/lib/x"])
 def test_a_folder_is_never_writable_where_the_policy_does_not_say_so(host: Host, target: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"does not let a folder be seen as {target}"):
+    with pytest.raises(UsageError, match=f"allows no folder at {target}"):
         confined(load(SKILL), host, writable={str(tmp_path): target})
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from hermes_exec.errors import Unsupported, UsageError
+from hermes_exec_backends.sandbox.host import Groups, Host, landlock_abi, this_host
 from hermes_exec_policies.enforcers import PLACES
 from hermes_exec_policies.explain import Verdict, applies, explain, refuse_unless_enforceable, sentences
 from hermes_exec_policies.folders import Folder, with_folders
-from hermes_exec_policies.host import Groups, Host, landlock_abi, this_host
 from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.rule_names import RULES
 
@@ -98,7 +98,7 @@ def test_where_user_namespaces_are_forbidden_an_ordinary_user_is_told_what_allow
     host = replace(OLD, user_namespaces="forbidden", sysctls={"kernel.unprivileged_userns_clone": "0"})
     verdict = of("processes.hidden", host)
     assert verdict.held_by == ()
-    assert "sysctl -w kernel.unprivileged_userns_clone=1" in {means.remedy for means in verdict.lacking}
+    assert "sudo sysctl -w kernel.unprivileged_userns_clone=1" in {means.remedy for means in verdict.lacking}
 
 
 def test_without_bubblewrap_nothing_holds_there() -> None:
@@ -123,7 +123,7 @@ def test_hosts_by_name_are_refused_where_no_proxy_enforces_them() -> None:
 
 
 def test_an_unknown_kind_of_place_is_named_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match="the nearest such place is 'bubblewrap'"):
+    with pytest.raises(UsageError, match="the nearest known kind is 'bubblewrap'"):
         explain(load("open"), "bubblewarp", MODERN)
 
 
@@ -139,5 +139,5 @@ def test_a_granted_folder_that_is_written_to_is_told_to_have_no_bound() -> None:
     granted = with_folders(load("skill-run"), [Folder("archive", writable=True), Folder("notes")])
     says = {verdict.rule: verdict.says for verdict in explain(granted, "bubblewrap", MODERN)}
     for rule in ("limits.disk", "limits.inodes"):
-        assert says[rule].endswith(", but for /app/folders/archive, which is the machine's and has no bound")
-    assert not any("no bound" in verdict.says for verdict in explain(load("skill-run"), "bubblewrap", MODERN))
+        assert says[rule].endswith(", except in /app/folders/archive, which is a folder of the machine without a limit")
+    assert not any("without a limit" in verdict.says for verdict in explain(load("skill-run"), "bubblewrap", MODERN))

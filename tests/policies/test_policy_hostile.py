@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hermes_exec_policies.host import this_host
+from hermes_exec_backends.sandbox.host import this_host
 from tests.conftest import require_part
 from tests.rigs import hostile, matrix
 from tests.rigs.breadth import thorough

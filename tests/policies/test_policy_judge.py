@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec_policies.canaries import program
-from hermes_exec_policies.canaries.expected import CANARIES, CONTROLS, NEED_PROC, canaries_of
-from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
-from hermes_exec_policies.canaries.outcomes import (
+from hermes_exec_policies.canaries.expected import (
+    CANARIES,
+    CONTROLS,
     DIFFERENT,
     EACCES,
     EINVAL,
@@ -19,13 +19,16 @@ from hermes_exec_policies.canaries.outcomes import (
     EPERM,
     EROFS,
     IN_PROC,
+    NEED_PROC,
+    canaries_of,
 )  # fmt: skip
+from hermes_exec_policies.canaries.judge import Proof, Verdict, judge
 from hermes_exec_policies.explain import applies
 from hermes_exec_policies.load import load, shipped
 from hermes_exec_policies.rule_names import RULES
 
 if TYPE_CHECKING:
-    from hermes_exec_policies.canaries.canary import Canary
+    from hermes_exec_policies.canaries.expected import Canary
 
 PLACES = ("bubblewrap", "docker", "singularity")
 BY_NAME = {canary.name: canary for canary in canaries_of(load("skill-validate"))}
@@ -95,7 +98,7 @@ def test_without_a_proc_what_looks_there_finds_nothing() -> None:
 
 def test_a_number_that_was_not_to_come_is_told_beside_the_one_that_was() -> None:
     (told,) = judge(report(outcome(WRITE, outcome="errno", errno=ENOENT)), [WRITE], NONCE).judged
-    assert told.ended == "ENOENT (No such file or directory), where EACCES or EPERM or EROFS was to come"
+    assert told.ended == "ENOENT (No such file or directory), expected EACCES or EPERM or EROFS"
 
 
 def test_places_differ_in_attempts_that_there_are() -> None:

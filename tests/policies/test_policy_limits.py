@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_exec_backends.sandbox.host import Groups, this_host
 from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.host import Groups, this_host
 from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.render import docker, rlimits
 

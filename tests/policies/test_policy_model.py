@@ -34,26 +34,26 @@ def test_a_shipped_policy_is_complete(name: str) -> None:
         ('[files]\nwrite = ["app/data"]', "should be an absolute path, not 'app/data'; the nearest one is '/app/data'"),
         ('[files]\nwrite = ["/app/../etc"]', "holds '.' or '..': '/app/../etc'; the nearest plain one is '/app/etc'"),
         ('[files]\nwrite = ["/app/./data"]', "holds '.' or '..'"),
-        ('[files]\nwrite = ["/app//data"]', "which is no plain path"),
-        ('[files]\nwrite = ["/app/data/"]', "which is no plain path"),
-        ('[files]\nwrite = ["/app/{a,b}"]', "which is no plain path"),
-        ('[files]\nwrite = ["/app/*"]', "which is no plain path"),
-        ('[files]\nwrite = ["/a", "/a"]', "holds '/a' twice"),
+        ('[files]\nwrite = ["/app//data"]', "a path has letters, digits and ._+~@- between single slashes"),
+        ('[files]\nwrite = ["/app/data/"]', "a path has letters, digits and ._+~@- between single slashes"),
+        ('[files]\nwrite = ["/app/{a,b}"]', "a path has letters, digits and ._+~@- between single slashes"),
+        ('[files]\nwrite = ["/app/*"]', "a path has letters, digits and ._+~@- between single slashes"),
+        ('[files]\nwrite = ["/a", "/a"]', "contains '/a' twice"),
         ('[syscalls]\nremove = ["ptrase"]', "no system call is called 'ptrase'; the nearest known one is 'ptrace'"),
         ('[syscalls]\nadd = ["@mount"]', "the nearest known one is '@mounts'"),
         ('best_effort = ["limits.memroy"]', "names no rule: 'limits.memroy'; the nearest known one is 'limits.memory'"),
         ('[network]\nsockets = ["netlnk"]', "the nearest known one is 'netlink'"),
-        ("[network]\nsockets = []", "network.sockets is empty, which means any"),
+        ("[network]\nsockets = []", "network.sockets is empty, which allows any family"),
         ('[network]\nhosts = ["pypi.org"]', 'network.access should be "hosts"'),
         ('[privileges]\ncapabilities = ["SYS_ADMN"]', "the nearest known one is 'SYS_ADMIN'"),
         ('[limits]\nmemory = "much"', "'limits.memory' should be a size"),
         ("[limits]\nprocesses = -1", "'limits.processes'"),
         *(
-            (f"[limits]\n{name} = 0", f"'limits.{name}': 0 is taken for no limit at all by kernels and engines")
+            (f"[limits]\n{name} = 0", f"'limits.{name}': kernels and engines take 0 for no limit")
             for name in ("memory", "processes", "disk", "inodes", "shared_memory")
         ),
-        ('[files]\nwrite = ["/usr/share"]', "/usr/share can be written and lies in /usr, from where programs start"),
-        ('name = "other"', "'name' is that of the file"),
+        ('[files]\nwrite = ["/usr/share"]', "/usr/share is writable and in /usr, from which programs can be executed"),
+        ('name = "other"', "'name' cannot be set; it is the name of the file"),
         ("[files", "policy.toml"),
     ],
 )
@@ -165,11 +165,11 @@ def test_every_rule_of_a_limit_is_a_field_of_limits() -> None:
 
 @pytest.mark.parametrize("value", ["a\nb", "a\x00b", "\x1b[2J"], ids=["lines", "nul", "escape"])
 def test_a_variable_holds_one_line_of_text(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"'environment\.set\.A' holds .*; a value is one line of text"):
+    with pytest.raises(ConfigError, match=r"'environment\.set\.A': contains .*; a value is one line of text"):
         overridden(load("open"), {"environment": {"set": {"A": value}}})
 
 
 @pytest.mark.parametrize("name", ["a b", "x { capability, }", "", "-x", "a\nb"])
 def test_a_policy_is_called_as_its_profile_can_be(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"'name' names .*; a policy is called by letters, digits and \._-"):
+    with pytest.raises(ConfigError, match=r"'name' names .*; the name of a policy has letters, digits and \._-"):
         parse('extends = "open"', name)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.errors import PlaceUnavailable, Unsupported
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.judge import Proof, Verdict
 from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.start_program import LOCAL, Place, enforcers, place_of
 from tests.conftest import require_part

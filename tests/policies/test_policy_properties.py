@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.enforcers import enforcers
 from hermes_exec_policies.explain import applies, explain
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.render import apparmor, apptainer, clouds, docker, landlock, rlimits
 from hermes_exec_policies.render.bubblewrap import layout

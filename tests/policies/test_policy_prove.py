@@ -14,11 +14,11 @@ import pytest
 
 from hermes_exec.errors import Unsupported
 from hermes_exec_backends.sandbox import bounds
+from hermes_exec_backends.sandbox.host import Groups, Host, this_host
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.evidence import Evidence
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict
 from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.host import Groups, Host, this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
 from tests.rigs.layers import LAYERS, QUICK

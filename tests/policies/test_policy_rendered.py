@@ -74,7 +74,7 @@ def test_the_committed_program_is_what_libseccomp_makes(
 
 
 def _libseccomp() -> str:
-    from hermes_exec_policies.host import this_host
+    from hermes_exec_backends.sandbox.host import this_host
 
     return this_host().versions.get("libseccomp", "")
 

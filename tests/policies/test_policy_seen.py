@@ -15,6 +15,7 @@ import pytest
 
 from hermes_exec.errors import Unsupported
 from hermes_exec_backends.sandbox import Bind
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_backends.sandbox.mounts import (
     APPTAINER_MOUNTS,
     BUBBLEWRAP_MOUNTS,
@@ -28,7 +29,6 @@ from hermes_exec_policies.canaries.prove import prove
 from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.gate.check import Case, check
 from hermes_exec_policies.gate.verdict import Level
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.start_program import LOCAL, Place, start
 from tests.conftest import require_part
@@ -78,7 +78,7 @@ CHANGES: dict[str, tuple[list[str], list[str], str]] = {
     "the machine's /proc": (["--proc", "/proc"], ["--ro-bind", "/proc", "/proc"], "processes.hidden|confined"),
     "the machine's network": (["--unshare-net"], [], "network.isolated"),
     "the machine's IPC": (["--unshare-ipc"], [], "processes.ipc"),
-    "the machine's name": (["--unshare-uts"], [], "processes.hidden|no sandbox could be made"),
+    "the machine's name": (["--unshare-uts"], [], "processes.hidden|no sandbox could be created"),
     "the machine's groups": (["--unshare-cgroup"], [], "processes.hidden"),
 }  # fmt: skip
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_exec_backends.sandbox.host import Host, this_host
 from hermes_exec_policies.canaries import prove as proving
 from hermes_exec_policies.canaries.expected import CANARIES, NEED_PROC
 from hermes_exec_policies.canaries.judge import Proof, Verdict
 from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.explain import explain
-from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
 

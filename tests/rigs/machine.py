@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hermes_exec_policies.host import Groups, Host, this_host
+from hermes_exec_backends.sandbox.host import Groups, Host, this_host
 from hermes_exec_policies.load import load
 from hermes_exec_policies.render import apparmor
 

@@ -26,11 +26,11 @@ import hermes_exec
 import hermes_exec_backends
 from hermes_exec_backends.sandbox import Confinement
 from hermes_exec_backends.sandbox.control import given
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.canaries import prove as proving
+from hermes_exec_policies.canaries.deviations import amiss
 from hermes_exec_policies.canaries.judge import Verdict
-from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.confinement import confined
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from hermes_exec_policies.render import apparmor
 from hermes_exec_policies.start_program import LOCAL, Place, start

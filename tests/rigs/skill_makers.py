@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec_agent.skills.registry.home import Home
 from hermes_exec_agent.skills.registry.record import Author, Version
 from hermes_exec_agent.skills.registry.registry import Registry
-from hermes_exec_policies.gate.interpreter import interpreter
+from hermes_exec_policies.gate.launch import interpreter
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Level, Report
 from hermes_exec_policies.load import load

@@ -208,7 +208,7 @@ def test_a_folder_of_the_machine_is_seen_where_it_is_bound(
 
 
 def test_what_is_required_and_cannot_be_applied_starts_nothing(place: Place) -> None:
-    with pytest.raises(Unsupported, match="landlock: version 99 of it is needed"):
+    with pytest.raises(Unsupported, match="landlock: ABI version 99 is needed"):
         place.run("print(1)", landlock=Landlock(handled_fs=1, minimum_abi=99))
 
 

@@ -11,10 +11,9 @@ import pytest
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner
-from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.check import check
-from hermes_exec_policies.gate.grants import Grants, Needs
+from hermes_exec_policies.gate.grants import Grants, Needs, bounded, bounds_of
 from hermes_exec_policies.gate.verdict import Level
 from hermes_exec_policies.load import load
 from tests.rigs.breadth import thorough

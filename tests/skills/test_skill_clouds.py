@@ -91,7 +91,7 @@ def test_it_gets_a_sandbox_of_its_own(own: str, options: dict[str, Any]) -> None
 @pytest.mark.slow
 def test_it_runs_in_a_new_sandbox_and_says_what_is_declared(own: str, home: Home, tmp_path: Path) -> None:
     server = modal.server()
-    from hermes_exec_policies.gate import interpreter as known
+    from hermes_exec_policies.gate import launch as known
 
     under(home, tmp_path / "skill", own, known.interpreter("/usr/bin/python3"))
     files = tmp_path / "files"

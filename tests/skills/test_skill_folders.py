@@ -18,11 +18,11 @@ from hermes_exec_agent.skills.run import clouds, preconditions, runner
 from hermes_exec_agent.tools.reader import ask_for_folders
 from hermes_exec_agent.tools.tool import Denied
 from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.canaries.prove import attempts
 from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.folders import Folder, looked_at, see_given, with_folders, with_given
 from hermes_exec_policies.gate.grants import Grants, Needs, declared
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import load, overridden
 from tests.conftest import require_part
 from tests.rigs.breadth import thorough

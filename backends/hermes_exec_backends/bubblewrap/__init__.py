@@ -1,4 +1,4 @@
-"""Bubblewrap: a sandbox of the machine's own system, for which no daemon, no image and no root is needed."""
+"""The Bubblewrap backend: sandboxes of the machine's own system, without a daemon, an image or root."""
 
 from hermes_exec_backends.bubblewrap.backend import BubblewrapBackend
 

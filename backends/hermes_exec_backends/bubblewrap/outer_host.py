@@ -1,6 +1,6 @@
-"""What has to be known of the place outside before a sandbox can be made there, found by one look.
+"""Inspect the outer target with one command before a sandbox is created there.
 
-It is remembered for this machine, so that only the first sandbox pays for the look.
+The result is cached for this machine, so only the first sandbox pays for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec.transport.shell.target import ask
-from hermes_exec_backends.sandbox import restrictions
+from hermes_exec_backends.sandbox.host import NAMESPACE_SYSCTLS, explain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,43 +28,43 @@ for path in /bin /sbin /lib /lib32 /lib64 /libx32 /nix /gnu /etc/localtime /etc/
 done
 become=
 [ -z "$user" ] || become="setpriv --reuid=$user --regid=$user --clear-groups"
-if ! said=$($become "$program" "$@" 2>&1 </dev/null); then
-    echo "hx refused $said"
+if ! output=$($become "$program" "$@" 2>&1 </dev/null); then
+    echo "hx refused $output"
     for file in SYSCTLS; do
         [ -r "/proc/sys/$file" ] && read -r value <"/proc/sys/$file" && echo "hx sysctl $file $value"
     done
 fi
 echo "hx environ"
 cat /proc/self/environ
-""".replace("SYSCTLS", " ".join(restrictions.SYSCTLS))
+""".replace("SYSCTLS", " ".join(NAMESPACE_SYSCTLS))
 
 TRIAL = (
     "--unshare-all", "--unshare-user", "--disable-userns", "--new-session", "--die-with-parent",
     "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/sh", "-c", ":",
 )  # fmt: skip
-"""A sandbox like any of ours, in which nothing is done."""
+"""The options and the no-op command of a sandbox, to check that one starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What was found."""
+    """The facts of the outer target that a sandbox needs."""
 
     program: str
     """The path of bwrap."""
     system: Mapping[str, str]
-    """Folders of the system beside /usr: where each leads to, if it is a link."""
+    """System folders besides /usr, with the target of each that is a link."""
     variables: frozenset[str]
-    """The names of the variables that a process has there."""
+    """The names of the environment variables of a process there."""
 
 
 _here: dict[tuple[str, int | None, tuple[str, ...]], Outside] = {}
 
 
 async def look(outer: Backend, program: str, user: int | None, trial: tuple[str, ...] = TRIAL) -> Outside:
-    """Look around at the place outside; ``trial`` are the words of a sandbox that has to start there.
+    """Inspect the outer target; ``trial`` is the argv of a sandbox that has to start there.
 
     Raises:
-        PlaceUnavailable: there is no bwrap, or it may not make a sandbox; says why and what mends it.
+        PlaceUnavailable: bwrap is missing or cannot create a sandbox; names reason and remedy.
     """
     if outer.type != "local":
         return await _look(outer, program, user, trial)
@@ -77,26 +77,26 @@ async def _look(outer: Backend, program: str, user: int | None, trial: tuple[str
     argv = ["/bin/sh", "-c", _LOOK, "sh", program, "" if user is None else str(user), *trial]
     reply = await ask(outer, argv)
     text, found, environ = reply.stdout.partition(b"hx environ\n")
-    told: dict[str, list[str]] = {}
+    facts: dict[str, list[str]] = {}
     for line in text.decode("utf-8", "replace").splitlines():
         mark, _, rest = line.partition(" ")
         kind, _, value = rest.partition(" ")
         if mark == "hx":
-            told.setdefault(kind, []).append(value)
-    if "none" in told:
+            facts.setdefault(kind, []).append(value)
+    if "none" in facts:
         raise PlaceUnavailable(
             f"bubblewrap: no {program} at {outer.target}", remedy="install bubblewrap there: apt-get install bubblewrap"
         )
-    if not found or "program" not in told:
-        raise PlaceUnavailable(f"bubblewrap: {outer.target} cannot be looked at: {reply.complaint}")
-    if "refused" in told:
-        sysctls = dict(value.split(" ", 1) for value in told.get("sysctl", ()))
-        why = restrictions.explain(told["refused"][0], sysctls, root=user is None)
+    if not found or "program" not in facts:
+        raise PlaceUnavailable(f"bubblewrap: {outer.target} cannot be inspected: {reply.complaint}")
+    if "refused" in facts:
+        sysctls = dict(value.split(" ", 1) for value in facts.get("sysctl", ()))
+        why = explain(facts["refused"][0], sysctls, root=user is None)
         raise PlaceUnavailable(f"bubblewrap: no sandbox starts at {outer.target}: {why.reason}", remedy=why.remedy)
-    links = dict(value.split(" ", 1) for value in told.get("link", ()))
+    links = dict(value.split(" ", 1) for value in facts.get("link", ()))
     names = {entry.partition(b"=")[0].decode("utf-8", "surrogateescape") for entry in environ.split(b"\0")}
     return Outside(
-        program=told["program"][0],
-        system={**dict.fromkeys(told.get("folder", ()), ""), **links},
+        program=facts["program"][0],
+        system={**dict.fromkeys(facts.get("folder", ()), ""), **links},
         variables=frozenset(names - {""}),
     )

@@ -1,7 +1,7 @@
-"""Start one program in one sandbox of bubblewrap, from outside, with nothing of ours beside it that is believed.
+"""Start one untrusted program in one bubblewrap sandbox from outside, without trusted code beside it.
 
-For untrusted code: what is specified is applied or nothing starts, and the program waits until it was looked at.
-For a person's or an agent's own commands open a terminal instead; its guest lives in the sandbox.
+The specification is applied completely or nothing starts, and the program waits until the sandbox has been verified.
+For commands of a person or an agent, open a terminal instead; its guest runs in the sandbox.
 """
 
 from __future__ import annotations
@@ -15,25 +15,22 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest.core import process_tree
-from hermes_exec_backends.sandbox import restrictions
+from hermes_exec_backends.bubblewrap.options import options_for_program
 from hermes_exec_backends.sandbox.bounds import Bounds
-from hermes_exec_backends.sandbox.control import Control, empty_file, given, launcher, memory_file
+from hermes_exec_backends.sandbox.control import Control, Report, empty_file, given, launcher, memory_file, read_report
+from hermes_exec_backends.sandbox.host import explain, read_settings
 from hermes_exec_backends.sandbox.mounts import BUBBLEWRAP_MOUNTS
 from hermes_exec_backends.sandbox.observe import Watch, observing
-from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.ready import ready
 from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
 from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hermes_exec_backends.sandbox.report import Report
     from hermes_exec_backends.sandbox.run import Run
-    from hermes_exec_backends.sandbox.spec import Bind
 
 _START_S = 60.0
-_DEVICES = ("null", "zero", "full", "random", "urandom")
-_DEVICE_LINKS = {"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"}
 
 
 async def start(
@@ -46,21 +43,21 @@ async def start(
     python: str = "/usr/bin/python3",
     program: str = "bwrap",
 ) -> Run:
-    """Make a sandbox and hold ``argv`` in it, ready to begin.
+    """Create a sandbox and hold ``argv`` in it, ready to begin.
 
     Args:
-        confinement: what the sandbox is made of.
-        argv: the program by its absolute path inside, and its arguments.
-        stdin: all that it can read from its standard input; None where that comes with ``go``.
-        limits: what ends the sandbox as a whole.
-        watch: what is to be seen of it from outside; every call that its filter refuses is, then.
-        python: the interpreter inside that confines it, Python 3.6 or later.
-        program: bubblewrap.
+        confinement: the specification of the sandbox.
+        argv: the absolute path of the program inside, and its arguments.
+        stdin: its whole standard input; None to pass it to ``go``.
+        limits: limits of the sandbox as a whole.
+        watch: the system calls to observe from outside, besides those that the filter refuses.
+        python: the interpreter inside that runs the launcher, Python 3.6 or later.
+        program: the bwrap program.
 
     Raises:
-        UsageError: the specification or the program makes no sense here.
-        Unsupported: something required cannot be applied here; nothing was started.
-        PlaceUnavailable: the sandbox cannot be made; nothing was started.
+        UsageError: the specification or the program is invalid here.
+        Unsupported: a required mechanism is not available; nothing was started.
+        PlaceUnavailable: the sandbox cannot be created; nothing was started.
     """
     _check(confinement, argv, watch)
     path = shutil.which(program)
@@ -71,12 +68,12 @@ async def start(
     files = [memory_file(data, "file") for _, data in confinement.files]
     source = memory_file(given(confinement, argv, mounts=True, observed=observed), "launcher")
     later = os.fdopen(empty_file("stdin"), "wb", buffering=0) if stdin is None else None
-    now = -1 if stdin is None else _input(stdin)
+    now = -1 if stdin is None else _stdin_file(stdin)
     inherited = [*files, source, control.theirs.fileno()]
     try:
-        words = [path, *options(confinement, files), "--"]
-        words += launcher(python, source, control.theirs.fileno())
-        process = _spawn(words, confinement, now if later is None else later.fileno(), inherited)
+        command = [path, *options_for_program(confinement, files), "--"]
+        command += launcher(python, source, control.theirs.fileno())
+        process = _spawn(command, confinement, now if later is None else later.fileno(), inherited)
     except BaseException:
         control.close()
         if later is not None:
@@ -91,16 +88,16 @@ async def start(
     bounding = asyncio.ensure_future(asyncio.to_thread(bounds.begin, process.pid))
     try:
         async with asyncio.timeout(_START_S):
-            told = await _told(process, control)
+            report = await _read_launcher_report(process, control)
             await asyncio.shield(bounding)
             held = Piped(process, control, process_tree.stat(control.pid)[1], later)
-            run = await ready(held, told, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
+            run = await ready(held, report, confinement, limits, BUBBLEWRAP_MOUNTS, bounds)
             if watch is not None:
                 listener, control.listener = control.listener, -1
                 run.observe(listener, confinement.seccomp, watch)
             return run
     except BaseException as error:
-        kill(process)  # with it, all that is inside
+        kill(process)  # ends the whole sandbox
         await asyncio.shield(asyncio.gather(gone(process), bounding))
         bounds.remove()
         for stream in streams(process):
@@ -113,77 +110,39 @@ async def start(
         raise
 
 
-def options(confinement: Confinement, files: Sequence[int]) -> list[str]:
-    """The options of bwrap; ``files`` are descriptors of the specification's files, in its order."""
-    words = [f"--unshare-{name}" for name in sorted(confinement.namespaces)]
-    # These two are the launcher's, for what bwrap cannot mount, until it drops them.
-    words += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP"]
-    words += ["--new-session", "--die-with-parent"]
-    if "pid" in confinement.namespaces:
-        words.append("--as-pid-1")
-    if "uts" in confinement.namespaces:
-        words += ["--hostname", confinement.hostname]
-    above = [bind for bind in confinement.binds if not bind.target.startswith(("/proc/", "/dev/"))]
-    for bind in above:
-        words += _bound(bind)
-    if confinement.proc:
-        words += ["--proc", "/proc"]
-    if confinement.dev:
-        words += ["--perms", "0755", "--size", "4096", "--tmpfs", "/dev"]
-        for name in _DEVICES:
-            words += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-        for name, target in _DEVICE_LINKS.items():
-            words += ["--symlink", f"/proc/self/fd{target}", f"/dev/{name}"]
-    for bind in confinement.binds:
-        words += [] if bind in above else _bound(bind)
-    for path, target in confinement.links:
-        words += ["--symlink", target, path]
-    for (path, _), fd in zip(confinement.files, files, strict=True):
-        words += ["--perms", "0444", "--file", str(fd), path]
-    for folder in confinement.tmpfs:
-        words += ["--perms", "0755", "--dir", folder.target]
-    if confinement.dev:
-        words += ["--remount-ro", "/dev"]
-    return [*words, "--remount-ro", "/", "--chdir", "/"]
-
-
-def _bound(bind: Bind) -> list[str]:
-    return ["--bind" if bind.writable else "--ro-bind", bind.source, bind.target]
-
-
 def _check(confinement: Confinement, argv: Sequence[str], watch: Watch | None) -> None:
     if watch is not None and not confinement.seccomp:
-        raise UsageError("a program without a filter of system calls cannot be seen")
+        raise UsageError("system calls can only be observed with a seccomp filter")
     if not argv or not argv[0].startswith("/"):
-        raise UsageError("the program in a sandbox is named by its absolute path inside")
+        raise UsageError("argv[0] has to be the absolute path of the program in the sandbox")
     if confinement.uid is not None and os.geteuid() not in {0, confinement.uid}:
-        raise UsageError("only root can be somebody else in a sandbox", remedy="a specification without uid")
+        raise UsageError("only root can start a sandbox as another user", remedy="a specification without uid")
     if "user" not in confinement.namespaces:
-        raise UsageError("bubblewrap makes no sandbox without a user namespace")
+        raise UsageError("bubblewrap creates no sandbox without a user namespace")
 
 
-def _input(data: bytes) -> int:
-    """A file and no pipe, so that nobody has to feed it; sealed, so that it is no memory to write to."""
+def _stdin_file(data: bytes) -> int:
+    """A sealed file: unlike a pipe it needs no writer, and unlike other memory files it cannot be written."""
     return memory_file(data, "stdin") if data else os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _spawn(
-    words: Sequence[str], confinement: Confinement, stdin: int, inherited: Sequence[int]
+    command: Sequence[str], confinement: Confinement, stdin: int, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     becomes = confinement.uid is not None and os.geteuid() == 0
     group = confinement.uid if confinement.gid is None else confinement.gid
     setpriv = _setpriv() if becomes else None
     if setpriv is not None:
-        # Popen would fork for that instead of vfork, and copy the tables of all our memory.
-        words = [setpriv, f"--reuid={confinement.uid}", f"--regid={group}", "--clear-groups", *words]
+        # To change the user, Popen would fork instead of vfork, and copy our page tables.
+        command = [setpriv, f"--reuid={confinement.uid}", f"--regid={group}", "--clear-groups", *command]
         becomes = False
     try:
         return subprocess.Popen(
-            words,
+            command,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={},  # bwrap's own variables can be read inside
+            env={},  # bwrap's environment can be read inside
             cwd="/",
             pass_fds=inherited,
             start_new_session=True,
@@ -193,25 +152,25 @@ def _spawn(
             extra_groups=() if becomes else None,
         )
     except OSError as error:
-        raise PlaceUnavailable(f"bubblewrap: {words[0]} cannot be started: {error.strerror}") from error
+        raise PlaceUnavailable(f"bubblewrap: {command[0]} cannot be started: {error.strerror}") from error
 
 
 def _setpriv() -> str | None:
-    """The program that becomes another user and then bwrap; None where there is none but busybox's, which cannot."""
+    """The path of setpriv, which changes the user and executes bwrap; None if missing or busybox's, which cannot."""
     found = shutil.which("setpriv")
     return found if found is not None and Path(found).resolve().name == "setpriv" else None
 
 
-async def _told(process: subprocess.Popen[bytes], control: Control) -> Report:
+async def _read_launcher_report(process: subprocess.Popen[bytes], control: Control) -> Report:
     applied = await control.receive()
-    told = read_report("bubblewrap", applied, await control.receive() if applied.startswith(b"applied") else b"")
-    if told is None:
-        raise await _not_made(process)
-    return told
+    report = read_report("bubblewrap", applied, await control.receive() if applied.startswith(b"applied") else b"")
+    if report is None:
+        raise await _explain_failure(process)
+    return report
 
 
-async def _not_made(process: subprocess.Popen[bytes]) -> PlaceUnavailable:
+async def _explain_failure(process: subprocess.Popen[bytes]) -> PlaceUnavailable:
     await gone(process)
-    said = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
-    why = restrictions.explain(said, restrictions.read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
-    return PlaceUnavailable(f"bubblewrap: no sandbox could be made: {why.reason}", remedy=why.remedy)
+    output = b"".join(stream.read(4096) for stream in streams(process)).decode("utf-8", "replace").strip()
+    why = explain(output, read_settings(Path("/proc/sys")), root=os.geteuid() == 0)
+    return PlaceUnavailable(f"bubblewrap: no sandbox could be created: {why.reason}", remedy=why.remedy)

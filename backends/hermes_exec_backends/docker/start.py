@@ -23,9 +23,9 @@ from hermes_exec_backends.docker.channel import Container
 from hermes_exec_backends.docker.confinement import check, options
 from hermes_exec_backends.docker.engine import Engine
 from hermes_exec_backends.docker.errors import Refused
-from hermes_exec_backends.sandbox.control import given, streamed
+from hermes_exec_backends.sandbox.control import given, read_report, streamed
 from hermes_exec_backends.sandbox.mounts import DOCKER_MOUNTS
-from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.ready import ready
 from hermes_exec_backends.sandbox.spec import Limits
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One program in one sandbox, started and watched from outside; a room that backends share."""
+"""Run one program in one sandbox, started and watched from outside. Shared by several backends."""
 
 from hermes_exec_backends.sandbox.spec import Bind, Confinement, Landlock, Limits, PathRule, PortRule, Tmpfs
 

@@ -1,8 +1,8 @@
-"""What bounds a sandbox as a whole from outside: control groups where there are any, a watchdog elsewhere.
+"""Enforce the limits of a sandbox as a whole from outside: by control groups if available, else by a watchdog.
 
-A group is the kernel's own bound. The watchdog looks every twentieth of a second, so a program can be above its
-limit for that long; it ends the sandbox then. How many processors are busy is held by groups alone, since using them
-is no fault to end a sandbox for. Which of them holds what is told in ``enforcers``.
+The kernel enforces a control group. The watchdog polls every 50 ms, so a program can exceed its limit for that long;
+the watchdog then ends the sandbox. Only a control group limits the number of busy processors, because using them is no
+reason to end a sandbox. ``enforcers`` names what enforces each limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _numbers = itertools.count()
 
 
 class Bounds:
-    """The limits of one sandbox on memory, processes, CPU time and processors, from ``hold`` to ``remove``."""
+    """Enforces the limits on memory, processes, CPU time and processors of one sandbox, from ``hold`` to ``remove``."""
 
     def __init__(self, limits: Limits) -> None:
         wanted = {MEMORY: limits.memory, PROCESSES: limits.processes, CPU: limits.cpu_s, CPUS: limits.cpus}
@@ -40,27 +40,27 @@ class Bounds:
         self._name = f"{cgroups.prefix()}{next(_numbers)}"
         self._made: set[str] = set()
         self._own = 1
-        """Processes of ours in it."""
+        """The number of our own processes in the group."""
         self._root = 0
         self.enforcers = dict.fromkeys(self._limits.keys() - {CPUS}, WATCHDOG)
 
     def begin(self, starter: int) -> None:
-        """Bound a process of ours that makes the sandbox, and so all that it starts.
+        """Limit the process that creates the sandbox, and thereby every process that it starts.
 
-        Joining a group takes the kernel long, and meanwhile the sandbox is made.
+        Joining a group is slow in the kernel, so it happens while the sandbox is created.
         """
         self._own = 2
         self._join(starter)
 
     def hold(self, first: int, *others: int) -> None:
-        """Bound the sandbox whose process 1 is ``first``; called while nothing but these processes is in it."""
+        """Limit the sandbox whose process 1 is ``first``. Call it while the sandbox has only these processes."""
         self._root = first
         self._join(first, *others)
 
     def _join(self, *pids: int) -> None:
         if not self._limits:
             return
-        # A bound on processes is in place before they join, and counts those which are ours as well.
+        # The limit on processes is set before they join, and also counts our own processes.
         homes = _homes(cgroups.read("/proc/self/cgroup"))
         for kind in self._limits.keys() & homes.keys():
             home = homes[kind]
@@ -78,16 +78,16 @@ class Bounds:
                 self._groups.pop(kind, None)
                 self.enforcers.pop(kind, None)
                 if kind != CPUS:
-                    self.enforcers[kind] = WATCHDOG  # that it is
+                    self.enforcers[kind] = WATCHDOG
                 continue
             self._groups[kind] = home, folder
             self.enforcers[kind] = home.enforcer
 
     def _bound(self, home: cgroups.Home, folder: str, kind: str) -> None:
         if kind == CPU:
-            return  # it counts, and we look
+            return  # the group counts, and the watchdog compares
         if kind == CPUS:
-            quota = str(max(1000, round(self._limits[kind] * _PERIOD_US)))  # the least that the kernel takes
+            quota = str(max(1000, round(self._limits[kind] * _PERIOD_US)))  # the kernel's minimum
             new = f"{quota} {_PERIOD_US}"
             cgroups.write(f"{folder}/{home.file(kind)}", (quota if home.version == 1 else new).encode())
             return
@@ -95,19 +95,19 @@ class Bounds:
         cgroups.write(f"{folder}/{home.file(kind)}", str(value).encode())
         if kind == MEMORY:
             swap = ("memory.memsw.limit_in_bytes", value) if home.version == 1 else ("memory.swap.max", 0)
-            with contextlib.suppress(OSError):  # a kernel that does not count swap
+            with contextlib.suppress(OSError):  # this kernel does not count swap
                 cgroups.write(f"{folder}/{swap[0]}", str(swap[1]).encode())
 
     def exceeded(self) -> str:
-        """The limit that the watchdog sees exceeded at this moment, or nothing."""
+        """The limit that is exceeded now according to the watchdog, or an empty string."""
         seen = self._limits.keys() - {CPUS}
         looked = {kind: self._limits[kind] for kind in seen if kind not in self._groups or kind == CPU}
         if not looked:
             return ""
         pids = process_tree.descendants([self._root])
-        return next((kind for kind, limit in looked.items() if self._used(kind, pids) > limit), "")
+        return next((kind for kind, limit in looked.items() if self._measure(kind, pids) > limit), "")
 
-    def _used(self, kind: str, pids: list[int]) -> float:
+    def _measure(self, kind: str, pids: list[int]) -> float:
         if kind == PROCESSES:
             return len(pids)
         return sum(map(_memory, pids)) if kind == MEMORY else self._cpu_s(pids)
@@ -121,7 +121,7 @@ class Bounds:
         return cgroups.counter(f"{folder}/cpu.stat", b"usage_usec") / 1e6
 
     def hit(self) -> str:
-        """The limit that a group has enforced by itself, once all is over; or nothing."""
+        """The limit that a control group has enforced, read after the sandbox ended; or an empty string."""
         for kind, files, name in (
             (MEMORY, ("", "memory.oom_control", "memory.events"), b"oom_kill"),
             (PROCESSES, ("", "pids.events", "pids.events"), b"max"),
@@ -133,7 +133,7 @@ class Bounds:
         return ""
 
     def remove(self) -> None:
-        """Remove the groups; the sandbox has ended. One that will not go is removed by a later sweep."""
+        """Remove the groups once the sandbox has ended. A later sweep removes a group that cannot be removed now."""
         for folder in self._made:
             cgroups.remove(folder)
         self._made.clear()
@@ -142,17 +142,17 @@ class Bounds:
 
 @lru_cache(maxsize=4)
 def _homes(_ours: bytes) -> Mapping[str, cgroups.Home]:
-    """Where groups can be made, which takes making one, and stays so while our own groups are the same."""
+    """Where groups can be created. Finding out creates one, so the answer is cached for the groups that we are in."""
     return cgroups.find(_KINDS, joins=False)
 
 
 def _memory(pid: int) -> int:
-    """Bytes that are a process's own, not shared with files."""
+    """The bytes of resident memory of a process that no file backs."""
     words = cgroups.read(f"/proc/{pid}/statm").split()
     return max(0, int(words[1]) - int(words[2])) * os.sysconf("SC_PAGE_SIZE") if len(words) > 2 else 0
 
 
 def _ticks(pid: int) -> int:
-    """CPU time of a process and of its children that have ended."""
+    """The CPU ticks of a process and of its children that have ended."""
     fields = cgroups.read(f"/proc/{pid}/stat").rpartition(b") ")[2].split()
     return sum(map(int, fields[11:15])) if len(fields) > 14 else 0

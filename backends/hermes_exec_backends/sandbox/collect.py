@@ -1,7 +1,7 @@
-"""Take what an untrusted program has written: plain files and folders alone, bounded, following no link.
+"""Copy the files that an untrusted program has written: only regular files and folders, bounded, following no link.
 
-It is taken after the sandbox has ended, from folders that were opened before the program began, so nothing changes
-while it is read, and no path of the program's decides where we read or write.
+Files are copied after the sandbox has ended, from folders that were opened before the program began. So nothing changes
+while it is read, and no path of the program decides where we read or write.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Collected:
-    """What was copied, and what was left where it was."""
+    """Counts of the copied files, and the entries that were skipped."""
 
     files: int = 0
     folders: int = 0
     bytes: int = 0
     left: list[str] = field(default_factory=list[str])
-    """Paths of links, sockets, pipes and devices, and why they were not copied."""
+    """Links, sockets, pipes and devices, as ``PATH: KIND``; they are not copied."""
 
 
 def collect(source: int, into: Path, *, max_bytes: int, max_files: int) -> Collected:
-    """Copy what is in the folder ``source`` (a descriptor) to ``into``, which is made, and must not be there.
+    """Copy the contents of the folder ``source`` (a descriptor) to the new folder ``into``.
 
-    Files get mode 0600 and folders 0700, whatever they had: set-user-ID bits and owners stay where they are.
+    Copied files get mode 0600 and folders 0700; set-user-ID bits and owners are not copied.
 
     Raises:
-        TransferError: there is more than the bounds allow, or it cannot be read or written; ``into`` may hold a part.
+        TransferError: the contents exceed the bounds, or reading or writing failed; ``into`` may hold a part of them.
     """
     into.mkdir(mode=0o700)
     target = os.open(into, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -76,7 +76,7 @@ class _Copy:
             return
         if self._taken.files + self._taken.folders >= self._max_files:
             raise TransferError(f"collecting files: there are more than {self._max_files} files and folders")
-        fd = _opened(source, name, mode)
+        fd = _open(source, name, mode)
         try:
             if stat.S_ISDIR(mode):
                 self._taken.folders += 1
@@ -111,12 +111,12 @@ class _Copy:
             raise TransferError(f"collecting files: there are more than {self._max_files} links, pipes and sockets")
 
 
-def _opened(folder: int, name: str, mode: int) -> int:
-    """A file or folder, also where its owner may not read it: the owner's rights are what a program left them."""
+def _open(folder: int, name: str, mode: int) -> int:
+    """Open a file or folder, even if the program removed its owner's permissions."""
     try:
         return os.open(name, _OPEN, dir_fd=folder)
     except PermissionError:
-        os.chmod(name, stat.S_IMODE(mode) | 0o700, dir_fd=folder)  # nothing runs that could make a link of it
+        os.chmod(name, stat.S_IMODE(mode) | 0o700, dir_fd=folder)  # no process is left that could replace it by a link
         return os.open(name, _OPEN, dir_fd=folder)
 
 

@@ -1,4 +1,8 @@
-"""Our end of the launcher's socket, and what it is sent: its own source with the specification, once, by a file."""
+"""The protocol between us and the launcher in a sandbox: the payload that starts it, its socket and its report.
+
+The payload is the launcher's own source with the specification, sent once. The launcher reports what it applied before
+the program starts. It is our code, but it reports from inside the sandbox, so its messages are parsed as untrusted.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,12 @@ import os
 import socket
 import struct
 import sys
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib.machinery import SourceFileLoader
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import ProtocolError
+from hermes_exec.errors import ProtocolError, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,15 +30,18 @@ if TYPE_CHECKING:
 
 LONGEST = 64 << 10
 FLAGS = "-ISBc"
-"""Of the launcher's interpreter. A program with them, for the same one, is a text that it runs in place."""
+"""Options of the launcher's interpreter. The launcher runs a program with the same options in place."""
 _GRACE_S = 60
-"""How much longer than its limit a sandbox lives whose watcher has died."""
+"""Seconds that a sandbox outlives its time limit if the process that watched it has died."""
 _NEVER_RUN = 8  # MFD_NOEXEC_SEAL
 _CREDENTIALS = struct.Struct("3i")
 _DESCRIPTOR = 4
+_FAILED = b"failed "
+_NAMES = ("mounts", "landlock", "apparmor")
+_PREFIXES = ("rlimit-", "lacking-")
 _ROOM = "hermes_exec_backends.sandbox"
 _MODULES = ("libc", "mechanisms", "launcher")
-"""In the order of their imports; the last one has ``main`` and ``inline``."""
+"""In import order; the last module defines ``main`` and ``inline``."""
 _NESTING = ("libc", "mechanisms", "userns", "launcher")
 _LOAD = (
     "k=type(sys);sys.modules['confined']=k('confined')\n"
@@ -61,7 +69,7 @@ _INLINE = (
 
 
 def memory_file(data: bytes, name: str) -> int:
-    """A descriptor of a file in memory that nobody can change any more, at its beginning."""
+    """Return a descriptor, at offset 0, of a sealed file in memory that holds ``data``."""
     fd = empty_file(name)
     try:
         fill(fd, data)
@@ -72,7 +80,7 @@ def memory_file(data: bytes, name: str) -> int:
 
 
 def empty_file(name: str) -> int:
-    """A descriptor of a file in memory that is to be filled, and can never be started as a program (Linux 6.3)."""
+    """Return a descriptor of an empty file in memory that can never be executed (Linux 6.3)."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         return os.memfd_create(name, flags | _NEVER_RUN)
@@ -81,7 +89,7 @@ def empty_file(name: str) -> int:
 
 
 def fill(fd: int, data: bytes) -> None:
-    """Fill an empty file in memory, whose place for reading stays the beginning; nobody can change it any more."""
+    """Write ``data`` to an empty file in memory and seal it; its file offset stays 0."""
     written = 0
     while written < len(data):
         written += os.pwrite(fd, data[written:], written)
@@ -89,7 +97,7 @@ def fill(fd: int, data: bytes) -> None:
 
 
 async def readable(fd: int) -> None:
-    """Wait until there is something to read, or an end."""
+    """Wait until ``fd`` is readable or at its end."""
     loop = asyncio.get_running_loop()
     now = asyncio.Event()
     loop.add_reader(fd, now.set)
@@ -100,20 +108,20 @@ async def readable(fd: int) -> None:
 
 
 def launcher(python: str, given: int, control: int) -> list[str]:
-    """The argv that starts the launcher; both descriptors are inherited."""
+    """The argv that starts the launcher, which inherits both descriptors."""
     return [python, FLAGS, _STUB, str(given), str(control)]
 
 
 def inline(confinement: Confinement, python: str, argv: Sequence[str | bytes]) -> list[str]:
-    """The argv that confines a process in front of ``argv`` where no descriptor can be handed over."""
-    whole = base64.b64encode(marshal.dumps((*_program(), _plain(confinement, argv, mounts=False)), 2)).decode()
+    """The argv of a process that confines itself and becomes ``argv``, where no descriptor can be inherited."""
+    whole = base64.b64encode(marshal.dumps((*_program(), _to_plain(confinement, argv, mounts=False)), 2)).decode()
     return [python, "-ISc", _INLINE, whole]
 
 
 def streamed(python: str, size: int, mark: str) -> list[str]:
-    """The argv that starts it where nothing is inherited: ``size`` bytes come on standard input.
+    """The argv that starts the launcher where no descriptor is inherited: it reads ``size`` bytes of standard input.
 
-    ``mark`` does nothing, and tells the process from others.
+    ``mark`` has no effect; it identifies the process among others.
     """
     return [python, FLAGS, _STREAMED, str(size), mark]
 
@@ -127,13 +135,13 @@ def given(
     wall_s: float | None = None,
     observed: bytes = b"",
 ) -> bytes:
-    """What the launcher reads first: itself and what it is to do; without ``mounts`` those are made by others.
+    """The payload that the launcher reads first: its own modules and the specification.
 
-    With ``nested`` it makes these namespaces first, and what it then finds mounted becomes read-only. With ``wall_s``
-    it ends by itself some time after these seconds, for places that do not end with us. ``observed`` is the program's
-    filter in the form that asks us; see ``observe``.
+    Without ``mounts`` the runtime creates the mounts. With ``nested`` the launcher first creates these namespaces and
+    makes the existing mounts read-only. With ``wall_s`` it ends by itself some time after so many seconds, for targets
+    that outlive us. ``observed`` is the filter in the form that notifies us; see ``observe``.
     """
-    plain = _plain(confinement, argv, mounts=mounts)
+    plain = _to_plain(confinement, argv, mounts=mounts)
     plain["nested"] = None if nested is None else list(nested)
     plain["observed"] = observed
     plain["alarm"] = 0 if wall_s is None else math.ceil(wall_s) + _GRACE_S
@@ -143,13 +151,13 @@ def given(
 
 @cache
 def _program(modules: tuple[str, ...] = _MODULES) -> tuple[bytes, tuple[tuple[str, bytes, bytes], ...]]:
-    """The number of the format of its code; and of each module its name, its code, and its source for others."""
+    """The bytecode's magic number; and name, bytecode and source of each module. Another Python compiles the source."""
     return importlib.util.MAGIC_NUMBER, tuple(map(_module, modules))
 
 
 @lru_cache(maxsize=16)
-def _compiled(text: str) -> tuple[bytes, bytes]:
-    """The number of the format, and the code, of a program of ours: made once, and not in each sandbox."""
+def _compile(text: str) -> tuple[bytes, bytes]:
+    """The magic number and the bytecode of a program, compiled once instead of in each sandbox."""
     return importlib.util.MAGIC_NUMBER, marshal.dumps(compile(text, "<string>", "exec", dont_inherit=True))
 
 
@@ -161,11 +169,11 @@ def _module(name: str) -> tuple[str, bytes, bytes]:
     return f"confined.{name}", marshal.dumps(spec.loader.get_code(spec.name)), source
 
 
-def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: bool) -> dict[str, Any]:
+def _to_plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: bool) -> dict[str, Any]:
     rules = confinement.landlock
     return {
         "argv": list(map(os.fsencode, argv)),
-        "in_place": _compiled(os.fsdecode(argv[2])) if list(argv[1:2]) == [FLAGS] else None,
+        "in_place": _compile(os.fsdecode(argv[2])) if list(argv[1:2]) == [FLAGS] else None,
         "env": {os.fsencode(name): os.fsencode(value) for name, value in confinement.env},
         "cwd": os.fsencode(confinement.cwd),
         "tmpfs": [
@@ -197,7 +205,7 @@ def _plain(confinement: Confinement, argv: Sequence[str | bytes], *, mounts: boo
 
 
 class Control:
-    """The socket: messages from inside, each with the process that sent it, as the kernel says."""
+    """Our end of the launcher's socket. The kernel reports the process that sent each message."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -206,15 +214,15 @@ class Control:
         self._ours = ours
         self.theirs = theirs
         self.pid = 0
-        """The process that sent the last message, by its number here."""
+        """The process that sent the last message, by its number outside the sandbox."""
         self.listener = -1
-        """The descriptor that came with a message; whoever takes it over sets this to -1."""
+        """The descriptor that came with a message; code that takes ownership of it sets this to -1."""
 
     async def receive(self) -> bytes:
-        """The next message; empty when nobody is there any more.
+        """Receive the next message; empty once the other end is closed.
 
         Raises:
-            ProtocolError: it is longer than any of the launcher's.
+            ProtocolError: the message is longer than any message of the launcher.
         """
         while True:
             try:
@@ -231,7 +239,7 @@ class Control:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 self._keep(int.from_bytes(value[:_DESCRIPTOR], sys.byteorder))
         if flags & socket.MSG_TRUNC:
-            raise ProtocolError("a sandbox sent a message that is longer than any of the launcher's")
+            raise ProtocolError("a sandbox sent a message that is too long for the launcher's protocol")
         for level, kind, value in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and data:
                 self.pid = _CREDENTIALS.unpack(value)[0]
@@ -243,16 +251,80 @@ class Control:
         self.listener = descriptor
 
     def send(self, data: bytes) -> None:
-        """Send a short message; one that nobody takes is lost."""
+        """Send a short message. It is lost if the other end is closed."""
         try:
             self._ours.send(data)
         except OSError:
             return
 
     def close(self) -> None:
-        """Close both ends, as far as they are open, and a descriptor that nobody took over."""
+        """Close both ends and a received descriptor that is still ours. Safe to call twice."""
         if self.listener >= 0:
             os.close(self.listener)
             self.listener = -1
         self._ours.close()
         self.theirs.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The mechanisms that the launcher applied before it started the program."""
+
+    no_new_privs: bool = True
+    """Always true: without it the launcher starts nothing."""
+    seccomp: bool = False
+    landlock: tuple[int, int, int, int] | None = None
+    """The kernel's ABI version, and the handled bits for files, ports and scopes."""
+    apparmor: str = ""
+    """The AppArmor profile that the program starts under."""
+    rlimits: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    lacking: dict[str, str] = field(default_factory=dict[str, str])
+    """Requested mechanisms that were neither required nor available, and why."""
+
+
+def read_report(place: str, *messages: bytes) -> Report | None:
+    """Parse the launcher's two messages; None if it ended before it sent both.
+
+    Raises:
+        Unsupported: the launcher reports that a required mechanism cannot be applied.
+        ProtocolError: a message is malformed.
+    """
+    for message in messages:
+        if message.startswith(_FAILED):
+            why = message.removeprefix(_FAILED).decode("utf-8", "replace")
+            raise Unsupported(f"{place}: the sandbox cannot be confined as specified: {why}")
+    if not all(messages):
+        return None
+    try:
+        return parse(*messages)
+    except ValueError as error:
+        raise ProtocolError(f"{place}: {error}") from error
+
+
+def parse(applied: bytes, ready: bytes) -> Report:
+    """Parse the two messages that precede the start of the program.
+
+    Raises:
+        ValueError: a message is malformed.
+    """
+    head, *lines = applied.decode("utf-8").split("\n")
+    if head != "applied" or ready not in {b"ready", b"ready filtered"}:
+        raise ValueError("the launcher sent no report of what it applied")
+    facts = dict(line.split(" ", 1) for line in lines)
+    if any(name not in _NAMES and not name.startswith(_PREFIXES) for name in facts):
+        raise ValueError("the launcher reported an unknown mechanism")
+    landlock = tuple(map(int, facts["landlock"].split())) if "landlock" in facts else None
+    rlimits = {name: tuple(map(int, value.split())) for name, value in _with_prefix(facts, "rlimit-").items()}
+    if (landlock is not None and len(landlock) != 4) or any(len(bounds) != 2 for bounds in rlimits.values()):
+        raise ValueError("the launcher reported malformed numbers")
+    return Report(
+        seccomp=ready == b"ready filtered",
+        landlock=landlock,
+        apparmor=facts.get("apparmor", ""),
+        rlimits={name: (soft, hard) for name, (soft, hard) in rlimits.items()},
+        lacking=_with_prefix(facts, "lacking-"),
+    )
+
+
+def _with_prefix(facts: dict[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): value for name, value in facts.items() if name.startswith(prefix)}

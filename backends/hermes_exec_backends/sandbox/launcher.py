@@ -1,17 +1,17 @@
 """The first process of a sandbox: confines itself and a child, and the child becomes the program.
 
-It runs inside, sent as source: standard library only, Python 3.6 and later, nothing that is slow to import. What it
-is to apply comes as one message, and what it applied goes back as another: on a socket, or where none can be handed
-over, on its standard input and output before they are the program's. Then the child waits for the word, so that it can
-be looked at from outside in the state in which it becomes the program. Whatever is asked for,
-required and not to be had ends all of this before that.
+It runs in the sandbox and is sent there as source: standard library only, Python 3.6 and later, no slow imports. It
+receives the specification in one message and reports in another what it applied: on a socket or, where no descriptor
+can be inherited, on its standard input and output before the program uses them. Then the child waits for the start
+message, so that it can be inspected from outside in the state in which it becomes the program. If a required mechanism
+is not available, the launcher reports that and exits without starting the program.
 
-The order has reasons. Mounts need the one capability that is left until then. A profile of AppArmor is asked for
-before Landlock, which may close /proc. The system call filter comes last, since it may forbid what sets up the rest;
-of what comes after it, it has to allow read, write, close, execve and exit_group.
+The order matters. Mounts need the one capability that is left until then. An AppArmor profile is requested before
+Landlock, which may forbid access to /proc. The system call filter is last, because it may forbid the set-up of the
+other mechanisms; it has to allow read, write, close, execve and exit_group.
 
-This process is process 1 of the sandbox. It reaps orphans, cannot be written to by those that it started (it is not
-dumpable), is confined as they are, before the program begins, and takes all of them with it when that has ended.
+This process is process 1 of the sandbox. It reaps orphans. Processes that it started cannot write to its memory (it is
+not dumpable). It is confined like them before the program begins, and its end ends all of them.
 """
 
 import _signal
@@ -21,15 +21,15 @@ import sys
 from _frozen_importlib_external import MAGIC_NUMBER
 
 from .mechanisms import (
-    Failed,
-    ask_for_profile,
+    MechanismError,
+    apply_landlock,
     become_undumpable,
-    confine,
     drop_privileges,
-    filter_and_tell,
-    filter_calls,
-    limit,
+    load_filter,
+    load_observed_filter,
     mount_all,
+    request_profile,
+    set_rlimits,
 )
 
 TYPE_CHECKING = False
@@ -42,12 +42,12 @@ GO = b"go"
 
 
 def main(control: int, spec: "dict[str, Any]") -> None:
-    """Apply ``spec``, tell on the socket ``control``, and start the program on its word.
+    """Apply ``spec``, report on the socket ``control``, and start the program on its start message.
 
-    It returns in the program's process alone, and only where that is this very interpreter.
+    It returns only in the program's process, and only if this interpreter runs the program.
 
-    With ``control`` 1 it tells on standard output, each message with its length before it, and waits for the word on
-    standard input; what comes after that on either is the program's.
+    With ``control`` 1 it reports on standard output, each message after its length, and waits for the start message on
+    standard input; later data on both belongs to the program.
     """
     child = 0
     report: "dict[str, str]" = {}
@@ -57,7 +57,7 @@ def main(control: int, spec: "dict[str, Any]") -> None:
             os.closerange(3, control)
         os.closerange(max(3, control + 1), MOST_DESCRIPTORS)
         os.umask(0o022)
-        for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):  # which Python treats in its own way
+        for number in (_signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):  # Python changes their disposition
             _signal.signal(number, _signal.SIG_DFL)
         if spec["nested"] is not None:
             from . import userns
@@ -68,39 +68,39 @@ def main(control: int, spec: "dict[str, Any]") -> None:
         drop_privileges()
         theirs, ours = os.pipe()
         child = os.fork()
-    except BaseException as error:  # whatever it is, nothing may be started
-        give_up(control, error)
+    except BaseException as error:  # after any error nothing may be started
+        fail(control, error)
     if child == 0:
         os.close(ours)
-        become(control, spec, report, theirs)()
-        return  # as any interpreter at the end of its program
+        become_program(control, spec, report, theirs)()
+        return  # the interpreter exits as usual
     try:
         if spec["alarm"]:
-            _signal.signal(_signal.SIGALRM, end)
+            _signal.signal(_signal.SIGALRM, exit_late)
             _signal.alarm(spec["alarm"])
         become_undumpable()
-        confine(spec, {})
-        filter_calls(spec["seccomp"], spec)
+        apply_landlock(spec, {})
+        load_filter(spec["seccomp"], spec)
         os.write(ours, GO)
         os.close(ours)
         os.close(theirs)
     except BaseException as error:
-        give_up(control, error)
+        fail(control, error)
     reap(control, child)
 
 
 def inline(spec: "dict[str, Any]") -> None:
-    """Confine this very process, which nobody watches, and become the program: in front of a guest of ours.
+    """Confine this process, without an observer, and become_program the program: for a guest of ours.
 
-    A guest comes as text for an interpreter that was started just as this one, so it is run by this one.
+    A guest is source text for an interpreter with the same options as this one, so this one runs it.
     """
     report: "dict[str, str]" = {}
     try:
         drop_privileges()
-        limit(spec, report)
-        ask_for_profile(spec, report)
-        confine(spec, report)
-        filter_calls(spec["seccomp"], spec)
+        set_rlimits(spec, report)
+        request_profile(spec, report)
+        apply_landlock(spec, report)
+        load_filter(spec["seccomp"], spec)
     except BaseException as error:
         os.write(2, "the sandbox cannot be confined: {}\n".format(error).encode("utf-8", "replace"))
         os._exit(125)
@@ -112,30 +112,30 @@ def inline(spec: "dict[str, Any]") -> None:
     os.execvp(argv[0], argv)
 
 
-def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]", first: int) -> "Callable[[], None]":
-    """In the child: the rest, then the program. Returns only where that is a text for this very interpreter.
+def become_program(control: int, spec: "dict[str, Any]", report: "dict[str, str]", first: int) -> "Callable[[], None]":
+    """In the child: apply the rest and become_program the program. Returns only if this interpreter runs the program.
 
-    On ``first`` process 1 says that it is confined itself, before which nothing foreign may run beside it.
+    Process 1 reports on ``first`` that it is confined; before that no untrusted code may run beside it.
     """
     try:
         os.setsid()
         os.chdir(spec["cwd"])
-        begin = prepared(spec)
-        limit(spec, report)
-        ask_for_profile(spec, report)
-        confine(spec, report)
+        begin = prepare(spec)
+        set_rlimits(spec, report)
+        request_profile(spec, report)
+        apply_landlock(spec, report)
         argv, env = spec["argv"], spec["env"]
         lines = ["{} {}".format(name, value) for name, value in sorted(report.items())]
         if control == STREAMS:
-            see_program(argv[0])
-        tell(control, "\n".join(["applied", *lines]).encode())
+            check_program(argv[0])
+        send(control, "\n".join(["applied", *lines]).encode())
         if os.read(first, len(GO)) != GO:
             os._exit(125)
         os.close(first)
         if spec["observed"]:
-            hand_over(control, spec["observed"])
+            send_listener(control, spec["observed"])
         else:
-            tell(control, b"ready filtered" if filter_calls(spec["seccomp"], spec) else b"ready")
+            send(control, b"ready filtered" if load_filter(spec["seccomp"], spec) else b"ready")
         if os.read(0 if control == STREAMS else control, len(GO)) != GO:
             os._exit(125)
         if begin is None:
@@ -144,37 +144,38 @@ def become(control: int, spec: "dict[str, Any]", report: "dict[str, str]", first
             os.close(control)
         return begin
     except BaseException as error:
-        give_up(control, error)
+        fail(control, error)
 
 
-def hand_over(control: int, program: bytes) -> None:
-    """Load the filter, and give away the descriptor on which its questions are answered: nobody in here has it."""
+def send_listener(control: int, program: bytes) -> None:
+    """Load the filter and send its notification descriptor away, so that no process in the sandbox holds it."""
     import _socket  # before the filter, which may forbid what an import needs
 
     channel = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, control)
-    listener = filter_and_tell(program)
+    listener = load_observed_filter(program)
     given = listener.to_bytes(4, sys.byteorder)
     channel.sendmsg([b"ready filtered"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, given)])
     os.close(listener)
     channel.detach()
 
 
-def end(_number: int, _frame: "Any") -> None:
-    """Be late: whoever watched is gone."""
+def exit_late(_number: int, _frame: "Any") -> None:
+    """Exit on the alarm, because the process that watched the sandbox has died."""
     os._exit(137)
 
 
-def see_program(path: bytes) -> None:
-    """See that there is a program to start, where there is no way to tell of it later."""
+def check_program(path: bytes) -> None:
+    """Fail if there is no such program, where a later failure could not be reported."""
     if not os.access(path, os.X_OK):
-        raise Failed("{}: there is no such program".format(os.fsdecode(path)))
+        raise MechanismError("{}: there is no such program".format(os.fsdecode(path)))
 
 
-def prepared(spec: "dict[str, Any]") -> "Callable[[], None] | None":
-    """What begins the program, where it is a text for an interpreter that is started just as this one was.
+def prepare(spec: "dict[str, Any]") -> "Callable[[], None] | None":
+    """Return the function that begins a program in this interpreter; None if the program needs an exec.
 
-    That saves a second start, and what the text imports is there before the word comes. The text is ours: it defines
-    ``main``, and what is foreign begins when that is called. A profile of AppArmor comes with a start, so it needs one.
+    A program for the same interpreter and options saves a second start, and imports before the start message.
+    Its text is ours: it defines ``main``, and untrusted code runs only once that is called. An AppArmor profile takes
+    effect with an exec, so it needs one.
     """
     argv = spec["argv"]
     if not spec["in_place"] or os.fsencode(sys.executable) != argv[0] or spec["apparmor"]:
@@ -185,7 +186,7 @@ def prepared(spec: "dict[str, Any]") -> "Callable[[], None] | None":
     own["__name__"] = "program"
     version, code = spec["in_place"]
     same = version == MAGIC_NUMBER
-    exec(marshal.loads(code) if same else compile(argv[2].decode(), "<string>", "exec"), own)  # noqa: S302  it is ours
+    exec(marshal.loads(code) if same else compile(argv[2].decode(), "<string>", "exec"), own)  # noqa: S302  our own code
     own["__name__"] = "__main__"
     sys.argv = ["-c"] + [os.fsdecode(word) for word in argv[3:]]
     for name in [name for name in sys.modules if name.partition(".")[0] == "confined"]:
@@ -199,22 +200,22 @@ def prepared(spec: "dict[str, Any]") -> "Callable[[], None] | None":
     return begin
 
 
-def tell(control: int, message: bytes) -> None:
-    """Send one message, in one piece."""
+def send(control: int, message: bytes) -> None:
+    """Send one message with one write."""
     os.write(control, len(message).to_bytes(4, "big") + message if control == STREAMS else message)
 
 
-def give_up(control: int, error: BaseException) -> "NoReturn":
-    """Say why, and end."""
-    what = str(error) if isinstance(error, Failed) else "launcher {}: {}".format(type(error).__name__, error)
+def fail(control: int, error: BaseException) -> "NoReturn":
+    """Report the error and exit."""
+    what = str(error) if isinstance(error, MechanismError) else "launcher {}: {}".format(type(error).__name__, error)
     try:
-        tell(control, b"failed " + what.encode("utf-8", "replace")[:4000])
+        send(control, b"failed " + what.encode("utf-8", "replace")[:4000])
     finally:
         os._exit(125)
 
 
 def reap(control: int, child: int) -> None:
-    """Be process 1 until the program has ended, and tell how it did. Does not return."""
+    """Act as process 1 until the program has ended, and report its status. Does not return."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
@@ -223,10 +224,10 @@ def reap(control: int, child: int) -> None:
         except ChildProcessError:
             os._exit(125)
         if pid == child:
-            if control == STREAMS:  # its own exit code is all that is told of it
+            if control == STREAMS:  # only our exit code reports its status
                 os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
             try:
                 os.write(control, "ended {}".format(status).encode())
-                os.read(control, 16)  # what is left is counted outside, and dies with this process
+                os.read(control, 16)  # leftovers are counted outside, and end with this process
             finally:
                 os._exit(0)

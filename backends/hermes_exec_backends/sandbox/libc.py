@@ -1,6 +1,6 @@
-"""Functions of the C library, and what they are given, without ``ctypes``: that takes a while to import.
+"""Call functions of the C library without ``ctypes``, whose import is slow.
 
-Part of the launcher, and sent with it; see ``launcher``. It uses what ``ctypes`` is made of, in every Python since 2.5.
+Part of the launcher, and sent with it; see ``launcher``. It uses ``_ctypes``, which every Python since 2.5 has.
 """
 
 import sys
@@ -14,13 +14,13 @@ from _ctypes import (
     dlsym,
     get_errno,
 )
-from _ctypes import _SimpleCData as Simple  # pyright: ignore[reportPrivateUsage]  the only name that it has
+from _ctypes import _SimpleCData as Simple  # pyright: ignore[reportPrivateUsage]  it has no public name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-__all__ = ("Filter", "byref", "capset", "get_errno", "mount_call", "prctl", "quads", "syscall", "unshare")
+__all__ = ("SockFprog", "byref", "capset", "get_errno", "mount_call", "pack_u64", "prctl", "syscall", "unshare")
 
 
 class Int(Simple):  # type: ignore[type-arg]  # no index at runtime in Python 3.6
@@ -47,34 +47,34 @@ class Bytes(Simple):  # type: ignore[type-arg]  # the same
     _type_ = "z"
 
 
-class Filter(Structure):
+class SockFprog(Structure):
     """struct sock_fprog."""
 
     _fields_ = (("len", Short), ("filter", Bytes))
 
 
-class GivesInt(CFuncPtr):
-    """A function that gives an int."""
+class IntFunction(CFuncPtr):
+    """A function that returns an int."""
 
     _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
     _restype_ = Int
 
 
-class GivesLong(CFuncPtr):
-    """One that gives a long."""
+class LongFunction(CFuncPtr):
+    """A function that returns a long."""
 
     _flags_ = FUNCFLAG_CDECL | FUNCFLAG_USE_ERRNO
     _restype_ = Long
 
 
-def function(name: str, kind: "Callable[[int], Any]" = GivesInt) -> "Callable[..., int]":
-    """A function of the C library; every number that it is called with is handed over as a long."""
+def function(name: str, kind: "Callable[[int], Any]" = IntFunction) -> "Callable[..., int]":
+    """Look up a function of the C library; integer arguments are passed as long."""
     called = kind(dlsym(LIBC, name))
     return lambda *words: called(*[Long(word) if isinstance(word, int) else word for word in words])
 
 
-def quads(*numbers: int) -> bytes:
-    """Numbers of 64 bits, one after the other."""
+def pack_u64(*numbers: int) -> bytes:
+    """Pack integers as consecutive 64-bit values."""
     return b"".join(number.to_bytes(8, sys.byteorder) for number in numbers)
 
 
@@ -84,4 +84,4 @@ prctl = function("prctl")
 capset = function("capset")
 mount_call = function("mount")
 unshare = function("unshare")
-syscall = function("syscall", GivesLong)
+syscall = function("syscall", LongFunction)

@@ -1,7 +1,7 @@
 """Compare the mounts of a sandbox, as the kernel lists them outside, with its specification, exactly.
 
-Each difference is a line that begins with the rule of a policy that it breaks. What a runtime of containers mounts by
-itself is named in ``RuntimeMounts``; anything else that is not specified is a difference, read-only or not.
+Each difference is a line that begins with the policy rule that it breaks. ``RuntimeMounts`` lists the mounts that a
+container runtime adds; any other mount that is not specified is a difference, read-only or not.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9)}
 _KERNELS_OWN = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
 _VIRTUAL = frozenset({"tmpfs", "devtmpfs", "devpts", "mqueue", "proc", "sysfs", "cgroup", "cgroup2", "rootfs"})
-"""Kinds of file systems that hold no files of the machine's disks."""
+"""Types of file systems that hold no files of the machine's disks."""
 _KIB, _PAGE = 1024, 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeMounts:
-    """What a runtime mounts by itself, beside what is specified."""
+    """Mounts that a container runtime adds to the specified ones."""
 
     files: frozenset[str] = frozenset()
-    """Files of its own making, or of the machine, that it shows in any container; read-only."""
+    """Files, generated or of the machine, that it mounts read-only in each container."""
     folders: frozenset[str] = frozenset()
-    """Folders in memory, or of the kernel."""
+    """Mount points of tmpfs and of kernel file systems."""
     bind_options: frozenset[str] = frozenset()
-    """Options that each bind has."""
+    """Options that each bind mount has."""
     starts_from_binds: bool = False
-    """Whether it cannot forbid that programs on a bind are started."""
+    """Whether it cannot mount a bind noexec."""
 
 
 BUBBLEWRAP_MOUNTS = RuntimeMounts(bind_options=frozenset({"nosuid", "nodev"}))
@@ -58,14 +58,14 @@ class _Mount:
     options: frozenset[str]
     kind: str
     settings: str
-    """Of its file system: ``rw,size=64k``."""
+    """Options of the file system, as ``rw,size=64k``."""
 
 
 def differences(confinement: Confinement, lines: Sequence[str], pid: int, runtime: RuntimeMounts) -> list[str]:
-    """What of the mounts of the process ``pid``, whose mountinfo is ``lines``, is not as specified.
+    """Compare the mounts of the process ``pid``, whose mountinfo is ``lines``, with the specification.
 
     Raises:
-        OSError: the process or a source of a bind cannot be looked at.
+        OSError: the process or the source of a bind cannot be read.
     """
     return list(_Comparison(confinement, lines, pid, runtime).differences())
 
@@ -83,28 +83,28 @@ class _Comparison:
         yield from self._check("/", "/" in self._mounts and "ro" in self._mounts["/"].options, "files.write")
         for place, bind in enumerate(wanted.binds):
             if any(_is_at_or_below(bind.target, later.target) for later in wanted.binds[place + 1 :]):
-                continue  # that one covers it
+                continue  # a later bind covers this one
             known.add(bind.target)
-            yield from self._bind(bind)
-            for target in self._brought_along(bind):
+            yield from self._check_bind(bind)
+            for target in self._submounts(bind):
                 known.add(target)
                 if not bind.writable and target in self._mounts and "rw" in self._mounts[target].options:
                     yield f"files.write: {target} can be written"
         for folder in wanted.tmpfs:
             known.add(folder.target)
-            yield from self._tmpfs(folder)
+            yield from self._check_tmpfs(folder)
         for path in wanted.masked:
             known.add(path)
-            yield from self._masked(path)
+            yield from self._check_masked(path)
         known |= {"/"}
-        yield from self._others(known)
+        yield from self._check_others(known)
 
-    def _others(self, known: set[str]) -> Iterator[str]:
-        """What is neither of the specification's lists."""
+    def _check_others(self, known: set[str]) -> Iterator[str]:
+        """Mounts that the specification does not list."""
         wanted, mounts = self._wanted, self._mounts
         if wanted.proc and "/proc" not in known:
             yield from self._check("/proc", "/proc" in mounts and mounts["/proc"].kind == "proc", "processes.hidden")
-            if "pid" in wanted.namespaces and self._shows_us():
+            if "pid" in wanted.namespaces and self._shows_own_processes():
                 yield "processes.hidden: /proc shows the processes of this machine"
         for target, mount in mounts.items():
             folder, _, name = target.rpartition("/")
@@ -115,19 +115,19 @@ class _Comparison:
             elif folder == "/dev" and name in _DEVICES:
                 yield from self._check(target, self._device(target) == _DEVICES[name], "files.hidden")
             elif target == "/dev" and wanted.dev and mount.kind == "tmpfs":
-                own_user = self._runtime == BUBBLEWRAP_MOUNTS  # elsewhere it is root's
+                own_user = self._runtime == BUBBLEWRAP_MOUNTS  # otherwise root owns it
                 yield from self._check(target, not own_user or "ro" in mount.options, "files.write")
             elif target in self._runtime.files:
                 yield from self._check(target, "ro" in mount.options, "files.write")
             elif "/sys" in self._runtime.folders and target.startswith("/sys/") and mount.kind in _VIRTUAL:
-                continue  # the kernel's; policies have all of /sys covered
+                continue  # kernel file systems; a policy covers all of /sys
             elif target not in self._runtime.folders or mount.kind not in _VIRTUAL:
                 yield f"files.hidden: {target} is mounted ({mount.kind}), which is not specified"
             elif not target.startswith("/dev"):
                 yield from self._check(target, "ro" in mount.options, "files.write")
 
-    def _brought_along(self, bind: Bind) -> Iterator[str]:
-        """Where the mounts are that lie below a bind's source, but for those that the sandbox covers with its own."""
+    def _submounts(self, bind: Bind) -> Iterator[str]:
+        """Targets of the mounts below a bind's source, except those that the sandbox covers with mounts of its own."""
         own = [*(["/proc"] if self._wanted.proc else []), *(["/dev"] if self._wanted.dev else [])]
         own += [*(folder.target for folder in self._wanted.tmpfs), *self._wanted.masked]
         real = os.path.realpath(bind.source).rstrip("/") + "/"
@@ -136,7 +136,7 @@ class _Comparison:
             if ours.startswith(real) and not any(_is_at_or_below(target, each) for each in own):
                 yield target
 
-    def _bind(self, bind: Bind) -> Iterator[str]:
+    def _check_bind(self, bind: Bind) -> Iterator[str]:
         mount = self._mounts.get(bind.target)
         if mount is None or not self._same(bind):
             yield f"files.hidden: {bind.target} is not {bind.source} of this machine"
@@ -152,7 +152,7 @@ class _Comparison:
         ours, theirs = os.stat(bind.source), os.stat(self._root + bind.target)  # noqa: PTH116  plain strings are quick
         return (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino)
 
-    def _tmpfs(self, folder: Tmpfs) -> Iterator[str]:
+    def _check_tmpfs(self, folder: Tmpfs) -> Iterator[str]:
         mount = self._mounts.get(folder.target)
         needed = {"rw", "nosuid", "nodev"} | (set[str]() if folder.executable else {"noexec"})
         if mount is None or mount.kind != "tmpfs" or not needed <= mount.options:
@@ -165,7 +165,7 @@ class _Comparison:
         if not 0 < size < folder.size + _PAGE or not 0 < int(settings.get("nr_inodes", "0")) <= folder.inodes:
             yield f"limits.disk: {folder.target} has {mount.settings}"
 
-    def _masked(self, path: str) -> Iterator[str]:
+    def _check_masked(self, path: str) -> Iterator[str]:
         mount = self._mounts.get(path)
         if mount is None:
             there = os.path.lexists(self._root + path)
@@ -174,9 +174,9 @@ class _Comparison:
         if there:
             yield f"files.masked: {path} is not covered"
 
-    def _shows_us(self) -> bool:
+    def _shows_own_processes(self) -> bool:
         try:
-            return bool(os.readlink(f"{self._root}/proc/self"))  # noqa: PTH115  only a list with us in it has that link
+            return bool(os.readlink(f"{self._root}/proc/self"))  # noqa: PTH115  the link exists only if the list includes us
         except FileNotFoundError:
             return False
 
@@ -194,11 +194,11 @@ def _parse(line: str) -> _Mount:
     before, _, after = line.partition(" - ")
     number, parent, _, _, target, options = before.split(" ")[:6]
     kind, _, settings = after.split(" ", 2)
-    return _Mount(number, parent, _unescaped(target), frozenset(options.split(",")), kind, settings)
+    return _Mount(number, parent, _unescape(target), frozenset(options.split(",")), kind, settings)
 
 
-def _unescaped(path: str) -> str:
-    """A path as it is: the kernel writes blanks and backslashes in octal digits."""
+def _unescape(path: str) -> str:
+    """Decode a path: the kernel writes blanks and backslashes as octal escapes."""
     if "\\" not in path:
         return path
     raw = path.encode("utf-8", "surrogateescape").decode("unicode_escape").encode("latin-1")
@@ -206,7 +206,7 @@ def _unescaped(path: str) -> str:
 
 
 def _visible(mounts: Iterable[_Mount]) -> dict[str, _Mount]:
-    """By their places the mounts that a path leads to: what another one covers cannot be reached."""
+    """The reachable mounts by target; a mount that another one covers is left out."""
     every = list(mounts)
     numbers = {each.number for each in every}
     below: dict[str, list[_Mount]] = {}
@@ -217,7 +217,7 @@ def _visible(mounts: Iterable[_Mount]) -> dict[str, _Mount]:
 
 
 def _lookup(mount: _Mount, path: str, below: dict[str, list[_Mount]]) -> _Mount:
-    """The mount in which the kernel's way along a path ends."""
+    """The mount in which the kernel's resolution of ``path`` ends."""
     while True:
         on_the_way = [each for each in below.get(mount.number, ()) if _is_at_or_below(path, each.target)]
         if not on_the_way:
@@ -231,4 +231,4 @@ def _is_at_or_below(path: str, folder: str) -> bool:
 
 def _our_mounts() -> list[str]:
     text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    return sorted({_unescaped(line.split(" ", 5)[4]) for line in text.splitlines()})
+    return sorted({_unescape(line.split(" ", 5)[4]) for line in text.splitlines()})

@@ -1,8 +1,8 @@
-"""See from outside what a program asks the kernel for: every call that its filter refuses, and chosen ones it allows.
+"""Observe from outside the system calls of a program: every call that its filter refuses, and chosen allowed ones.
 
-The kernel hands such a call to us and waits (seccomp_unotify(2), Linux 5.5). What is answered is what the filter itself
-says, worked out here from the same program and the same arguments, so being seen changes no answer. Nobody there means
-that the call fails: a program that is no longer seen can do less, never more.
+The kernel notifies us of such a call and waits (seccomp_unotify(2), Linux 5.5). The reply is the filter's own verdict,
+computed here from the same BPF program and the same arguments, so observing changes no result. Without an observer the
+call fails: a program that is no longer observed can do less, never more.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ NUMBERS: dict[str, dict[str, int]] = {
         "truncate": 45, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "sched_setscheduler": 119,
     },
 }  # fmt: skip
-"""Calls that can be seen though they are allowed, by machine."""
-_HANDS_OVER = {"x86_64": 46, "aarch64": 211}  # sendmsg, which the launcher needs under the filter
+"""Allowed calls that can be observed, with their numbers by machine."""
+_HANDS_OVER = {"x86_64": 46, "aarch64": 211}  # sendmsg, which the launcher needs after it loaded the filter
 _MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _NOTIFY, _ALLOW, _ERRNO, _EPERM = 0x7FC00000, 0x7FFF0000, 0x00050000, 0x00050001
 _LOAD, _EQUAL, _GREATER, _AT_LEAST, _ANY_BIT, _JUMP, _AND, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x05, 0x54, 0x06
@@ -48,56 +48,56 @@ _STEP = struct.Struct("=HBBI")
 _CALL = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")
 _RECEIVE, _SEND, _SET_FLAGS, _CONTINUE = 0xC0502100, 0xC0182101, 0x40082104, 1
-_MOST, _LOOK_S = 256, 0.02
+_MAX_CALLS, _POLL_S = 256, 0.02
 _OPENS = frozenset({"open", "openat", "creat"})
 _SOMETIMES = 16
 DESCRIPTORS = "descriptors"
-"""The name of what is no call: a process came near the most descriptors that it may have; how many, and the most."""
+"""Not a system call: a process came near its limit of descriptors. The arguments are the count and the limit."""
 
 Steps = tuple[tuple[int, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One call that a program made, or tried to make."""
+    """One system call that a program made or tried to make."""
 
     pid: int
-    """The thread that made it, by its number outside."""
+    """The calling thread, by its number outside the sandbox."""
     call: int
-    """Its number."""
+    """The number of the system call."""
     name: str
-    """Its name, if it is one of ``NUMBERS``; empty otherwise."""
+    """Its name if ``NUMBERS`` lists it, else empty."""
     arguments: tuple[int, ...]
     refused: bool
     """Whether the filter refused it."""
     words: tuple[str, ...] = ()
-    """What an allowed call names: a path, an address, the words of a program. It may be changed while we read it."""
+    """Texts that an allowed call points to: a path, an address, an argv. The program may change them while we read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What is to be seen of a program beside the calls that are refused."""
+    """What to observe of a program besides refused calls."""
 
     calls: frozenset[str]
     notable: Callable[[Act], bool]
-    """Whether an act is kept; it is asked at once, so that many harmless acts hide none."""
+    """Whether to keep a call. It is evaluated at once, so that many harmless calls cannot crowd out others."""
     linger_s: float | None = 5.0
-    """How long what the program started may outlive it before it counts as left behind; None where nobody asks."""
+    """Seconds that child processes may outlive the program before they count as leftovers; None to not check."""
 
 
 @lru_cache(maxsize=32)
 def observing(program: bytes, calls: frozenset[str]) -> bytes:
-    """A filter that asks us where ``program`` refuses with EPERM, and for ``calls`` in any case.
+    """A filter that notifies us where ``program`` refuses with EPERM, and of each of ``calls``.
 
     Raises:
-        Unsupported: not on such machines, or with such a filter.
+        Unsupported: this machine or this filter does not allow it.
     """
     machine = platform.machine()
     if machine not in _MACHINES:
-        raise Unsupported(f"what a program does cannot be seen on {machine}", remedy="a machine of x86_64 or aarch64")
+        raise Unsupported(f"system calls cannot be observed on {machine}", remedy="a machine with x86_64 or aarch64")
     numbers = NUMBERS[machine]
     if answer(decoded(program), _HANDS_OVER[machine], _MACHINES[machine], (0,) * 6) != _ALLOW:
-        raise Unsupported("a program whose filter refuses sendmsg cannot be seen")
+        raise Unsupported("system calls cannot be observed with a filter that refuses sendmsg")
     wanted = sorted(numbers[name] for name in calls if name in numbers)
     asked = [(_EQUAL, len(wanted) - at, 0, number) for at, number in enumerate(wanted)]
     first: list[tuple[int, int, int, int]] = [
@@ -110,15 +110,15 @@ def observing(program: bytes, calls: frozenset[str]) -> bytes:
 
 @lru_cache(maxsize=32)
 def decoded(program: bytes) -> Steps:
-    """The steps of a filter."""
+    """The instructions of a filter."""
     return tuple(_STEP.iter_unpack(program))
 
 
 def answer(steps: Steps, call: int, machine: int, arguments: tuple[int, ...]) -> int:
-    """What a filter returns for a call, as the kernel's own machine would (seccomp(2), classic BPF).
+    """Evaluate a filter for a call, as the kernel's BPF interpreter does (seccomp(2), classic BPF).
 
     Raises:
-        Unsupported: it has a step that no filter of ours has.
+        Unsupported: the filter has an instruction that no filter of ours uses.
     """
     data = struct.pack("=iIQ6Q", call, machine, 0, *arguments)
     held = at = 0
@@ -142,17 +142,17 @@ def answer(steps: Steps, call: int, machine: int, arguments: tuple[int, ...]) ->
         elif code == _RETURN:
             return value
         else:
-            raise Unsupported(f"a filter has a step that is not known: {code:#x}")
+            raise Unsupported(f"the filter has an unknown instruction: {code:#x}")
 
 
 class Observer:
-    """Answers the calls of one sandbox from ``begin`` to ``close``, and keeps the notable ones."""
+    """Replies to the notifications of one sandbox from ``begin`` to ``close``, and keeps notable calls."""
 
     def __init__(self, listener: int, program: bytes, watch: Watch) -> None:
-        """Takes over the descriptor ``listener``; ``program`` is the filter without us."""
+        """Take ownership of the descriptor ``listener``; ``program`` is the filter without notifications."""
         self.acts: list[Act] = []
         self.failure = ""
-        """Why not everything was seen, if so: then ``acts`` prove nothing."""
+        """Why calls may have been missed; if not empty, ``acts`` prove nothing."""
         self._listener = listener
         self._steps = decoded(program)
         self._watch = watch
@@ -160,22 +160,22 @@ class Observer:
         self._opened: Counter[int] = Counter()
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
-        with contextlib.suppress(OSError):  # both sides on one processor are quicker (Linux 6.6)
+        with contextlib.suppress(OSError):  # one processor for both sides is faster (Linux 6.6)
             fcntl.ioctl(listener, _SET_FLAGS, struct.pack("=Q", 1))
 
     def begin(self) -> None:
-        """Answer from now on."""
-        asyncio.get_running_loop().add_reader(self._listener, self._asked)
+        """Start to reply."""
+        asyncio.get_running_loop().add_reader(self._listener, self._on_notification)
 
     def close(self) -> None:
-        """Answer no more: what still asks is refused. Safe to call twice."""
+        """Stop to reply; pending calls are refused. Safe to call twice."""
         if self._listener >= 0:
             asyncio.get_running_loop().remove_reader(self._listener)
             os.close(self._listener)
             self._listener = -1
 
-    def _asked(self) -> None:
-        # A descriptor that has hung up is readable for ever, and reading it may block.
+    def _on_notification(self) -> None:
+        # After a hang-up the descriptor stays readable, and reading it may block.
         if not any(event & select.POLLIN for _, event in self._poll.poll(0)):
             asyncio.get_running_loop().remove_reader(self._listener)
             return
@@ -183,15 +183,15 @@ class Observer:
         try:
             fcntl.ioctl(self._listener, _RECEIVE, question, True)
         except OSError:
-            return  # the one who asked was killed meanwhile
+            return  # the caller was killed meanwhile
         key, pid, _, call, machine, _, *given = _CALL.unpack(question)
         arguments = tuple(given)
-        said = answer(self._steps, call, machine, arguments)
+        verdict = answer(self._steps, call, machine, arguments)
         try:
-            self._keep(pid, call, arguments, refused=said != _ALLOW)
-        except Exception as failure:  # noqa: BLE001  whatever it is, somebody waits for an answer
+            self._keep(pid, call, arguments, refused=verdict != _ALLOW)
+        except Exception as failure:  # noqa: BLE001  the caller still waits for a reply
             self.failure = repr(failure)
-        error = 0 if said == _ALLOW else -(said & 0xFFFF) if said & 0xFFFF0000 == _ERRNO else -1
+        error = 0 if verdict == _ALLOW else -(verdict & 0xFFFF) if verdict & 0xFFFF0000 == _ERRNO else -1
         reply = _ANSWER.pack(key, 0, error, 0 if error else _CONTINUE)
         with contextlib.suppress(OSError):  # as above
             fcntl.ioctl(self._listener, _SEND, reply)
@@ -200,7 +200,7 @@ class Observer:
         name = self._names.get(call, "")
         found = () if refused else words(pid, name, arguments)
         act = Act(pid, call, name, arguments, refused, found)
-        if len(self.acts) < _MOST and self._watch.notable(act):
+        if len(self.acts) < _MAX_CALLS and self._watch.notable(act):
             self.acts.append(act)
         if name in _OPENS:
             self._opened[pid] += 1
@@ -208,8 +208,8 @@ class Observer:
                 self._count(pid, call)
 
     def _count(self, pid: int, call: int) -> None:
-        """See whether a process has nearly all the descriptors that it may have."""
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it is gone, or has no limit
+        """Record if a process has nearly as many descriptors as its limit allows."""
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended, or has no limit
             limits = Path(f"/proc/{pid}/limits").read_bytes()
             most = int(limits.partition(b"Max open files")[2].split()[0])
             there = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208  counted often
@@ -219,7 +219,7 @@ class Observer:
 
 
 async def remaining(first: int, linger_s: float) -> tuple[str, ...]:
-    """What still runs below process ``first`` after ``linger_s`` seconds; empty as soon as nothing does."""
+    """The command lines of processes below ``first`` that still run after ``linger_s`` seconds, if any."""
     give_up = time.monotonic() + linger_s
     while True:
         states = {pid: process_tree.stat(pid)[0] for pid in process_tree.descendants([first])}
@@ -227,11 +227,11 @@ async def remaining(first: int, linger_s: float) -> tuple[str, ...]:
         if not running:
             return ()
         if time.monotonic() >= give_up:
-            return tuple(map(_called, running[:_MOST]))
-        await asyncio.sleep(_LOOK_S)
+            return tuple(map(_read_command_line, running[:_MAX_CALLS]))
+        await asyncio.sleep(_POLL_S)
 
 
-def _called(pid: int) -> str:
+def _read_command_line(pid: int) -> str:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

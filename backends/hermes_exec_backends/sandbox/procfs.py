@@ -1,6 +1,6 @@
-"""A process as the kernel shows it to us from outside, which nothing that runs in a sandbox can change.
+"""Read the kernel's view of a process in a sandbox from outside, where no program in the sandbox can falsify it.
 
-Read while the process waits for the word to become the program: it is confined already, and nothing foreign has run.
+It is read while the process waits to become the program: it is confined already, and no untrusted code has run.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one process is, and what holds it."""
+    """The credentials, namespaces, mounts and limits of one process."""
 
     pid: int
-    """Its number outside."""
+    """Its number outside the sandbox."""
     seccomp: int
-    """2 is a filter, 0 is none."""
+    """2 with a filter, 0 without."""
     no_new_privs: bool
     caps: dict[str, int]
     """Its five sets of capabilities, by the names of /proc/PID/status."""
     label: str
-    """That of the security module; empty where there is none."""
+    """The label of the security module; empty without one."""
     next_label: str
-    """The one that it gets when it becomes the program."""
+    """The label that it gets with the next exec."""
     namespaces: dict[str, int]
-    """The numbers of its namespaces."""
+    """Inode numbers of its namespaces."""
     mounts: tuple[str, ...]
     """The lines of its mountinfo."""
     cgroup: tuple[str, ...]
     uid_map: tuple[str, ...]
     gid_map: tuple[str, ...]
     uids: tuple[int, int, int, int]
-    """Real, effective, saved and of the file system, as seen from outside."""
+    """Real, effective, saved and file system user, as seen from outside."""
     gids: tuple[int, int, int, int]
     groups: tuple[int, ...]
     rlimits: tuple[str, ...]
@@ -46,10 +46,10 @@ class Facts:
 
 
 def read(pid: int) -> Facts:
-    """Read all of it.
+    """Read the facts of a process.
 
     Raises:
-        PlaceUnavailable: the process has ended, or the kernel does not show it to us.
+        PlaceUnavailable: the process has ended, or we lack the permission to read it.
     """
     folder = Path("/proc", str(pid))
     try:
@@ -72,7 +72,7 @@ def read(pid: int) -> Facts:
             rlimits=_lines(folder / "limits"),
         )
     except (OSError, KeyError, ValueError) as error:
-        raise PlaceUnavailable(f"the process {pid} of a sandbox cannot be looked at from outside: {error}") from error
+        raise PlaceUnavailable(f"the process {pid} of a sandbox cannot be read from outside: {error}") from error
 
 
 def _status(folder: Path) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _label(folder: Path, name: str) -> str:
         try:
             return file.read_text(encoding="utf-8", errors="replace").rstrip("\0\n")
         except OSError:
-            continue  # without such a module the file is there, and cannot be read
+            continue  # without a security module the file exists and cannot be read
     return ""
 
 

@@ -1,12 +1,11 @@
-"""From what a launcher tells to a run that may begin: read, held on to, and looked at with our own eyes."""
+"""Verify a sandbox from outside before its program may begin, whatever its launcher reported."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import PlaceUnavailable, ProtocolError, Unsupported
-from hermes_exec_backends.sandbox import report
+from hermes_exec.errors import PlaceUnavailable, Unsupported
 from hermes_exec_backends.sandbox.mounts import differences
 from hermes_exec_backends.sandbox.run import Run
 
@@ -14,13 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hermes_exec_backends.sandbox.bounds import Bounds
+    from hermes_exec_backends.sandbox.control import Report
     from hermes_exec_backends.sandbox.mounts import RuntimeMounts
     from hermes_exec_backends.sandbox.procfs import Facts
-    from hermes_exec_backends.sandbox.report import Report
     from hermes_exec_backends.sandbox.sandbox_handle import Held
     from hermes_exec_backends.sandbox.spec import Confinement, Limits
 
-_FAILED = b"failed "
 _FILTERED = 2
 NAMESPACE_RULES = {
     "user": "privileges.capabilities",
@@ -30,55 +28,36 @@ NAMESPACE_RULES = {
     "uts": "processes.hidden",
     "cgroup": "processes.hidden",
 }
-"""The rule of policies that each namespace holds."""
-
-
-def read_report(place: str, *messages: bytes) -> Report | None:
-    """What was applied, by the launcher's two messages; None where it ended before it said both.
-
-    Raises:
-        Unsupported: it says that something required cannot be applied.
-        ProtocolError: that is not what a launcher says.
-    """
-    for message in messages:
-        if message.startswith(_FAILED):
-            why = message.removeprefix(_FAILED).decode("utf-8", "replace")
-            raise Unsupported(f"{place}: the sandbox cannot be confined as specified: {why}")
-    if not all(messages):
-        return None
-    try:
-        return report.parse(*messages)
-    except ValueError as error:
-        raise ProtocolError(f"{place}: {error}") from error
+"""The policy rule that each namespace enforces."""
 
 
 class NotAsSpecified(Unsupported):
-    """A sandbox that was made is not what was specified; nothing of the program ran, and it is gone."""
+    """A sandbox does not match its specification. The program has not run, and the sandbox is gone."""
 
     def __init__(self, differences: Sequence[str]) -> None:
         self.differences = tuple(differences)
-        """Each begins with the rule that it breaks, as policies name them."""
+        """Each begins with the policy rule that it breaks."""
         super().__init__(
             f"a sandbox is not what was specified, seen from outside: {'; '.join(differences)}",
-            remedy="look at the program that makes the sandboxes, and whether it is the distribution's own",
+            remedy="check that the program that creates sandboxes is the unmodified one of the distribution",
         )
 
 
 async def ready(
     held: Held,
-    told: Report,
+    report: Report,
     confinement: Confinement,
     limits: Limits,
     runtime: RuntimeMounts,
     bounds: Bounds | None = None,
 ) -> Run:
-    """A run of what is held, if it is what was specified.
+    """Return a run of the held program once the sandbox matches its specification.
 
     Raises:
-        NotAsSpecified: it is not; nothing of the program ran, and the sandbox is gone.
-        PlaceUnavailable: it ended, or cannot be looked at.
+        NotAsSpecified: it does not match; the program has not run, and the sandbox is gone.
+        PlaceUnavailable: the sandbox has ended or cannot be inspected.
     """
-    run = Run(held, told, limits, bounds)
+    run = Run(held, report, limits, bounds)
     try:
         for folder in confinement.tmpfs:
             run.keep(folder.target)
@@ -90,7 +69,7 @@ async def ready(
 
 
 def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> None:
-    """See with our own eyes what has to be so for every sandbox, whatever the launcher said."""
+    """Compare the kernel's view of a sandbox with its specification."""
     found = [f"privileges.capabilities: {name} is {value:x}" for name, value in seen.caps.items() if value]
     if not seen.no_new_privs:
         found.append("privileges.none_gained: no_new_privs is not set")
@@ -110,6 +89,6 @@ def _verify(seen: Facts, confinement: Confinement, runtime: RuntimeMounts) -> No
     try:
         found += differences(confinement, seen.mounts, seen.pid, runtime)
     except (OSError, ValueError) as error:
-        raise PlaceUnavailable(f"the mounts of a sandbox cannot be looked at: {error}") from error
+        raise PlaceUnavailable(f"the mounts of a sandbox cannot be read: {error}") from error
     if found:
         raise NotAsSpecified(found)

@@ -1,7 +1,7 @@
-"""One program in one sandbox, seen from outside: held before it begins, watched, killed whole, its files collected.
+"""Run one program in one sandbox from outside: hold it, observe it, kill the whole sandbox, and collect its files.
 
-Nothing of ours that we believe runs beside the program. What it does to the sandbox's process 1 can end the sandbox,
-and nothing else; every fact here is the kernel's, read outside.
+No code that we trust runs beside the program. A program that attacks process 1 of the sandbox can end the sandbox and
+nothing else; every fact here is read from the kernel, outside.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from hermes_exec_backends.sandbox.control import Report
     from hermes_exec_backends.sandbox.observe import Act
-    from hermes_exec_backends.sandbox.report import Report
     from hermes_exec_backends.sandbox.sandbox_handle import Held
     from hermes_exec_backends.sandbox.spec import Limits
 
@@ -40,22 +40,22 @@ class Ended:
     """How a program ended, as seen from outside."""
 
     exit: Exit
-    """Its exit code or its signal; ``lost`` where the sandbox was gone before that was known."""
+    """Its exit code or its signal; ``lost`` if the sandbox ended before that was known."""
     limit: str
-    """The limit that ended it: ``wall``, ``output``, ``memory``, ``processes``, ``cpu``, or nothing."""
+    """The limit that ended it: ``wall``, ``output``, ``memory``, ``processes``, ``cpu``, or an empty string."""
     stdout: bytes
     stderr: bytes
     duration_s: float
     acts: tuple[Act, ...] = ()
-    """What it asked the kernel for, as far as that was watched and notable."""
+    """The notable system calls that it made, if it was observed."""
     left: tuple[str, ...] = ()
-    """Programs that were still running when it had ended, where that was watched; they are ended by now."""
+    """Command lines of processes that outlived it, if it was observed; they have been killed."""
     hit: str = ""
-    """A limit that the kernel enforced on it or on what it started, however it ended: ``memory``, ``processes``."""
+    """A limit that the kernel enforced on it or its children, however it ended: ``memory``, ``processes``."""
 
 
 class Run:
-    """A sandbox with a program that waits for ``go``. Close it, or use it with ``async with``: nothing is left then."""
+    """A sandbox with a program that waits for ``go``. ``close`` or ``async with`` ends it and releases everything."""
 
     def __init__(self, held: Held, report: Report, limits: Limits, bounds: Bounds | None = None) -> None:
         self.report = report
@@ -70,27 +70,27 @@ class Run:
         self._ended: asyncio.Task[Ended] | None = None
         self._watched: Watch | None = None
         self.observer: Observer | None = None
-        """Who answers for what is watched; None where nothing is."""
+        """Replies to the observed system calls; None if none are observed."""
         self._bounds.hold(held.first, held.pid)
         seen = read(held.pid)
-        # A kernel tells the label of the next exec to that process alone, so this is what our launcher read back.
+        # The kernel shows the label of the next exec only to the process itself, so the launcher reports it.
         self.facts = replace(seen, next_label=seen.next_label or report.apparmor)
-        """What the program will be, looked at from outside while it waits."""
+        """The facts of the process that becomes the program, read from outside while it waits."""
 
     @property
     def enforcers(self) -> Mapping[str, str]:
-        """What enforces each limit that is set here: ``cgroup v2``, ``cgroup v1`` or ``watchdog``."""
+        """The enforcer of each limit: ``cgroup v2``, ``cgroup v1`` or ``watchdog``."""
         known = dict(self._bounds.enforcers)
         set_here = {WALL: self._limits.wall_s, OUTPUT: self._limits.output}
         return {**known, **{name: "watchdog" for name, value in set_here.items() if value is not None}}
 
     @property
     def first(self) -> int:
-        """A descriptor that can be read from once the sandbox has ended."""
+        """A descriptor that becomes readable when the sandbox has ended."""
         return self._first
 
     def keep(self, target: str) -> None:
-        """Hold on to a folder of the sandbox, so that it can be collected from when the sandbox is gone."""
+        """Keep a folder of the sandbox open, so that its files can be collected after the sandbox has ended."""
         path = f"/proc/{self.facts.pid}/root{target}"
         try:
             self._folders[target] = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -98,21 +98,21 @@ class Run:
             raise PlaceUnavailable(f"the folder {target} of a sandbox cannot be opened: {error.strerror}") from error
 
     def observe(self, listener: int, program: bytes, watch: Watch) -> None:
-        """See what the program does, from ``go`` on; takes over ``listener``, and ``program`` is its filter.
+        """Observe the program from ``go`` on. Takes ownership of ``listener``; ``program`` is its filter.
 
         Raises:
-            PlaceUnavailable: the launcher did not hand over what is needed for that.
+            PlaceUnavailable: the launcher did not send the descriptor for notifications.
         """
         if listener < 0:
-            raise PlaceUnavailable("what a sandbox does cannot be seen from outside")
+            raise PlaceUnavailable("the system calls of a sandbox cannot be observed: the launcher sent no descriptor")
         self.observer = Observer(listener, program, watch)
         self._watched = watch
 
     def go(self, stdin: bytes | None = None) -> None:
-        """Let the program begin; ``stdin`` is all that it can read, where the start left that open.
+        """Let the program begin. ``stdin`` is its whole standard input, if the start left that open.
 
         Raises:
-            UsageError: it has begun already.
+            UsageError: the program has begun already.
         """
         if self._ended is not None:
             raise UsageError("this program has begun already")
@@ -120,31 +120,31 @@ class Run:
         if self.observer is not None:
             self.observer.begin()
         self._ended = asyncio.get_running_loop().create_task(self._watch())
-        self._held.begin(self._written, stdin)
+        self._held.begin(self._on_output, stdin)
 
     async def wait(self) -> Ended:
-        """Wait until the program has ended, and with it everything in its sandbox.
+        """Wait until the program and everything in its sandbox has ended.
 
         Raises:
-            UsageError: it was not told to begin.
-            PlaceUnavailable: it could not be started; nothing of it ran.
+            UsageError: ``go`` has not been called.
+            PlaceUnavailable: the program could not be started; it did not run.
         """
         if self._ended is None:
             raise UsageError("this program has not begun", remedy="go() first")
         return await asyncio.shield(self._ended)
 
     def kill(self, limit: str = "") -> None:
-        """End everything in the sandbox at once; ``wait`` tells when it is gone."""
+        """Kill everything in the sandbox; ``wait`` returns once it is gone."""
         self._limit = self._limit or limit
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._first, signal.SIGKILL)
 
     def collect(self, target: str, into: Path, *, max_bytes: int, max_files: int = 10_000) -> Collected:
-        """Copy what is in a folder of the specification's ``tmpfs``, once the program has ended; see ``collect``.
+        """Copy the contents of a folder of the specification's ``tmpfs`` after the program has ended; see ``collect``.
 
         Raises:
             UsageError: the program may still be running, or there is no such folder.
-            TransferError: there is more than the bounds allow.
+            TransferError: the contents exceed the bounds.
         """
         if self._ended is None or not self._ended.done():
             raise UsageError("files are collected once the program has ended", remedy="wait() first")
@@ -153,7 +153,7 @@ class Run:
         return collect(self._folders[target], into, max_bytes=max_bytes, max_files=max_files)
 
     async def close(self) -> None:
-        """End what still runs, and let go of everything. Safe to call twice."""
+        """Kill the sandbox if it still runs, and release all resources. Safe to call twice."""
         if self._first < 0:
             return
         self.kill()
@@ -170,7 +170,7 @@ class Run:
         self._first = -1
 
     async def __aenter__(self) -> Self:
-        """Nothing more to do."""
+        """Return the run."""
         return self
 
     async def __aexit__(
@@ -197,7 +197,7 @@ class Run:
         if refusal and not self._limit:
             raise PlaceUnavailable(f"the program could not be started in its sandbox: {refusal}")
         if self.observer is not None and self.observer.failure:
-            raise PlaceUnavailable(f"what the program did could not be seen: {self.observer.failure}")
+            raise PlaceUnavailable(f"the program could not be observed: {self.observer.failure}")
         stdout, stderr = map(bytes, self._outputs.values())
         exit = self._exit(status)
         hit = self._bounds.hit()
@@ -214,7 +214,7 @@ class Run:
         return Exit(lost="the sandbox ended before the program")
 
     async def _guard(self) -> None:
-        """End the sandbox at its limits."""
+        """Kill the sandbox when it reaches a limit."""
         give_up = None if self._limits.wall_s is None else self._began + self._limits.wall_s
         while True:
             now = time.monotonic()
@@ -224,7 +224,7 @@ class Run:
                 return
             await asyncio.sleep(LOOK_S if give_up is None else max(0.0, min(LOOK_S, give_up - now)))
 
-    def _written(self, kind: int, data: bytes) -> None:
+    def _on_output(self, kind: int, data: bytes) -> None:
         most = self._limits.output
         room = len(data) if most is None else max(0, most - sum(map(len, self._outputs.values())))
         self._outputs[kind] += data[:room]

@@ -1,6 +1,6 @@
-"""What holds a program ready in its sandbox, as the one who watches it needs it; and the one with two pipes.
+"""The handle of a sandbox in which a program waits, and its implementation with two pipes.
 
-Each kind of place has its own way to start a sandbox and to hear of it. ``Run`` knows none of them.
+Each kind of target has its own way to start a sandbox and to learn of its end. ``Run`` uses this protocol alone.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ class Held(Protocol):
 
     @property
     def first(self) -> int:
-        """The number outside of process 1 of the sandbox, or of what ends all of it when it is killed."""
+        """The outside number of the sandbox's process 1, or of the process whose death ends the sandbox."""
         ...
 
     @property
     def pid(self) -> int:
-        """The number outside of the process that becomes the program."""
+        """The outside number of the process that becomes the program."""
         ...
 
     def begin(self, output: Callable[[int, bytes], None], stdin: bytes | None) -> None:
-        """Let it become the program; what it writes goes to ``output`` from now on.
+        """Let it become the program. ``output`` is called with the stream and each piece of data that it writes.
 
-        ``stdin`` is all that it can read, where that was not said at the start.
+        ``stdin`` is its whole standard input, if that was left open at the start.
         """
         ...
 
     async def told(self) -> tuple[int | None, str]:
-        """Wait for its wait status, which is None where nobody knows it; or for why it was not started."""
+        """Wait for its wait status, None if unknown, and the reason if it could not be started."""
         ...
 
     async def over(self) -> None:
-        """Wait until everything in the sandbox is dead, and all of its output was handed on."""
+        """Wait until every process in the sandbox has ended and all output was passed on."""
         ...
 
     async def let_go(self) -> None:
-        """Give back all that it took to make it. Nothing runs in it any more."""
+        """Release the resources of the sandbox, in which nothing runs any more."""
         ...
 
 
 class Piped:
-    """A sandbox of a program of ours (bwrap, apptainer), with a pipe for each output and the launcher's socket."""
+    """A sandbox that a child process (bwrap, apptainer) runs, with a pipe for each output and the launcher's socket."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], control: Control, first: int, stdin: IO[bytes] | None = None
     ) -> None:
-        """The program waits as the process that spoke last on ``control``; ``stdin`` is a file that is to be filled."""
+        """The last sender on ``control`` becomes the program; ``stdin`` is an empty file to fill."""
         self._stdin = stdin
         self.first = first
         self.pid = control.pid
@@ -90,12 +90,12 @@ class Piped:
         kind, _, value = message.partition(b" ")
         if kind == b"failed":
             return None, value.decode("utf-8", "replace")
-        # A program cannot reach the socket; but it is told from inside, so a lie may cost no more than a wrong code.
+        # The program cannot reach the socket. If it could, a forged message would only falsify the exit code.
         return (int(value) & 0xFFFF if kind == b"ended" and value.isdigit() and len(value) < 9 else None), ""
 
     async def over(self) -> None:
         """See ``Held``."""
-        self._control.send(b"bye")  # process 1 ends, and takes all that is left along
+        self._control.send(b"bye")  # process 1 ends, and all other processes with it
         try:
             await gone(self._process)
             if self._open:
@@ -129,21 +129,21 @@ class Piped:
 
 
 def streams(process: subprocess.Popen[bytes]) -> list[IO[bytes]]:
-    """Our ends of its outputs."""
+    """Our ends of the pipes of its outputs."""
     return [stream for stream in (process.stdout, process.stderr) if stream is not None]
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill bwrap or another runtime, which leads a group, with what it has just started.
+    """Kill bwrap or another runtime with its process group.
 
-    A child of bwrap's that waits for its first word would not notice, and wait for ever.
+    A child of bwrap that still waits for its parent would not notice its death and wait for ever.
     """
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
 async def gone(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of bwrap or another runtime, which comes once everything in the sandbox is dead."""
+    """Wait until bwrap or another runtime has exited, which it does after every process in the sandbox."""
     if process.poll() is not None:
         return
     fd = os.pidfd_open(process.pid)

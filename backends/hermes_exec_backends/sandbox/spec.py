@@ -1,8 +1,9 @@
-"""What one sandbox is made of, in plain values: whoever renders a policy makes one, whoever starts a sandbox obeys it.
+"""The specification of one sandbox, in plain values: policies render to it, and backends apply it.
 
-What is not in here is never given: there is no file but those of ``binds``, ``links``, ``files`` and ``tmpfs``, no
-variable but those of ``env``. Always so, and therefore no option: no capability is left in any set, no program can get
-one (no_new_privs), it leads a session of its own, holds no descriptor but its three, and dies with whoever started it.
+A sandbox has nothing that is not listed here: no file but those of ``binds``, ``links``, ``files`` and ``tmpfs``, no
+variable but those of ``env``. Some properties always hold and are no options: all capability sets are empty, no program
+can gain privileges (no_new_privs), the program leads its own session, has only three descriptors, and ends with the
+process that started it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ def _check_path(path: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """A file or folder of the place outside that is seen inside; nosuid and nodev always."""
+    """A file or folder outside that is mounted inside, always nosuid and nodev."""
 
     source: str
     target: str
     writable: bool = False
     executable: bool = True
-    """Whether programs on it can be started."""
+    """Whether programs on it can be executed."""
 
     def __post_init__(self) -> None:
         """Refuse paths that are relative or climb."""
@@ -44,18 +45,18 @@ class Bind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tmpfs:
-    """A new folder in memory; nosuid and nodev always."""
+    """A new folder in memory, always nosuid and nodev."""
 
     target: str
     size: int
-    """Bytes at most."""
+    """Maximum number of bytes."""
     inodes: int
-    """Files, folders and links at most, itself counted."""
+    """Maximum number of files, folders and links, including itself."""
     executable: bool = False
     mode: int = 0o700
 
     def __post_init__(self) -> None:
-        """Refuse what would be no bound: to the kernel, 0 means none."""
+        """Refuse values that set no limit: for the kernel, 0 means unlimited."""
         _check_path(self.target)
         if not (0 < self.size < _MANY and 0 < self.inodes < _MANY and 0 <= self.mode <= 0o1777):
             raise UsageError(f"the folder {self.target} needs a size and a number of inodes above 0, and a mode")
@@ -63,12 +64,12 @@ class Tmpfs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathRule:
-    """What Landlock allows below a path: the kernel's bits LANDLOCK_ACCESS_FS_*."""
+    """The access that Landlock allows below a path, as bits LANDLOCK_ACCESS_FS_*."""
 
     path: str
     access: int
     needed: bool = True
-    """Whether it has to be there; where it is not, nothing is allowed."""
+    """Whether a missing path is an error; otherwise its rule is left out."""
 
     def __post_init__(self) -> None:
         """Refuse paths that are relative or climb."""
@@ -77,7 +78,7 @@ class PathRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRule:
-    """What Landlock allows with a TCP port: the kernel's bits LANDLOCK_ACCESS_NET_*."""
+    """The access that Landlock allows for a TCP port, as bits LANDLOCK_ACCESS_NET_*."""
 
     port: int
     access: int
@@ -85,9 +86,9 @@ class PortRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landlock:
-    """Rules of Landlock, in the kernel's own bits.
+    """A Landlock ruleset, in the kernel's bits.
 
-    What is handled and not allowed by a rule is denied. Bits that the running kernel is too old for are left out.
+    Handled access that no rule allows is denied. Bits that the running kernel does not know are left out.
     """
 
     handled_fs: int
@@ -97,25 +98,25 @@ class Landlock:
     scoped: int = 0
     """The bits LANDLOCK_SCOPE_*."""
     minimum_abi: int = 1
-    """The oldest version of the kernel's interface with which it counts as applied."""
+    """The oldest ABI version with which the ruleset counts as applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is limited from outside, for the sandbox as a whole; None leaves a thing unlimited."""
+    """Limits of the sandbox as a whole, enforced from outside; None is unlimited."""
 
     wall_s: float | None = None
     output: int | None = None
-    """Bytes of both outputs together."""
+    """Bytes of standard output and standard error together."""
     memory: int | None = None
     """Bytes."""
     processes: int | None = None
     cpu_s: float | None = None
     cpus: float | None = None
-    """Processors that may be busy at once; where nothing can hold that, it is not held, and ``enforcers`` lacks it."""
+    """Processors that may be busy at once. Not enforced without a control group; ``enforcers`` lacks it then."""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse values that are no limits."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value is not None and not 0 < value < _MANY:
@@ -124,82 +125,83 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """The launch specification of a sandbox; everything but the program that is started in it."""
+    """The launch specification of a sandbox: everything except the program.
+
+    The names of these classes and fields are part of ``digest``, which proofs store.
+    """
 
     binds: tuple[Bind, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
-    """Symbolic links: their paths, and where they lead."""
+    """Symbolic links: paths and targets."""
     files: tuple[tuple[str, bytes], ...] = ()
-    """Small read-only files, and what is in them."""
+    """Small read-only files: paths and contents."""
     tmpfs: tuple[Tmpfs, ...] = ()
     masked: tuple[str, ...] = ()
-    """Paths that, where they exist, are covered by something empty."""
+    """Paths that, if they exist, are covered by an empty file or folder."""
     proc: bool = True
-    """Whether there is a /proc, of its own processes, or that of the place where it shares those of the place. Its
-    settings of the kernel are read-only."""
+    """Whether there is a /proc, of its own processes or, without a pid namespace, that of the outside. Its kernel
+    settings are read-only."""
     dev: bool = True
     """Whether there is a /dev with null, zero, full, random and urandom."""
     hostname: str = "sandbox"
     cwd: str = "/"
     env: tuple[tuple[str, str], ...] = ()
-    """All variables that the program gets."""
+    """The complete environment of the program."""
     uid: int | None = None
-    """The user to become, where it is started by root, inside and outside alike; the same one when None."""
+    """The user to become if root starts it, inside and outside; None keeps the user."""
     gid: int | None = None
     namespaces: frozenset[str] = NAMESPACES
-    """Those of its own, beside the one of mounts."""
+    """Its own namespaces, besides the mount namespace."""
     seccomp: bytes = b""
-    """A filter as the kernel takes it: an array of struct sock_filter, for this architecture."""
+    """A BPF filter for this architecture: an array of struct sock_filter."""
     filter_document: str = ""
-    """The filter as the JSON of container engines, for those that load it themselves; ``seccomp`` is empty then."""
+    """The filter as the JSON of container engines, which load it themselves; ``seccomp`` is empty then."""
     landlock: Landlock | None = None
     apparmor: str = ""
-    """The name of a loaded profile that the program is started under."""
+    """The name of the loaded AppArmor profile of the program."""
     rlimits: tuple[tuple[str, int, int], ...] = ()
-    """Of setrlimit(2): the name without its prefix in small letters, and its two bounds; -1 is none."""
+    """Limits of setrlimit(2): the lower-case name without its prefix, soft and hard limit; -1 is unlimited."""
     required: frozenset[str] = MECHANISMS
-    """What of the mechanisms that are asked for may not be lacking, or nothing is started."""
+    """The mechanisms without which nothing is started."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be made."""
+        """Refuse contradictory values."""
         for path in (*(path for path, _ in self.links), *(path for path, _ in self.files), *self.masked, self.cwd):
             _check_path(path)
         for bind in self.binds:
             for folder in self.tmpfs:
                 if (bind.target + "/").startswith(folder.target + "/"):
-                    raise UsageError(f"{bind.target} would be hidden by the folder in memory {folder.target}")
+                    raise UsageError(f"{bind.target} would be hidden by the tmpfs folder {folder.target}")
         if self.masked and not self.dev:
-            raise UsageError("paths are covered by a device, so a sandbox without /dev has none that are")
+            raise UsageError("masked paths are covered by a device, so they need a sandbox with /dev")
         if not self.namespaces <= NAMESPACES:
-            raise UsageError(
-                f"{sorted(self.namespaces)} are no namespaces to make", remedy=", ".join(sorted(NAMESPACES))
-            )
+            raise UsageError(f"unknown namespace in {sorted(self.namespaces)}", remedy=", ".join(sorted(NAMESPACES)))
         if not self.required <= MECHANISMS:
-            raise UsageError(f"{sorted(self.required)} are no mechanisms", remedy=", ".join(sorted(MECHANISMS)))
+            raise UsageError(f"unknown mechanism in {sorted(self.required)}", remedy=", ".join(sorted(MECHANISMS)))
         if any(not name or "=" in name or "\0" in name + value for name, value in self.env):
-            raise UsageError("a variable has a name or a value that no program can be given")
+            raise UsageError("the name or the value of an environment variable is invalid")
         if len(self.seccomp) % 8:
-            raise UsageError("the seccomp filter is no array of instructions of 8 bytes")
+            raise UsageError("the seccomp filter is not an array of 8-byte instructions")
 
     @property
     def digest(self) -> str:
-        """A SHA-256 of everything that is specified; alike for a twin that differs in its program alone."""
+        """A SHA-256 of the whole specification; equal for sandboxes that differ only in their program."""
         return hashlib.sha256(_canonical(self)).hexdigest()
 
 
 def _canonical(value: Any) -> bytes:
-    """Every value with its kind and its length before it, so that no two specifications give the same bytes."""
+    """Encode a value after its type and length, so that different specifications have different encodings."""
     if is_dataclass(value):
         parts = [_canonical(field.name) + _canonical(getattr(value, field.name)) for field in fields(value)]
-        return _framed(type(value).__name__, b"".join(parts))
+        return _frame(type(value).__name__, b"".join(parts))
     if isinstance(value, tuple):
-        return _framed("tuple", b"".join(map(_canonical, value)))  # pyright: ignore[reportUnknownArgumentType]  any
+        return _frame("tuple", b"".join(map(_canonical, value)))  # pyright: ignore[reportUnknownArgumentType]  any
     if isinstance(value, frozenset):
-        return _framed("set", b"".join(sorted(map(_canonical, value))))  # pyright: ignore[reportUnknownArgumentType]  any
+        return _frame("set", b"".join(sorted(map(_canonical, value))))  # pyright: ignore[reportUnknownArgumentType]  any
     if isinstance(value, bytes):
-        return _framed("bytes", value)
-    return _framed(type(value).__name__, str(value).encode("utf-8", "surrogateescape"))
+        return _frame("bytes", value)
+    return _frame(type(value).__name__, str(value).encode("utf-8", "surrogateescape"))
 
 
-def _framed(kind: str, data: bytes) -> bytes:
+def _frame(kind: str, data: bytes) -> bytes:
     return b"%s %d:%s" % (kind.encode(), len(data), data)

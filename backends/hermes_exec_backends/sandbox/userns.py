@@ -1,9 +1,9 @@
-"""Namespaces that the launcher makes itself, where the runtime that started it leaves it no right to mount.
+"""Create a user namespace in which the launcher may mount, if the runtime that started it does not allow mounts.
 
-Apptainer started by an ordinary user gives a program no capability, knows no ``noexec``, no size and no bound on files
-for its folders, and covers nothing in /proc. One more user namespace, in which the launcher may mount, gives all that.
+Apptainer, started by an ordinary user, grants a program no capability, supports neither ``noexec`` nor a size nor a
+limit of inodes for its folders, and masks nothing in /proc. In its own user namespace the launcher sets all of that.
 
-Part of the launcher, and sent with it where it is needed; see ``launcher``.
+Part of the launcher, and sent with it if needed; see ``launcher``.
 """
 
 import os
@@ -12,16 +12,16 @@ from .libc import unshare
 from .mechanisms import MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_REMOUNT, check, mount
 
 NEW = {"user": 0x10000000, "ipc": 0x08000000, "uts": 0x04000000, "cgroup": 0x02000000, "mnt": 0x00020000}
-"""CLONE_NEW* of those that can be made by a process for itself."""
+"""The CLONE_NEW* flags of namespaces that a process can create for itself."""
 FLAGS = {
     b"nosuid": MS_NOSUID, b"nodev": MS_NODEV, b"noexec": MS_NOEXEC,
     b"noatime": 1024, b"nodiratime": 2048, b"relatime": 1 << 21,
 }  # fmt: skip
-"""What of a mount's options has to stay, because it was set by somebody with more rights."""
+"""Mount options that cannot be cleared, because they were set with more privileges."""
 
 
 def enter(names: "list[str]") -> None:
-    """Make these namespaces, and be the same user in them, with every capability until they are dropped."""
+    """Create these namespaces with the same user, who has all capabilities there until they are dropped."""
     uid, gid = os.getuid(), os.getgid()
     flags = NEW["mnt"] | sum(NEW[name] for name in names)
     check(unshare(flags), "new namespaces")
@@ -35,7 +35,7 @@ def enter(names: "list[str]") -> None:
 
 
 def close_mounts(kept: "list[bytes]") -> None:
-    """Make every mount read-only but those in ``kept`` and what is below /proc."""
+    """Make each mount read-only except those in ``kept`` and those below /proc."""
     with open("/proc/self/mountinfo", "rb") as file:
         lines = [line.split() for line in file]
     for fields in lines:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec_backends._shared.doctor import find_program, run_program
-from hermes_exec_backends.sandbox.restrictions import forbidden, read_settings
+from hermes_exec_backends.sandbox.host import forbidden, read_settings
 from hermes_exec_backends.singularity.options import PROGRAMS
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec.guest.core import process_tree
-from hermes_exec_backends.sandbox.control import Control, given, launcher, memory_file
+from hermes_exec_backends.sandbox.control import Control, given, launcher, memory_file, read_report
 from hermes_exec_backends.sandbox.mounts import APPTAINER_MOUNTS
-from hermes_exec_backends.sandbox.ready import read_report, ready
+from hermes_exec_backends.sandbox.ready import ready
 from hermes_exec_backends.sandbox.sandbox_handle import Piped, gone, kill, streams
 from hermes_exec_backends.sandbox.spec import Limits
 from hermes_exec_backends.singularity.options import mount

@@ -1,1 +1,1 @@
-"""Attempts to break every rule of a policy, made in a twin of the sandbox, and a judge outside of it."""
+"""Prove a policy: attempts to break each rule, made in a probe sandbox and judged outside of it."""

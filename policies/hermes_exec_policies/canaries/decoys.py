@@ -1,6 +1,6 @@
-"""What is planted outside for the attempts to find: a secret, a process, ports and sockets, shared memory.
+"""Decoys outside of the sandbox for the attempts to find: a secret, a process, ports and sockets, shared memory.
 
-All of it is ours, has a name that nobody can guess, and is gone when the attempts are over.
+All decoys are ours, have unguessable names, and are removed after the attempts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_HOMES = 100
 
 @contextlib.contextmanager
 def planted() -> Generator[dict[str, object]]:
-    """Plant everything; gives what the suite is told of it, words backwards, so that they are found nowhere else."""
+    """Create the decoys and yield their description for the suite, with reversed texts to avoid false matches."""
     secret, name = secrets.token_hex(16), f"hermes-outside-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hermes-canary-")))
@@ -34,24 +34,24 @@ def planted() -> Generator[dict[str, object]]:
         file = folder / "secret"
         file.write_text(secret, encoding="utf-8")
         file.chmod(0o644)
-        stack.enter_context(_variable(secret))
-        process = stack.enter_context(_process(name))
+        stack.enter_context(_set_variable(secret))
+        process = stack.enter_context(_start_process(name))
         yield {
             "secret": secret[::-1],
             "name": name[::-1],
             "file": str(file),
             "pid": process.pid,
-            "tcp": _listening(stack, socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1],
-            "abstract": _abstract(stack, secrets.token_hex(8)),
-            "socket": _unix(stack, str(folder / "socket")),
-            "homes": _homes(),
-            "shm": _shared(stack, secrets.token_hex(8)),
+            "tcp": _listen(stack, socket.AF_INET, ("127.0.0.1", 0)).getsockname()[1],
+            "abstract": _listen_abstract(stack, secrets.token_hex(8)),
+            "socket": _listen_unix(stack, str(folder / "socket")),
+            "homes": _list_homes(),
+            "shm": _create_shared_memory(stack, secrets.token_hex(8)),
         }
 
 
 @contextlib.contextmanager
-def _variable(secret: str) -> Generator[None]:
-    """The secret among our own variables, which is where one would be; several may be planted at once."""
+def _set_variable(secret: str) -> Generator[None]:
+    """Set the secret as an environment variable of ours, where a real secret would be; several can exist at once."""
     name = f"{_VARIABLE}_{secrets.token_hex(4)}"
     os.environ[name] = secret
     try:
@@ -61,7 +61,7 @@ def _variable(secret: str) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _process(name: str) -> Generator[subprocess.Popen[bytes]]:
+def _start_process(name: str) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         [name, str(_SLEEP_S)], executable="/bin/sleep", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )
@@ -72,26 +72,26 @@ def _process(name: str) -> Generator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def _listening(stack: contextlib.ExitStack, family: int, address: tuple[str, int] | str) -> socket.socket:
+def _listen(stack: contextlib.ExitStack, family: int, address: tuple[str, int] | str) -> socket.socket:
     made = stack.enter_context(socket.socket(family))
     made.bind(address)
     made.listen(4)
     return made
 
 
-def _abstract(stack: contextlib.ExitStack, name: str) -> str:
-    _listening(stack, socket.AF_UNIX, f"\0{name}")
+def _listen_abstract(stack: contextlib.ExitStack, name: str) -> str:
+    _listen(stack, socket.AF_UNIX, f"\0{name}")
     return name
 
 
-def _unix(stack: contextlib.ExitStack, path: str) -> str:
-    _listening(stack, socket.AF_UNIX, path)
+def _listen_unix(stack: contextlib.ExitStack, path: str) -> str:
+    _listen(stack, socket.AF_UNIX, path)
     Path(path).chmod(0o777)
     return path
 
 
-def _homes() -> list[tuple[int, int]]:
-    """What tells the entries of people's home folders from those of an image: their devices and inodes."""
+def _list_homes() -> list[tuple[int, int]]:
+    """Device and inode of the entries of home folders, which distinguish them from those of an image."""
     found: list[tuple[int, int]] = []
     for folder in (Path("/root"), Path("/home")):
         with contextlib.suppress(OSError):
@@ -99,13 +99,13 @@ def _homes() -> list[tuple[int, int]]:
     return found[:_MOST_HOMES]
 
 
-def _shared(stack: contextlib.ExitStack, name: str) -> str:
-    """A segment of System V, and a file with a name."""
+def _create_shared_memory(stack: contextlib.ExitStack, name: str) -> str:
+    """Create a System V shared memory segment and a file in /dev/shm; return the name of the file."""
     libc = ctypes.CDLL(None, use_errno=True)
     segment = libc.shmget(0, ctypes.c_size_t(4096), 0o666)
     if segment >= 0:
         stack.callback(libc.shmctl, segment, _IPC_RMID, None)
-    file = Path("/dev/shm", name)  # noqa: S108  where shared memory is; the name cannot be guessed
+    file = Path("/dev/shm", name)  # noqa: S108  shared memory, with an unguessable name
     if file.parent.is_dir():
         file.touch(mode=0o644)
         stack.callback(file.unlink, missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a proof shows and of what, and the record of those that held."""
+"""Records of proofs: what each proof depends on, and the store of those that held."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec_backends.sandbox import Confinement, Limits
-    from hermes_exec_policies.host import Host
+    from hermes_exec_backends.sandbox.host import Host
     from hermes_exec_policies.model import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A proof, and what it is a proof of."""
+    """A proof with its subject."""
 
     policy: str
     digest: str
-    """The policy's."""
+    """The digest of the policy."""
     place: str
     specification: str
-    """The launch specification's digest, without its user's number."""
+    """The digest of the launch specification without its user ID."""
     host: Mapping[str, Any]
     proof: Proof
     seconds: float
@@ -41,16 +41,16 @@ class Evidence:
 
     @property
     def verdict(self) -> Verdict:
-        """What all attempts together show."""
+        """The verdict on all attempts together."""
         return self.proof.verdict
 
     @property
     def holds(self) -> bool:
-        """Whether such a sandbox may be used."""
+        """Whether the proof held, so that such a sandbox may be used."""
         return self.proof.verdict is Verdict.HELD
 
     def refusal(self) -> Unsupported:
-        """The error for a proof that is none."""
+        """The error for a proof that did not hold."""
         rules = ", ".join(self.proof.broken_rules)
         broken = self.proof.verdict is Verdict.BROKEN
         why = f"these rules do not hold: {rules}" if broken else f"the proof is invalid: {self.proof.invalid or rules}"
@@ -60,13 +60,13 @@ class Evidence:
         )
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """The record as JSON values."""
         return {**asdict(replace(self, proof=Proof(()))), "proof": self.proof.facts()}
 
 
 @lru_cache(maxsize=32)
 def digest(specification: Confinement) -> str:
-    """Of everything but the number of a user that is another one each time."""
+    """The digest of a specification without its user ID, which differs each time."""
     return replace(specification, uid=None, gid=None).digest
 
 
@@ -80,7 +80,7 @@ def key(
     *,
     watched: bool = False,
 ) -> str:
-    """What a proof rests on: another value of any of it is another proof."""
+    """The key of everything that a proof depends on; a change of any part requires a new proof."""
     parts = {
         "place": place,
         "enforcers": enforcers,
@@ -97,9 +97,9 @@ def key(
 
 @cache
 def _suite() -> str:
-    """The attempts, and how each has to end."""
+    """The digest of the attempts and their expected outcomes."""
     ours = files("hermes_exec_policies") / "canaries"
-    texts = [(ours / f"{name}.py").read_text(encoding="utf-8") for name in ("canary", "expected", "outcomes", "judge")]
+    texts = [(ours / f"{name}.py").read_text(encoding="utf-8") for name in ("expected", "judge")]
     return hashlib.sha256("".join((program.text(), *texts)).encode()).hexdigest()
 
 
@@ -108,17 +108,17 @@ def _file(name: str) -> Path:
 
 
 def remember(name: str, evidence: Evidence) -> None:
-    """Keep a proof that held."""
+    """Store a proof that held."""
     write_private(_file(name), json.dumps(evidence.facts(), indent=1).encode() + b"\n")
 
 
 def forget(name: str) -> None:
-    """Drop what was kept of a proof that does not hold any more."""
+    """Delete the stored proof of a policy that does not hold any more."""
     _file(name).unlink(missing_ok=True)
 
 
 def remembered(name: str) -> Evidence | None:
-    """What was shown before; None where nothing was, or the record is not what we write."""
+    """Load a stored proof; None if there is none, or its record is malformed."""
     try:
         seen = _file(name).lstat()
     except OSError:

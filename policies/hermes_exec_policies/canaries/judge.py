@@ -1,7 +1,7 @@
-"""From what the attempts reported to a verdict: proven, broken by name, or invalid. It runs outside of the sandbox.
+"""Judge the report of the attempts, outside of the sandbox: each rule held or is broken, or the proof is invalid.
 
-It believes no word that is not framed: a report without its beginning and its end, with an attempt missing, or with a
-control that did not work, proves nothing, and is *invalid*, never *passed*.
+A report without its first and last line, with a missing attempt, or with a failed control attempt proves nothing: it is
+*invalid*, never *held*.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from hermes_exec_policies.canaries.expected import CONTROLS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hermes_exec_policies.canaries.canary import Canary
+    from hermes_exec_policies.canaries.expected import Canary
 
 _LONGEST_LINE = 4096
+_MALFORMED = "the suite's report has a malformed line"
 _OUTCOMES = frozenset({"worked", "errno", "absent", "signal", "hung", "error"})
 
 
 class Verdict(StrEnum):
-    """What became of an attempt, or of all of them."""
+    """The verdict on one attempt or on all of them."""
 
     HELD = "held"
     BROKEN = "broken"
@@ -34,27 +35,27 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One attempt, how it ended, and what that means."""
+    """One attempt with its outcome and verdict."""
 
     name: str
     rule: str
     layer: str
     verdict: Verdict
     ended: str
-    """In words."""
+    """The outcome in words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the attempts show."""
+    """The verdicts on all attempts."""
 
     judged: tuple[Judged, ...]
     invalid: str = ""
-    """Why it proves nothing; empty where it does."""
+    """Why the proof is invalid; else empty."""
 
     @property
     def verdict(self) -> Verdict:
-        """Of all of them: broken before invalid, and held only when every one was."""
+        """The verdict on all attempts: broken before invalid, and held only if each held."""
         if any(each.verdict is Verdict.BROKEN for each in self.judged):
             return Verdict.BROKEN
         if self.invalid or not self.judged or any(each.verdict is Verdict.INVALID for each in self.judged):
@@ -63,20 +64,20 @@ class Proof:
 
     @property
     def broken_rules(self) -> tuple[str, ...]:
-        """The rules that do not hold, each once."""
+        """The distinct rules that do not hold."""
         return tuple(dict.fromkeys(each.rule for each in self.judged if each.verdict is not Verdict.HELD))
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The mechanisms of which an attempt shows that they were there, because they alone stopped it so."""
+        """The mechanisms that are proven to be active, because only they stop an attempt in that way."""
         return tuple(sorted({each.layer for each in self.judged if each.layer and each.verdict is Verdict.HELD}))
 
     def joined(self, other: Proof) -> Proof:
-        """This one and what another twin showed."""
+        """Combine this proof with that of another probe sandbox."""
         return Proof((*self.judged, *other.judged), self.invalid or other.invalid)
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """The proof as JSON values."""
         return {
             "verdict": self.verdict.value,
             "invalid": self.invalid,
@@ -87,7 +88,7 @@ class Proof:
 
 
 def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
-    """Compare what a suite wrote to its standard output with what each attempt has to end with."""
+    """Compare the report of a suite with the expected outcome of each attempt."""
     lines, why = _lines(report)
     outcomes = {str(line["name"]): line for line in lines if "name" in line}
     if not why and not (lines and lines[0].get("started") == nonce):
@@ -100,33 +101,35 @@ def judge(report: bytes, canaries: Sequence[Canary], nonce: str) -> Proof:
         why = f"too slow: no end or answer in time of {', '.join(hung)}"
     failed = [name for name in CONTROLS if outcomes.get(name, {}).get("outcome") != "worked"]
     if not why and failed:
-        why = f"what has to work did not: {', '.join(f'{name} ({_told(outcomes.get(name, {}))})' for name in failed)}"
-    return Proof(tuple(_judged(canary, outcomes.get(canary.name, {})) for canary in canaries), why)
+        why = (
+            f"what has to work did not: {', '.join(f'{name} ({_describe(outcomes.get(name, {}))})' for name in failed)}"
+        )
+    return Proof(tuple(_judge_attempt(canary, outcomes.get(canary.name, {})) for canary in canaries), why)
 
 
 def _lines(report: bytes) -> tuple[list[Mapping[str, Any]], str]:
     lines: list[Mapping[str, Any]] = []
     for line in report.split(b"\n")[:-1]:
         if len(line) > _LONGEST_LINE:
-            return lines, "the suite's report holds a line that is none of its own"
+            return lines, _MALFORMED
         try:
             read: object = json.loads(line)
         except ValueError:
-            return lines, "the suite's report holds a line that is none of its own"
+            return lines, _MALFORMED
         if not isinstance(read, dict):
-            return lines, "the suite's report holds a line that is none of its own"
+            return lines, _MALFORMED
         lines.append(cast("dict[str, Any]", read))
     return lines, ""
 
 
-def _judged(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
-    verdict, ended = _verdict(canary, outcome), _told(outcome)
+def _judge_attempt(canary: Canary, outcome: Mapping[str, Any]) -> Judged:
+    verdict, ended = _verdict(canary, outcome), _describe(outcome)
     if verdict is Verdict.BROKEN and canary.errnos and outcome.get("outcome") == "errno":
-        ended += f", where {_named(canary.errnos)} was to come"
+        ended += f", expected {_format_errnos(canary.errnos)}"
     return Judged(canary.name, canary.rule, canary.layer, verdict, ended)
 
 
-def _named(numbers: Iterable[int]) -> str:
+def _format_errnos(numbers: Iterable[int]) -> str:
     return " or ".join(sorted(errno.errorcode.get(number, str(number)) for number in numbers))
 
 
@@ -143,7 +146,7 @@ def _verdict(canary: Canary, outcome: Mapping[str, Any]) -> Verdict:
     return Verdict.HELD if held[str(kind)] else Verdict.BROKEN
 
 
-def _told(outcome: Mapping[str, Any]) -> str:
+def _describe(outcome: Mapping[str, Any]) -> str:
     match outcome.get("outcome"):
         case None:
             return "not reported"

@@ -1,4 +1,4 @@
-"""The suite of attempts as one text, to be run by any Python of a sandbox with ``-c``."""
+"""The suite of attempts as one source text, which any Python in a sandbox runs with ``-c``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MODULES = ("kit", "system", "controls", "files", "kernel", "network", "processes", "limits", "start")
-"""In the order of their imports of each other; the last one is started."""
+"""In import order; the last module is started."""
 _PACKAGE = "hermes_exec_canaries"
 _LOADER = """\
 import sys
@@ -29,12 +29,12 @@ module.start()
 
 @cache
 def text() -> str:
-    """The program."""
+    """The source text of the suite."""
     folder = files("hermes_exec_policies") / "canaries" / "inside"
     sources = tuple((name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES)
     return _LOADER.format(package=_PACKAGE, sources=sources)
 
 
 def argv(python: str, configuration: Mapping[str, object]) -> Sequence[str]:
-    """The words that start it; nothing of the folder or the environment it is started in is read."""
+    """The argv that starts the suite, isolated from its working folder and its environment."""
     return [python, "-I", "-S", "-B", "-c", text(), json.dumps(configuration)]

@@ -1,7 +1,7 @@
-"""Prove a policy on this machine: make its attempts in twins of a sandbox, judge them, and remember what was shown.
+"""Prove a policy on this machine: make its attempts in probe sandboxes, judge them, and store the proof.
 
-A proof is of one launch specification on one boot of one machine. Only a proof that held is remembered, and it is made
-again when anything changed that it rests on.
+A proof applies to one launch specification on one boot of one machine. Only a proof that held is stored, and any change
+of what it depends on requires a new one.
 """
 
 from __future__ import annotations
@@ -15,66 +15,66 @@ from typing import TYPE_CHECKING
 
 from hermes_exec._async import together
 from hermes_exec_backends.sandbox import Limits
+from hermes_exec_backends.sandbox.host import Host, this_host
 from hermes_exec_backends.sandbox.observe import Act, Watch
 from hermes_exec_backends.sandbox.ready import NotAsSpecified
 from hermes_exec_policies.canaries import program
 from hermes_exec_policies.canaries.decoys import planted
+from hermes_exec_policies.canaries.deviations import amiss
 from hermes_exec_policies.canaries.evidence import Evidence, digest, forget, key, remember, remembered
 from hermes_exec_policies.canaries.expected import CONTROLS, NEED_PROC, canaries_of
 from hermes_exec_policies.canaries.judge import Judged, Proof, Verdict, judge
-from hermes_exec_policies.canaries.outside import amiss
 from hermes_exec_policies.confinement import LANDLOCKED, confined
 from hermes_exec_policies.egress import egress, with_net
 from hermes_exec_policies.explain import explain
 from hermes_exec_policies.folders import seen_in
-from hermes_exec_policies.host import Host, this_host
 from hermes_exec_policies.start_program import LOCAL, Place, enforcers, place_of, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from hermes_exec_backends.sandbox import Confinement
-    from hermes_exec_policies.canaries.canary import Canary
+    from hermes_exec_policies.canaries.expected import Canary
     from hermes_exec_policies.model import Policy
 
 _PYTHON = "/usr/bin/python3"
 _SUITE_S = 300.0
 _CLOCK_S = 0.5
 _HOLD_S = 30.0
-"""How long too much is held on to, so that who looks from outside sees it, however busy the machine is."""
+"""Seconds that an attempt holds excess resources, so that the watchdog notices even on a busy machine."""
 _OUTPUT = 1 << 20
 _MEMORY = 96 << 20
 _PROCESSES = 16
-"""What twins are given that try to have more: it is the enforcement that is proven, and quickly so."""
+"""Low limits of the probe sandboxes that try to exceed them, to prove the enforcement quickly."""
 _ENDED_BY = {
     "limits-memory": "memory",
     "limits-processes": "processes",
     "limits-time": "wall",
     "limits-output": "output",
 }
-"""The limit that ends a twin, where nothing in it is refused before that."""
+"""The limit that ends a probe sandbox, if nothing is refused in it before."""
 
 
-def _nothing(_: Act) -> bool:
+def _keep_nothing(_: Act) -> bool:
     return False
 
 
-_WATCH = Watch(frozenset({"execve"}), _nothing, linger_s=0)
-"""Every refusal goes through us then; thousands of files that are made would only take longer."""
+_WATCH = Watch(frozenset({"execve"}), _keep_nothing, linger_s=0)
+"""Observes refused calls, but few allowed ones: observing thousands of created files is slow."""
 
 
 async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, watched: bool = False) -> Evidence:
-    """Show that a policy holds in a place of this machine.
+    """Prove that a policy holds in a target on this machine.
 
     Args:
-        policy: what has to hold.
-        place: where.
-        again: make the attempts though they are remembered.
-        watched: make them in sandboxes whose calls are answered from outside, as a skill's are while it is checked.
+        policy: the policy to prove.
+        place: the target.
+        again: make the attempts even if a stored proof exists.
+        watched: observe the system calls in the probe sandboxes, as the gate does.
 
     Raises:
-        Unsupported: a rule does not hold, or the attempts prove nothing; names the rules. No sandbox may be used.
-        PlaceUnavailable: no sandbox can be made.
+        Unsupported: a rule does not hold, or the proof is invalid; names the rules. No sandbox may be used.
+        PlaceUnavailable: no sandbox can be created.
     """
     evidence = await evidence_of(place, policy, again=again, watched=watched)
     if not evidence.holds:
@@ -83,12 +83,12 @@ async def prove(policy: Policy, place: Place = LOCAL, *, again: bool = False, wa
 
 
 async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False, watched: bool = False) -> Evidence:
-    """The same, whatever comes of it.
+    """Like ``prove``, but return the record even if the proof did not hold.
 
     Raises:
-        ConfigError: ``place`` is text, and no target.
-        Unsupported: no attempts can be made in such places, or a required rule cannot be enforced here.
-        PlaceUnavailable: no sandbox can be made.
+        ConfigError: ``place`` is an invalid target.
+        Unsupported: no attempts can be made in that target, or a required rule cannot be enforced here.
+        PlaceUnavailable: no sandbox can be created.
     """
     where = place_of(place) if isinstance(place, str) else place
     host = this_host()
@@ -113,8 +113,10 @@ async def evidence_of(place: Place | str, policy: Policy, *, again: bool = False
 async def attempts(
     policy: Policy, specification: Confinement, host: Host, place: Place = LOCAL, watch: Watch | None = None
 ) -> Proof:
-    """Make every attempt that the policy forbids and that something here is to stop, in twins of ``specification``."""
-    known = replace(host, versions={"docker engine": "", **host.versions})  # the one that answered, if it is one
+    """Make the attempts against all enforced rules of the policy, in probe sandboxes like ``specification``."""
+    known = replace(
+        host, versions={"docker engine": "", **host.versions}
+    )  # an engine has answered already, if it is used
     enforced = {verdict.rule for verdict in explain(policy, place.kind, known) if verdict.held_by}
     canaries = [
         each
@@ -128,13 +130,13 @@ async def attempts(
         outside = stack.enter_context(planted())
         if policy.network.access == "hosts":
             specification = with_net(specification, await stack.enter_async_context(egress(policy.network.hosts)))
-        twins = [_twin(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
-        proofs = await together(twins)
+        probes = [_probe(policy, specification, each, outside, _limits_of(each, policy), place, watch) for each in sets]
+        proofs = await together(probes)
     return functools.reduce(Proof.joined, proofs)
 
 
 def _limits_of(canaries: Sequence[Canary], policy: Policy) -> Limits:
-    """Those of a twin; one that tries to exceed a limit has a low one."""
+    """The limits of a probe sandbox; one that tries to exceed a limit has a low one."""
     usual = Limits(wall_s=_SUITE_S, output=_OUTPUT, memory=policy.limits.memory, processes=policy.limits.processes)
     match [canary.name for canary in canaries]:
         case ["limits-time"]:
@@ -147,7 +149,7 @@ def _limits_of(canaries: Sequence[Canary], policy: Policy) -> Limits:
             return usual
 
 
-async def _twin(
+async def _probe(
     policy: Policy,
     specification: Confinement,
     canaries: Sequence[Canary],
@@ -156,35 +158,35 @@ async def _twin(
     place: Place,
     watch: Watch | None,
 ) -> Proof:
-    """Make some attempts in one sandbox that is specified like the real one, and judge what it reported."""
+    """Make attempts in one probe sandbox, and judge its report."""
     nonce = secrets.token_hex(8)
     names = [*CONTROLS, *(each.name for each in canaries)]
     configuration = _configuration(policy, specification, outside, limits) | {"nonce": nonce, "attempts": names}
-    words = program.argv(_PYTHON, configuration)
+    argv = program.argv(_PYTHON, configuration)
     try:
-        async with await start(place, specification, words, limits=limits, watch=watch) as run:
-            looked = _seen(amiss(policy, specification, run.facts))
+        async with await start(place, specification, argv, limits=limits, watch=watch) as run:
+            deviations = _deviation_proof(amiss(policy, specification, run.facts))
             run.go()
             ended = await run.wait()
     except NotAsSpecified as error:
-        return _seen(error.differences)
+        return _deviation_proof(error.differences)
     if len(canaries) == 1 and ended.limit and ended.limit == _ENDED_BY.get(canaries[0].name):
         (canary,) = canaries
         held = Judged(canary.name, canary.rule, canary.layer, Verdict.HELD, f"ended from outside: {ended.limit}")
-        return looked.joined(Proof((held,)))
+        return deviations.joined(Proof((held,)))
     proof = judge(ended.stdout, canaries, nonce)
     if ended.limit:
         slow = f"too slow: the attempts did not end within {limits.wall_s:g} s"
-        cut = slow if ended.limit == "wall" else f"ended by a limit that is not tried there: {ended.limit}"
+        cut = slow if ended.limit == "wall" else f"ended by a limit that is not tested there: {ended.limit}"
         proof = replace(proof, invalid=f"{cut}; {proof.invalid}")
     elif proof.invalid and ended.stderr:
-        said = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-        proof = replace(proof, invalid=": ".join([proof.invalid, *said]))
-    return looked.joined(proof)
+        last = ended.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        proof = replace(proof, invalid=": ".join([proof.invalid, *last]))
+    return deviations.joined(proof)
 
 
-def _seen(differences: Iterable[str]) -> Proof:
-    """What the look from outside shows."""
+def _deviation_proof(differences: Iterable[str]) -> Proof:
+    """A proof that the deviations found from outside break their rules."""
     return Proof(
         tuple(Judged("seen from outside", each.partition(":")[0], "", Verdict.BROKEN, each) for each in differences)
     )

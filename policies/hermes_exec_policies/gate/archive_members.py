@@ -112,7 +112,7 @@ def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
     position, headers, count = 0, 0, 0
     said: dict[bytes, bytes] = {}
     while (block := data[position : position + _BLOCK]).strip(b"\0"):
-        kind, size = block[156:157], _sound(block)
+        kind, size = block[156:157], _header_size(block)
         position += _BLOCK
         if kind in b"xXgLK":
             headers += _BLOCK + size
@@ -125,7 +125,7 @@ def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
                 _check_global(text)
             elif kind != b"K":
                 said |= _records(text)
-            position += _padded(size)
+            position += _pad(size)
             continue
         if (count := count + 1) > bounds.members:
             raise Refused(functional("manifest.files", f"there are more than {bounds.members} members"))
@@ -139,11 +139,11 @@ def read_tar(data: bytes, bounds: Bounds) -> Iterator[Member]:
             found = MemberKind.FOLDER
         content = _cut(data, position, size)
         yield Member(name, found, _octal(block[100:108]), content if found is MemberKind.FILE else b"")
-        position += _padded(size)
+        position += _pad(size)
         said, headers = {}, 0
     # At least one block of zeros says that this is the end, and nothing may follow.
     if len(block) < _BLOCK or said or data[position:].strip(b"\0"):
-        raise _damaged()
+        raise _damaged_error()
 
 
 def names_in_zip(data: bytes) -> Iterator[str]:
@@ -161,10 +161,10 @@ def names_in_zip(data: bytes) -> Iterator[str]:
             position = data.find(magic, position + 1)
 
 
-def _sound(block: bytes) -> int:
+def _header_size(block: bytes) -> int:
     """The size in a header of tar, once its sum is right."""
     if len(block) < _BLOCK or sum(block) - sum(block[148:156]) + 8 * ord(" ") != _octal(block[148:156]):
-        raise _damaged()
+        raise _damaged_error()
     return _octal(block[124:136])
 
 
@@ -174,13 +174,13 @@ def _octal(field: bytes) -> int:
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")
     if digits.strip(b"01234567"):
-        raise _damaged()
+        raise _damaged_error()
     return int(digits or b"0", 8)
 
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > _MAX_NUMBER:
-        raise _damaged()
+        raise _damaged_error()
     return int(text)
 
 
@@ -198,7 +198,7 @@ def _records(text: bytes) -> dict[bytes, bytes]:
         end = position + _decimal(text[position : max(space, position)])
         key, equals, value = text[space + 1 : end - 1].partition(b"=")
         if end > len(text) or not equals or text[end - 1 : end] != b"\n":
-            raise _damaged()
+            raise _damaged_error()
         found[key] = value
         position = end
     return found
@@ -207,17 +207,17 @@ def _records(text: bytes) -> dict[bytes, bytes]:
 def _check_global(text: bytes) -> None:
     """Refuse a header for all members that says more than, as git's does, which commit it is of."""
     if any(key in {b"path", b"linkpath", b"size"} or key.startswith(b"GNU.") for key in _records(text)):
-        raise _damaged()
+        raise _damaged_error()
 
 
 def _cut(data: bytes, position: int, size: int) -> bytes:
     """The bytes of a member, and its padding has to be there too."""
-    if position + _padded(size) > len(data):
-        raise _damaged()
+    if position + _pad(size) > len(data):
+        raise _damaged_error()
     return data[position : position + size]
 
 
-def _padded(size: int) -> int:
+def _pad(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
@@ -227,11 +227,11 @@ def _gunzip(data: bytes, bounds: Bounds) -> bytes:
     try:
         plain = packed.decompress(data, bounds.unpacked + 1)
     except zlib.error as error:
-        raise _damaged() from error
+        raise _damaged_error() from error
     if len(plain) > bounds.unpacked:
         raise Refused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
     if not packed.eof or packed.unused_data:
-        raise _damaged()
+        raise _damaged_error()
     return plain
 
 
@@ -240,11 +240,11 @@ def _zip(data: bytes, bounds: Bounds) -> Iterator[Member]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except Exception as error:  # the bytes are in memory, so that any exception of the library is about them
-        raise _damaged() from error
+        raise _damaged_error() from error
     left = bounds.unpacked
     with archive:
         for each in archive.infolist():
-            member = _zipped(archive, each, bounds)
+            member = _read_zip_member(archive, each, bounds)
             left -= len(member.data)
             if left < 0:
                 raise Refused(functional("manifest.size", f"the archive holds more than {bounds.unpacked} bytes"))
@@ -255,7 +255,7 @@ def _check_directory(data: bytes, bounds: Bounds) -> None:
     """Refuse a directory that is too long, or is elsewhere than the end says: readers find different members then."""
     end = data.rfind(_ZIP_MAGICS[1], max(0, len(data) - _END_OF_ZIP.size - 0xFFFF))
     if end < 0 or len(data) - end < _END_OF_ZIP.size:
-        raise _damaged()
+        raise _damaged_error()
     _, disk, first_disk, here, members, size, start, comment = _END_OF_ZIP.unpack_from(data, end)
     if members > bounds.members or size > _MAX_DIRECTORY:
         raise Refused(functional("manifest.files", f"there are more than {bounds.members} members"))
@@ -263,10 +263,10 @@ def _check_directory(data: bytes, bounds: Bounds) -> None:
         raise Refused(functional("manifest.archive", "a zip archive with the fields of ZIP64 is not read"))
     whole = end + _END_OF_ZIP.size + comment == len(data) and start + size == end
     if not whole or disk or first_disk or here != members:
-        raise _damaged()
+        raise _damaged_error()
 
 
-def _zipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: Bounds) -> Member:
+def _read_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: Bounds) -> Member:
     name, mode = member.filename, member.external_attr >> 16
     if member.is_dir():
         return Member(name, MemberKind.FOLDER, mode)
@@ -281,9 +281,9 @@ def _zipped(archive: zipfile.ZipFile, member: zipfile.ZipInfo, bounds: Bounds) -
         with archive.open(member) as file:
             data = file.read(bounds.file + 1)
     except Exception as error:
-        raise _damaged() from error
+        raise _damaged_error() from error
     if len(data) != member.file_size:
-        raise _damaged()
+        raise _damaged_error()
     return Member(name, MemberKind.FILE, mode, data)
 
 
@@ -292,7 +292,7 @@ def _bound(size: int, name: str, bounds: Bounds) -> None:
         raise Refused(functional("manifest.size", f"a file is larger than {bounds.file} bytes", name))
 
 
-def _damaged() -> Refused:
+def _damaged_error() -> Refused:
     return Refused(functional("manifest.archive", "this is no whole tar or zip archive"))
 
 

@@ -168,33 +168,33 @@ def recalled(kept: Iterable[Sequence[Any]]) -> Counter[Finding]:
 def judged(act: Act) -> Finding | None:
     """What is wrong with one act; None where nothing is."""
     if act.refused:
-        return _refused(act)
+        return _judge_refused(act)
     match act.name:
         case "open" | "openat" | "creat":
-            return _opened(act.words[0], _flags(act)) if act.words else None
+            return _judge_open(act.words[0], _flags(act)) if act.words else None
         case "execve" | "execveat":
-            return _started(act.words)
+            return _judge_exec(act.words)
         case "connect":
-            return _told("suites.denied-secret", f"it speaks to {_address(act)}") if _reaches_out(act) else None
+            return _jailbreak("suites.denied-secret", f"it speaks to {_address(act)}") if _reaches_out(act) else None
         case "kill":
-            return _told("suites.denied-signal", "it signals what it did not start") if _signals(act) else None
+            return _jailbreak("suites.denied-signal", "it signals what it did not start") if _signals(act) else None
         case "descriptors":
             return functional("suites.limit", f"it has {act.arguments[0]} files open at once, of {act.arguments[1]}")
         case "sched_setscheduler":
-            told = _told("suites.denied-kernel", "it asks to run before everybody else")
+            told = _jailbreak("suites.denied-kernel", "it asks to run before everybody else")
             return told if act.arguments[1] & 0xFFFF in _REAL_TIME else None
         case "setxattr" | "lsetxattr" | "fsetxattr":
             text = act.words[0] if act.words else ""
-            return _told("suites.denied-set-id", f"it sets {text}") if _ATTRIBUTES.match(text) else None
+            return _jailbreak("suites.denied-set-id", f"it sets {text}") if _ATTRIBUTES.match(text) else None
         case _:
-            return _changed(act.name, act.words)
+            return _judge_change(act.name, act.words)
 
 
-def _told(code: str, what: str) -> Finding:
+def _jailbreak(code: str, what: str) -> Finding:
     return security(code, f"Sandbox Jailbreak: {what}")
 
 
-def _refused(act: Act) -> Finding | None:
+def _judge_refused(act: Act) -> Finding | None:
     known = _calls().get(act.call)
     if known is None:
         return None
@@ -203,21 +203,21 @@ def _refused(act: Act) -> Finding | None:
         return None
     first = act.arguments[0] & 0xFFFFFFFF
     if kind == "network":
-        return None if first == _UNIX else _told(NETWORK, f"{why}: {name} of family {first}")
-    return _told(f"suites.denied-{kind}", f"{why}: {name}")
+        return None if first == _UNIX else _jailbreak(NETWORK, f"{why}: {name} of family {first}")
+    return _jailbreak(f"suites.denied-{kind}", f"{why}: {name}")
 
 
-def _opened(path: str, flags: int) -> Finding | None:
+def _judge_open(path: str, flags: int) -> Finding | None:
     if _HOME.match(path) and is_misplaced(path) and _reads_nothing(flags):
         return functional("suites.denied-write", f"Sandbox Jailbreak: it writes to {path[:120]}; {ONLY_DATA}")
     if hit := _SECRETS.search(path):
-        return _told("suites.denied-secret", f"it opens {path[: hit.end() + 80]}")
+        return _jailbreak("suites.denied-secret", f"it opens {path[: hit.end() + 80]}")
     if _KERNEL.search(path):
-        return _told("suites.denied-kernel", f"it opens {path[:120]}")
+        return _jailbreak("suites.denied-kernel", f"it opens {path[:120]}")
     if path in _LISTED and flags & _FOLDER and not flags & _PATH_ONLY:
-        return _told("suites.denied-secret", f"it looks what there is in {path}")
+        return _jailbreak("suites.denied-secret", f"it looks what there is in {path}")
     if flags & _WRITES and _PERSISTS.search(path):
-        return _told("suites.denied-persist", f"it would write to {path[:120]}")
+        return _jailbreak("suites.denied-persist", f"it would write to {path[:120]}")
     return None
 
 
@@ -226,15 +226,15 @@ def _reads_nothing(flags: int) -> bool:
     return flags & _ACCESS == _WRITE_ONLY or bool(flags & _TRUNCATES)
 
 
-def _changed(call: str, words: tuple[str, ...]) -> Finding | None:
+def _judge_change(call: str, words: tuple[str, ...]) -> Finding | None:
     """Links, and what changes the names and the owners of files."""
     if call.startswith("link") and words and not _OWN.match(words[0]):
-        return _told("suites.denied-secret", f"it makes a second name of {words[0][:120]}")
+        return _jailbreak("suites.denied-secret", f"it makes a second name of {words[0][:120]}")
     if call.startswith("symlink") and _ELSEWHERE.match(words[-1] if words else ""):
-        return _told("suites.denied-secret", f"it makes a link to {words[-1][:120]}")
+        return _jailbreak("suites.denied-secret", f"it makes a link to {words[-1][:120]}")
     for path in words[:1] if call.startswith("symlink") else words:
         if _PERSISTS.search(path):
-            return _told("suites.denied-persist", f"it would change {path[:120]}: {call}")
+            return _jailbreak("suites.denied-persist", f"it would change {path[:120]}: {call}")
     return None
 
 
@@ -242,14 +242,14 @@ def _flags(act: Act) -> int:
     return _CREATES if act.name == "creat" else act.arguments[1 if act.name == "open" else 2]
 
 
-def _started(words: tuple[str, ...]) -> Finding | None:
+def _judge_exec(words: tuple[str, ...]) -> Finding | None:
     if len(words) < 2:
         return None
     program = Path(words[0]).name
     if _OWN.match(words[0]):
-        return _told("suites.denied-program", f"it runs what it wrote: {words[0][:120]}")
+        return _jailbreak("suites.denied-program", f"it runs what it wrote: {words[0][:120]}")
     if any(each.startswith(("LD_PRELOAD=", "LD_AUDIT=")) for each in words):
-        return _told("suites.denied-program", f"it has {program} load what it chose")
+        return _jailbreak("suites.denied-program", f"it has {program} load what it chose")
     first = next((each for each in words[2:] if not each.startswith("-")), "")
     if _INTERPRETERS.match(program) and _OWN.match(first):
         return functional("suites.runs-written", f"it runs what it wrote: {first[:120]}; programs are in scripts/")
@@ -258,14 +258,14 @@ def _started(words: tuple[str, ...]) -> Finding | None:
             said = f"it hands {program} a program on its standard input; programs are in scripts/"
             return functional("suites.runs-written", said)
         if _UNREAD.search(first):
-            return _told("suites.denied-program", f"it runs as a program what is none: {first[:120]}")
+            return _jailbreak("suites.denied-program", f"it runs as a program what is none: {first[:120]}")
     if program in _PROGRAMS:
         code = NETWORK if program in _NETWORKED else "suites.denied-program"
-        return _told(code, f"it starts {program}")
+        return _jailbreak(code, f"it starts {program}")
     told = words[3] if words[2:3] == ("-c",) and program in {"sh", "bash", "dash", "ash", "zsh", "ksh"} else ""
     found = shells.findings("", told) if told else shells.commands("", " ".join(words[1:]))
     if found:
-        return _told("suites.denied-program", f"it runs: {found[0].operator}")
+        return _jailbreak("suites.denied-program", f"it runs: {found[0].operator}")
     return None
 
 

@@ -149,7 +149,7 @@ def own_cases(texts: Sequence[str], function: str) -> list[Case]:
                 case ast.FunctionDef(
                     name=name, args=ast.arguments(args=[]), decorator_list=[], body=[ast.Assert(test=test), *_]
                 ) if name.startswith("test"):
-                    found += _asserted(test, function)
+                    found += _cases_of_assertion(test, function)
                 case _:
                     pass
     return found[:_MOST]
@@ -166,10 +166,10 @@ def _prepares(node: ast.AST) -> bool:
             return False
 
 
-def _asserted(node: ast.expr, function: str) -> list[Case]:
+def _cases_of_assertion(node: ast.expr, function: str) -> list[Case]:
     match node:
         case ast.BoolOp(op=ast.And(), values=[first, *_]):
-            return _asserted(first, function)
+            return _cases_of_assertion(first, function)
         case ast.Compare(left=ast.Call() as call, ops=[ast.Eq()], comparators=[right]) if _calls(call, function):
             try:
                 return [Case(_arguments(call), _plain(right), Level.SELF_TESTED)]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,18 +16,15 @@ from hermes_exec_policies.folders import with_folders
 from hermes_exec_policies.gate import behavior_rules, verdict
 from hermes_exec_policies.gate.archive_members import unpack
 from hermes_exec_policies.gate.audit import audit
-from hermes_exec_policies.gate.bounds import bounded, bounds_of
 from hermes_exec_policies.gate.cases import Case, strongest
 from hermes_exec_policies.gate.files import named_files, unseen_files
-from hermes_exec_policies.gate.grants import Grants
-from hermes_exec_policies.gate.interpreter import interpreter
-from hermes_exec_policies.gate.launch import PYTHON
+from hermes_exec_policies.gate.grants import Grants, bounded, bounds_of
+from hermes_exec_policies.gate.launch import PYTHON, interpreter, version
 from hermes_exec_policies.gate.manifest import Manifest, read_manifest
 from hermes_exec_policies.gate.packages.environments import Environments, reachable
 from hermes_exec_policies.gate.packages.requirements import known_bad, wanted
-from hermes_exec_policies.gate.packages.unpack import unpack_wheels
+from hermes_exec_policies.gate.packages.tools import PIP, tools, unpack_wheels
 from hermes_exec_policies.gate.suites import Candidate, run_suites
-from hermes_exec_policies.gate.test_tools import PIP, tools
 from hermes_exec_policies.gate.tree import Tree, copy_tree
 from hermes_exec_policies.gate.verdict import Evidence, Finding, Refused, Report
 from hermes_exec_policies.load import load
@@ -75,11 +70,11 @@ async def check(  # noqa: PLR0913  each by its name
     """
     require("skills", "to judge skills")
     found_policy = load(policy) if isinstance(policy, str) else policy
-    judged = _Judged(found_policy, grants or Grants(), cases, files)
-    with _working(work) as room:
+    judged = _GateRun(found_policy, grants or Grants(), cases, files)
+    with _work_folder(work) as room:
         try:
             with judged.stage(verdict.MANIFEST):
-                tree = _taken(source, room / "candidate")
+                tree = _take(source, room / "candidate")
                 await judged.read(tree, folder or _name_of(source), taken)
             await judged.look()
             environment = await judged.equip(room, store or Environments())
@@ -89,7 +84,7 @@ async def check(  # noqa: PLR0913  each by its name
     return judged.report()
 
 
-class _Judged:
+class _GateRun:
     """A report while it is made."""
 
     def __init__(self, policy: Policy, grants: Grants, cases: Sequence[Case], files: Collection[str]) -> None:
@@ -126,13 +121,13 @@ class _Judged:
         self._bounded = with_folders(bounded(self._policy, bounds), folders)
 
     async def look(self) -> None:
-        tree, manifest = self._known()
+        tree, manifest = self._require_manifest()
         with self.stage(verdict.AUDIT):
             self._refuse(await audit(tree, manifest))
 
     async def equip(self, work: Path, store: Environments) -> Path | None:
         """The folder of its packages, where a sandbox can reach it."""
-        tree, manifest = self._known()
+        tree, manifest = self._require_manifest()
         with self.stage(verdict.DEPENDENCIES):
             asked, wrong = wanted(tree, manifest)
             if asked and not self._grants.packages:
@@ -155,7 +150,7 @@ class _Judged:
             return reachable(kept, work / "packages")
 
     async def try_out(self, work: Path, environment: Path | None) -> None:
-        tree, manifest = self._known()
+        tree, manifest = self._require_manifest()
         with self.stage(verdict.PROOF):
             proof = await prove(self._bounded, watched=True)
         candidate = Candidate(tree, manifest, self._bounded, tools(work), environment)
@@ -199,7 +194,7 @@ class _Judged:
             function=found.signature.function, schema=found.signature.schema,
         )  # fmt: skip
 
-    def _known(self) -> tuple[Tree, Manifest]:
+    def _require_manifest(self) -> tuple[Tree, Manifest]:
         if self._tree is None or self._manifest is None:
             raise AssertionError("a stage before the manifest was read")
         return self._tree, self._manifest
@@ -211,7 +206,7 @@ class _Judged:
 
 
 @contextmanager
-def _working(given: Path | None) -> Generator[Path]:
+def _work_folder(given: Path | None) -> Generator[Path]:
     if given is not None:
         yield given
         return
@@ -226,14 +221,7 @@ def _name_of(source: Path | Tree) -> str:
     return source.root.name if isinstance(source, Tree) else source.resolve().name.split(".")[0]
 
 
-def _taken(source: Path | Tree, into: Path) -> Tree:
+def _take(source: Path | Tree, into: Path) -> Tree:
     if isinstance(source, Tree):
         return source
     return unpack(source, into) if source.is_file() else copy_tree(source, into)
-
-
-@cache
-def version() -> str:
-    """The version of the interpreter of sandboxes, as in ``3.11``."""
-    words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import marshal
+import os
+import subprocess
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import PlaceUnavailable, UsageError
 from hermes_exec_backends.sandbox.control import FLAGS
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.confinement import PLACE, confined
-from hermes_exec_policies.host import this_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +86,7 @@ def launch(
     """
     words = caller(module, entry, function, packages=environment is not None)
     stdin = b"" if arguments is None else request(arguments)
-    return _launched(policy, tree, module, words, stdin, environment, place=place)
+    return _build_launch(policy, tree, module, words, stdin, environment, place=place)
 
 
 def request(arguments: Mapping[str, Any] | list[Any]) -> bytes:
@@ -111,7 +114,7 @@ def launch_tests(policy: Policy, tree: Path, module: str, *, testing: Path, envi
         Unsupported: a required rule cannot be enforced here.
     """
     words = ("-I", "-S", "-B", "-c", program("tests"), f"{SKILLS}/{module}", TESTING, PACKAGES if environment else "")
-    return _launched(policy, tree, module, words, b"", environment, {str(testing): TESTING})
+    return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING})
 
 
 def launch_mutants(
@@ -133,7 +136,7 @@ def launch_mutants(
     listed = " ".join(map(str, numbers))
     given = (module, MUTANTS, TESTING, PACKAGES if environment else "", listed, str(cpu_s))
     words = ("-I", "-S", "-B", "-c", program("mutated"), *given)
-    return _launched(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
+    return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING, str(folder): MUTANTS})
 
 
 def launch_imports(
@@ -145,7 +148,7 @@ def launch_imports(
         Unsupported: a required rule cannot be enforced here.
     """
     words = ("-I", "-S", "-B", "-c", program("imports"), " ".join(names), PACKAGES if environment else "", TESTING)
-    return _launched(policy, tree, module, words, b"", environment, {str(testing): TESTING})
+    return _build_launch(policy, tree, module, words, b"", environment, {str(testing): TESTING})
 
 
 def read_result(ended: Ended) -> Called:
@@ -167,7 +170,7 @@ def read_result(ended: Ended) -> Called:
     return Called(ok=False, error=kind, message=message, missing=missing)
 
 
-def _launched(
+def _build_launch(
     policy: Policy,
     tree: Path,
     module: str,
@@ -189,3 +192,30 @@ def _launched(
 def program(name: str) -> str:
     """The text of one of the programs that are sent into sandboxes."""
     return files("hermes_exec_policies.gate.inside").joinpath(f"{name}.py").read_text("utf-8")
+
+
+def interpreter(python: str) -> str:
+    """The path that ``python`` leads to, and the hash of its bytes: another one is another proof.
+
+    Raises:
+        PlaceUnavailable: there is none.
+    """
+    path = os.path.realpath(python)
+    try:
+        seen = os.stat(path)  # noqa: PTH116  beside the hash of the same file
+        return f"{path} sha256:{_hash_file(path, seen.st_ino, seen.st_size, seen.st_mtime_ns)}"
+    except OSError as error:
+        raise PlaceUnavailable(f"{python}: {error.strerror}", remedy="install Python there") from error
+
+
+@cache
+def _hash_file(path: str, *_seen: int) -> str:
+    with open(path, "rb") as file:  # noqa: PTH123  one descriptor, one digest
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def version() -> str:
+    """The version of the interpreter of sandboxes, as in ``3.11``."""
+    words = [PYTHON, "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout.strip()

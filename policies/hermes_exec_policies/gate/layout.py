@@ -56,12 +56,12 @@ def findings(tree: Tree) -> list[Finding]:
         ):
             found.append(functional("manifest.start-up", _FIXTURES, each.path))
             continue
-        found += _named(each.path)
-        found += _written(each.path, tree.read(each.path))
+        found += _check_name(each.path)
+        found += _check_bytes(each.path, tree.read(each.path))
     return found
 
 
-def _named(path: str) -> list[Finding]:
+def _check_name(path: str) -> list[Finding]:
     parts = path.split("/")
     name = parts[-1]
     lower = name.lower()
@@ -100,7 +100,7 @@ def _named(path: str) -> list[Finding]:
     return []
 
 
-def _written(path: str, data: bytes) -> list[Finding]:
+def _check_bytes(path: str, data: bytes) -> list[Finding]:
     if data.startswith(_BINARY_STARTS):
         return [security("manifest.compiled", "compiled code cannot be looked at", path)]
     if path.split("/", maxsplit=1)[0] in {
@@ -111,7 +111,7 @@ def _written(path: str, data: bytes) -> list[Finding]:
         "templates",
         "examples",
     } and path.lower().endswith(_PICTURES):
-        return _packed(path, data)
+        return _check_packed(path, data)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -135,7 +135,7 @@ def unreadable(path: str, text: str) -> list[Finding]:
     return []
 
 
-def _packed(path: str, data: bytes) -> list[Finding]:
+def _check_packed(path: str, data: bytes) -> list[Finding]:
     """Code in an archive, which Python imports from there; also in one that follows a picture."""
     if not any(
         name.lower().endswith((".py", ".sh", *_COMPILED)) or name.startswith("/") or ".." in name.split("/")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec_policies.gate import layout
 from hermes_exec_policies.gate.child_process import Unanswered, ask
 from hermes_exec_policies.gate.grants import Needs, declared
-from hermes_exec_policies.gate.signature import Signature, signature_of
 from hermes_exec_policies.gate.skill_names import module_name, what_is_wrong
+from hermes_exec_policies.gate.source import Signature, signature_of
 from hermes_exec_policies.gate.verdict import Finding, Refused, advice, functional, security
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
     fields, body = await _fields(tree.read("SKILL.md").decode(), folder)
     name = str(fields["name"])
     metadata: dict[str, str] = fields.get("metadata") or {}
-    found += _named(name, taken)
+    found += _check_name(name, taken)
     found += [wrong for text in _texts(fields) for wrong in layout.unreadable("SKILL.md", text)]
-    found += _described(str(fields["description"]))
+    found += _check_description(str(fields["description"]))
     needs, wrong = declared(metadata)
     found += wrong
     found += [
@@ -95,12 +95,12 @@ async def read_manifest(tree: Tree, folder: str, taken: Collection[str] = ()) ->
         version=metadata.get("version", ""), license=str(fields.get("license") or ""), metadata=metadata, body=body,
         entry=entry, signature=signature, needs=needs,
     )  # fmt: skip
-    return manifest, _ignored(fields, metadata)
+    return manifest, _list_ignored(fields, metadata)
 
 
 async def _fields(text: str, folder: str) -> tuple[dict[str, Any], str]:
     text = text.replace("\r\n", "\n")
-    _bound(text)
+    _check_bounds(text)
     try:
         told = await ask("hermes_exec_policies.gate.frontmatter", {"text": text, "folder": folder}, cpu_s=_CPU_S)
     except Unanswered as error:
@@ -123,7 +123,7 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _bound(text: str) -> None:
+def _check_bounds(text: str) -> None:
     """Refuse what would keep a YAML parser busy, or what two parsers would read in two ways."""
     lines = text.split("\n")
     if len(text) > _MAX_TEXT:
@@ -141,7 +141,7 @@ def _bound(text: str) -> None:
         raise Refused(functional("manifest.format", "its first part holds '---' or '...' within", "SKILL.md"))
 
 
-def _named(name: str, taken: Collection[str]) -> list[Finding]:
+def _check_name(name: str, taken: Collection[str]) -> list[Finding]:
     if wrong := what_is_wrong(name):
         return [functional("manifest.name", wrong, "SKILL.md")]
     if name in taken:
@@ -149,7 +149,7 @@ def _named(name: str, taken: Collection[str]) -> list[Finding]:
     return []
 
 
-def _described(description: str) -> list[Finding]:
+def _check_description(description: str) -> list[Finding]:
     if _MARKUP.search(description):
         return [
             security("manifest.markup", "its description holds markup that could end where it is shown", "SKILL.md")
@@ -173,7 +173,7 @@ def _entry(tree: Tree, paths: set[str], module: str) -> tuple[str, Signature]:
     return entry, signature
 
 
-def _ignored(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> list[Finding]:
+def _list_ignored(fields: Mapping[str, Any], metadata: Mapping[str, str]) -> list[Finding]:
     found: list[Finding] = []
     if fields.get("allowed-tools"):
         found.append(

@@ -50,11 +50,11 @@ def mutants(source: str, function: str) -> list[Mutant]:
     tree = ast.parse(source)
     raising = ast.parse("raise RuntimeError").body
     return [
-        Mutant("raises", _emptied(tree, function, raising), must_die=True),
-        Mutant("returns nothing", _emptied(tree, function, ast.parse("return None").body), must_die=True),
+        Mutant("raises", _prepend(tree, function, raising), must_die=True),
+        Mutant("returns nothing", _prepend(tree, function, ast.parse("return None").body), must_die=True),
         Mutant(
             "gives other values of the same types, writes no file and prints nothing (assert what it gives or does)",
-            _in_vain(tree, function),
+            _undo_effects(tree, function),
             must_die=True,
         ),
         # The others are written in the same way, so tests that know the text of the skill would tell them by that.
@@ -66,15 +66,17 @@ def small_mutants(source: str, function: str) -> list[Mutant]:
     """The script with one thing of its function, or of what that calls, changed: some of each kind."""
     tree = ast.parse(source)
     found = [
-        Mutant(f"the argument {name} is ignored", _ignored(tree, function, name), must_die=False, kind="argument")
-        for name in _required(_function(tree, function))[: _MOST["argument"]]
+        Mutant(
+            f"the argument {name} is ignored", _ignore_argument(tree, function, name), must_die=False, kind="argument"
+        )
+        for name in _required_arguments(_function(tree, function))[: _MOST["argument"]]
     ]
     for kind, change in _CHANGES.items():
-        spots = [node for node in _reached(tree, function) if change(copy.deepcopy(node)) is not None]
+        spots = [node for node in _reachable_nodes(tree, function) if change(copy.deepcopy(node)) is not None]
         most = _MOST[kind]
         for index in sorted({number * len(spots) // most for number in range(most)} if spots else ()):
             other = copy.deepcopy(tree)
-            same = [node for node in _reached(other, function) if change(copy.deepcopy(node)) is not None]
+            same = [node for node in _reachable_nodes(other, function) if change(copy.deepcopy(node)) is not None]
             name = f"line {getattr(spots[index], 'lineno', 0)}: {change(same[index])}"
             found.append(Mutant(name, ast.unparse(ast.fix_missing_locations(other)), must_die=False, kind=kind))
     return found
@@ -86,7 +88,7 @@ def _function(tree: ast.Module, name: str) -> ast.FunctionDef | ast.AsyncFunctio
     ][-1]
 
 
-def _emptied(tree: ast.Module, name: str, body: list[ast.stmt]) -> str:
+def _prepend(tree: ast.Module, name: str, body: list[ast.stmt]) -> str:
     other = copy.deepcopy(tree)
     function = _function(other, name)
     # What it says of itself stays, and its text too, behind what ends it: tests that look at these test nothing.
@@ -95,7 +97,7 @@ def _emptied(tree: ast.Module, name: str, body: list[ast.stmt]) -> str:
     return ast.unparse(ast.fix_missing_locations(other))
 
 
-def _in_vain(tree: ast.Module, name: str) -> str:
+def _undo_effects(tree: ast.Module, name: str) -> str:
     """Its function runs, and then gives something else and leaves nothing: tests of types or of names test nothing."""
     other = copy.deepcopy(tree)
     function = _function(other, name)
@@ -121,7 +123,7 @@ class _Returns(ast.NodeTransformer):
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = _left  # noqa: N815  as ast calls them
 
 
-def _required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def _required_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """The arguments that have to be given; the others may be of no account to what was asked for."""
     taken = function.args
     plain = [*taken.posonlyargs, *taken.args]
@@ -129,14 +131,14 @@ def _required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     return [each.arg for each in (*plain[: len(plain) - len(taken.defaults)], *named)]
 
 
-def _ignored(tree: ast.Module, function: str, name: str) -> str:
+def _ignore_argument(tree: ast.Module, function: str, name: str) -> str:
     """The same value of its type for whatever is given."""
-    return _emptied(
+    return _prepend(
         tree, function, ast.parse(f"{name} = (not {name}) if {name} in (True, False) else type({name})()").body
     )
 
 
-def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
+def _reachable_nodes(tree: ast.Module, name: str) -> list[ast.AST]:
     """The nodes of a function and of what it names in its module, without annotations, docstrings and raised errors."""
     defined: dict[str, ast.AST] = {}
     for each in tree.body:
@@ -150,7 +152,7 @@ def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
     found: list[ast.AST] = []
     waiting, known = [name], {name}
     while waiting:
-        nodes = list(_walked(defined[waiting.pop()]))
+        nodes = list(_walk(defined[waiting.pop()]))
         found += nodes
         called = {each.id for each in nodes if isinstance(each, ast.Name)} & defined.keys() - known
         known |= called
@@ -158,14 +160,14 @@ def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
     return found
 
 
-def _walked(node: ast.AST) -> Iterator[ast.AST]:
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
     for field, value in ast.iter_fields(node):
         if field in {"annotation", "returns", "decorator_list", "format_spec"}:
             continue
         for child in [*value] if isinstance(value, list) else [value]:  # pyright: ignore[reportUnknownVariableType]  ast
             if isinstance(child, ast.AST) and not isinstance(child, ast.Raise | ast.Assert) and not _is_text(child):
                 yield child
-                yield from _walked(child)
+                yield from _walk(child)
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -214,7 +216,7 @@ def _change_literal(node: ast.AST) -> str | None:
             return None
 
 
-def _turned(node: ast.AST) -> str | None:
+def _invert(node: ast.AST) -> str | None:
     """Turn one expression round in place and say so; None where there is nothing to turn."""
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARED:
@@ -227,4 +229,4 @@ def _turned(node: ast.AST) -> str | None:
             return None
 
 
-_CHANGES = {"write": _omit_write, "literal": _change_literal, "operator": _turned}
+_CHANGES = {"write": _omit_write, "literal": _change_literal, "operator": _invert}

@@ -103,9 +103,12 @@ async def run(launch: Launch, turns: asyncio.Semaphore, *, wall_s: float = WALL_
                 shared = held.collect(_SHARED, Path(folder) / "shared", max_bytes=256 << 20, max_files=_FILES)
             except TransferError as error:
                 return Trial(ended, (functional("suites.files", f"what it wrote cannot be taken: {error.what}"),))
-            found = [*_hygiene(Path(folder) / "data", data.left), *_left(ended, Path(folder) / "shared", shared.left)]
+            found = [
+                *_check_files(Path(folder) / "data", data.left),
+                *_find_leftovers(ended, Path(folder) / "shared", shared.left),
+            ]
             left = read_left(Path(folder) / "data") if reads else {}
-            return Trial(ended, (*found, *_full(launch, data)), left)
+            return Trial(ended, (*found, *_check_full(launch, data)), left)
 
 
 def denials(text: str) -> list[Finding]:
@@ -119,7 +122,7 @@ def denials(text: str) -> list[Finding]:
     ]
 
 
-def _left(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]:
+def _find_leftovers(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]:
     """What outlived it; its sandbox takes all of that along, but where it is used there may be more in a sandbox."""
     found = [functional("suites.processes", f"it left a process running: {each}") for each in ended.left[:3]]
     if ended.hit:
@@ -128,7 +131,7 @@ def _left(ended: Ended, shared: Path, odd: list[str]) -> list[Finding]:
     return found + [functional("suites.files", f"it left shared memory behind: {each}") for each in names[:3]]
 
 
-def _full(launch: Launch, data: Collected) -> list[Finding]:
+def _check_full(launch: Launch, data: Collected) -> list[Finding]:
     """Whether it left as many files as there can be, of which it may have kept silent."""
     (room,) = [each.inodes for each in launch.confinement.tmpfs if each.target == DATA]
     if data.files + data.folders + 1 < room:  # the folder itself is one
@@ -136,7 +139,7 @@ def _full(launch: Launch, data: Collected) -> list[Finding]:
     return [functional("suites.limit", f"it filled {DATA}, which has room for {room} files and folders")]
 
 
-def _hygiene(data: Path, left: list[str]) -> list[Finding]:
+def _check_files(data: Path, left: list[str]) -> list[Finding]:
     found = [
         security("suites.start-up", f"it left what would change an interpreter or a shell: {path}")
         for path in sorted(str(each.relative_to(data)) for each in data.rglob("*") if each.is_file())

@@ -21,9 +21,9 @@ from hermes_exec._async import together
 from hermes_exec_policies.gate import behavior_rules, sandbox_run
 from hermes_exec_policies.gate.cases import Case, own_call, own_cases, same
 from hermes_exec_policies.gate.files import find_difference
-from hermes_exec_policies.gate.imported import imported
 from hermes_exec_policies.gate.launch import Called, launch, launch_imports, launch_mutants, launch_tests, read_result
 from hermes_exec_policies.gate.mutants import Mutant, mutants, small_mutants
+from hermes_exec_policies.gate.source import imported
 from hermes_exec_policies.gate.variants import variants
 from hermes_exec_policies.gate.verdict import Finding, Level, advice, functional
 
@@ -113,7 +113,7 @@ class Candidate:
             ),
             self.turns, wall_s=self.wall_s, reads=True,
         )  # fmt: skip
-        return read_result(seen.ended), await self._judged(seen)
+        return read_result(seen.ended), await self._add_behavior(seen)
 
     async def test(self, root: Path | None = None) -> sandbox_run.Trial:
         """Run its own tests, with the files in ``root`` instead of its own."""
@@ -124,7 +124,7 @@ class Candidate:
             ),
             self.turns, wall_s=self.wall_s,
         )  # fmt: skip
-        return await self._judged(seen)
+        return await self._add_behavior(seen)
 
     async def test_mutants(self, folder: Path, numbers: Sequence[int], cpu_s: float) -> dict[int, int]:
         """How its own tests ended over those mutants in ``folder`` that were tried, by their numbers; 0 is well."""
@@ -137,16 +137,16 @@ class Candidate:
         )  # fmt: skip
         return {each["mutant"]: each["code"] for each in seen.mutants()}
 
-    async def _judged(self, seen: sandbox_run.Trial) -> sandbox_run.Trial:
+    async def _add_behavior(self, seen: sandbox_run.Trial) -> sandbox_run.Trial:
         """The same, with what it did that no skill has a reason to do."""
         if not seen.ended.acts:
             return seen
         if not self.usual:
-            self.usual.append(await self._usual())
+            self.usual.append(await self._observe_imports())
         found = behavior_rules.findings(seen.ended.acts, self.usual[0], hosts=bool(self.manifest.needs.hosts))
         return dataclasses.replace(seen, hygiene=(*seen.hygiene, *found))
 
-    async def _usual(self) -> Counter[Finding]:
+    async def _observe_imports(self) -> Counter[Finding]:
         """What the modules that it imports do by themselves."""
         texts = {each.path: self.tree.read(each.path).decode() for each in self.tree.files if each.path.endswith(".py")}
         alone = await sandbox_run.run(
@@ -169,25 +169,25 @@ async def run_suites(candidate: Candidate, cases: Sequence[Case], work: Path) ->
     if not candidate.tests:
         seen.findings.append(functional("suites.no-tests", "there are no tests in tests/"))
         return seen
-    await _own_tests(candidate, seen)
-    if _refused(seen):
+    await _run_own_tests(candidate, seen)
+    if _is_refused(seen):
         return seen
-    await _black_box(candidate, seen, cases)
-    if _refused(seen):
+    await _run_cases(candidate, seen, cases)
+    if _is_refused(seen):
         return seen
     found = await together(
         [
-            _contract(candidate, cases),
-            _dependence(candidate, seen.calls, cases),
-            _mutation(candidate, seen, work),
-            _small_mutation(candidate, seen, work),
+            _check_contract(candidate, cases),
+            _check_dependence(candidate, seen.calls, cases),
+            _run_mutants(candidate, seen, work),
+            _run_small_mutants(candidate, seen, work),
         ]
     )
     seen.findings += [each for findings in found for each in findings]
     return seen
 
 
-async def _own_tests(candidate: Candidate, seen: Seen) -> None:
+async def _run_own_tests(candidate: Candidate, seen: Seen) -> None:
     run = await candidate.test()
     told = run.tests()
     passed = [each for each in told if each.get("outcome") == "passed"]
@@ -201,7 +201,7 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
     if run.ended.exit.code != 0 or failed:
         why = " | ".join(f"{each.get('test')}: {str(each.get('why'))[-_SHOWN:]}" for each in failed[:2])
         seen.findings += sandbox_run.denials(why or run.log[-4000:])
-        seen.findings += _missing(why or run.log[-4000:])
+        seen.findings += _find_missing_modules(why or run.log[-4000:])
         seen.findings.append(functional("suites.tests", f"its tests fail: {why or run.log[-_SHOWN:]}"))
     elif not passed:
         seen.findings.append(
@@ -209,10 +209,10 @@ async def _own_tests(candidate: Candidate, seen: Seen) -> None:
         )
 
 
-async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
+async def _run_cases(candidate: Candidate, seen: Seen, cases: Sequence[Case]) -> None:
     """Held-out cases, and what its own tests say in plain values, called from outside: once for the same arguments."""
     own = own_cases(candidate.tests, candidate.manifest.signature.function)
-    keys = [_key(candidate, case) for case in (*cases, *own)]
+    keys = [_case_key(candidate, case) for case in (*cases, *own)]
     distinct = dict(zip(keys, (*cases, *own), strict=True))
     answers = dict(
         zip(distinct, await together(candidate.call(case.arguments) for case in distinct.values()), strict=True)
@@ -226,15 +226,15 @@ async def _black_box(candidate: Candidate, seen: Seen, cases: Sequence[Case]) ->
             seen.cases += case in cases and not case.anything
             seen.calls.append(Call(case, called.result, run.left))
             continue
-        seen.findings += sandbox_run.denials(called.message) + _missing(
+        seen.findings += sandbox_run.denials(called.message) + _find_missing_modules(
             called.missing and f"No module named '{called.missing}'"
         )
         gave = str(called.result)[:_SHOWN] if called.ok else f"{called.error} {called.message}".strip()
         path, wrong = find_difference(case.files, run.left) if called.ok else ("", "")
-        seen.findings.append(_not_held(case, gave, path, wrong, own=case in own))
+        seen.findings.append(_failed_case(case, gave, path, wrong, own=case in own))
 
 
-def _key(candidate: Candidate, case: Case) -> str:
+def _case_key(candidate: Candidate, case: Case) -> str:
     """The same for the same arguments, by name or in order."""
     given = case.arguments
     if isinstance(given, list) and len(given) <= len(names := candidate.manifest.signature.names):
@@ -242,7 +242,7 @@ def _key(candidate: Candidate, case: Case) -> str:
     return json.dumps(given, sort_keys=True)
 
 
-def _not_held(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
+def _failed_case(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Finding:
     """A model that is told what a held-out case expects writes that into the skill; a path is no answer."""
     if own:
         said = f"its tests say {case.result} for {case.arguments}; called from outside it gives {gave}"
@@ -260,7 +260,7 @@ def _not_held(case: Case, gave: str, path: str, wrong: str, *, own: bool) -> Fin
     return functional("suites.case", said, told=f"{told}: the file {path} below /app/data {missing}")
 
 
-async def _dependence(candidate: Candidate, calls: Sequence[Call], cases: Sequence[Case]) -> list[Finding]:
+async def _check_dependence(candidate: Candidate, calls: Sequence[Call], cases: Sequence[Case]) -> list[Finding]:
     """Whether what it gives depends on what it is given: a result that was written down does not."""
     if right := next((each.constant for each in cases if each.constant and each.source.unseen), ""):
         return [advice("suites.constant", f"what it gives may be the same for all arguments: {right}")]
@@ -310,7 +310,7 @@ async def _is_random(candidate: Candidate, base: Call) -> bool:
     return not called.ok or base.differs_from(Call(base.case, called.result, run.left))
 
 
-async def _contract(candidate: Candidate, cases: Sequence[Case]) -> list[Finding]:
+async def _check_contract(candidate: Candidate, cases: Sequence[Case]) -> list[Finding]:
     """What any caller may rely on: a described and typed function, an error for bad input, the same again."""
     signature = candidate.manifest.signature
     entry = candidate.manifest.entry
@@ -335,10 +335,10 @@ async def _contract(candidate: Candidate, cases: Sequence[Case]) -> list[Finding
     return found
 
 
-async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
+async def _run_mutants(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
     entry = candidate.manifest.entry
     made = mutants(candidate.tree.read(entry).decode(), candidate.manifest.signature.function)
-    runs = await together(_tested(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
+    runs = await together(_test_mutant(candidate, each, work / f"mutant{number}") for number, each in enumerate(made))
     # A run that was ended from outside has not said that all is well.
     noticed = [run.ended.exit.code not in {0, None} or bool(run.limit) for run in runs]
     broken = [killed for mutant, killed in zip(made, noticed, strict=True) if not mutant.must_live]
@@ -364,7 +364,7 @@ async def _mutation(candidate: Candidate, seen: Seen, work: Path) -> list[Findin
     return found
 
 
-async def _small_mutation(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
+async def _run_small_mutants(candidate: Candidate, seen: Seen, work: Path) -> list[Finding]:
     """Whether its tests, or else the cases, notice that one small thing is another one."""
     entry, function = candidate.manifest.entry, candidate.manifest.signature.function
     source = candidate.tree.read(entry).decode()
@@ -421,7 +421,7 @@ def _plant(candidate: Candidate, mutant: Mutant, root: Path) -> None:
     script.write_text(mutant.source, encoding="utf-8")
 
 
-async def _tested(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.Trial:
+async def _test_mutant(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_run.Trial:
     """Run its tests with the mutant in its place."""
     _plant(candidate, mutant, root)
     run = await candidate.test(root)
@@ -429,7 +429,7 @@ async def _tested(candidate: Candidate, mutant: Mutant, root: Path) -> sandbox_r
     return run
 
 
-def _missing(text: str) -> list[Finding]:
+def _find_missing_modules(text: str) -> list[Finding]:
     """A proposal for a module that is not there; nothing is installed by a skill itself."""
     names = dict.fromkeys(re.findall(r"No module named '([A-Za-z0-9_]+)", text or ""))
     return [
@@ -441,5 +441,5 @@ def _missing(text: str) -> list[Finding]:
     ]
 
 
-def _refused(seen: Seen) -> bool:
+def _is_refused(seen: Seen) -> bool:
     return any(each.kind != "advice" for each in seen.findings)

@@ -122,7 +122,7 @@ def copy_tree(source: Path, into: Path) -> Tree:
         OSError: it cannot be read; what was copied so far is left in ``into``.
     """
     writer = Writer(into)
-    for path, descriptor in _walked(source):
+    for path, descriptor in _walk(source):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -144,7 +144,7 @@ def listed(root: Path) -> Tree:
         Refused: it holds what no copy of ours holds.
     """
     found: list[Listed] = []
-    for path, descriptor in _walked(root):
+    for path, descriptor in _walk(root):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(found) > MAX_FILES:
@@ -183,7 +183,7 @@ def check_path(path: str) -> None:
         )
 
 
-def _walked(source: Path) -> Iterator[tuple[str, int]]:
+def _walk(source: Path) -> Iterator[tuple[str, int]]:
     """Every file below ``source``, opened, with its path; whoever takes it closes it."""
     entries = 0
     for here, folders, files, descriptor in os.fwalk(source, follow_symlinks=False):
@@ -195,20 +195,20 @@ def _walked(source: Path) -> Iterator[tuple[str, int]]:
         if entries > 2 * MAX_FILES:
             raise Refused(functional("manifest.files", f"there are more than {MAX_FILES} files"))
         for name in folders:
-            path = _joined(base, name)
+            path = _join(base, name)
             if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                raise Refused(_link(path))
+                raise Refused(_link_finding(path))
         for name in sorted(files):
-            path = _joined(base, name)
+            path = _join(base, name)
             status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                raise Refused(_link(path))
+                raise Refused(_link_finding(path))
             if not stat.S_ISREG(status.st_mode):
                 raise Refused(security("manifest.special", "only plain files and folders make a skill", path))
             yield path, os.open(name, _READ, dir_fd=descriptor)
 
 
-def _joined(base: str, name: str) -> str:
+def _join(base: str, name: str) -> str:
     path = f"{base}/{name}" if base else name
     try:
         path.encode()
@@ -218,7 +218,7 @@ def _joined(base: str, name: str) -> str:
     return path
 
 
-def _link(path: str) -> Finding:
+def _link_finding(path: str) -> Finding:
     return security("manifest.link", "a skill holds no links", path)
 
 

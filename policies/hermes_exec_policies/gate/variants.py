@@ -40,12 +40,12 @@ def _fill(arguments: Arguments, schema: Mapping[str, Any]) -> Arguments:
     """The same, with something in what is empty."""
     parts: dict[str, Any] = dict(schema.get("properties") or {})
     if isinstance(arguments, dict):
-        return {key: _filled(value, parts.get(key, {})) for key, value in arguments.items()}
+        return {key: _fill_value(value, parts.get(key, {})) for key, value in arguments.items()}
     kinds: list[dict[str, Any]] = [*parts.values(), *({} for _ in arguments)]
-    return [_filled(value, kind) for value, kind in zip(arguments, kinds, strict=False)]
+    return [_fill_value(value, kind) for value, kind in zip(arguments, kinds, strict=False)]
 
 
-def _filled(value: Any, kind: Mapping[str, Any]) -> Any:
+def _fill_value(value: Any, kind: Mapping[str, Any]) -> Any:
     if value == "":
         return _SAMPLES["string"]
     if value == []:
@@ -81,7 +81,7 @@ def _shift(value: Any, depth: int) -> Any:
         case str():
             return _next_letter(value, range(len(value) - 1, -1, -1))
         case list() | dict():
-            return _inside(cast("Any", value), _shift, depth)
+            return _map_items(cast("Any", value), _shift, depth)
         case _:
             return value
 
@@ -132,14 +132,14 @@ def _turn(value: Any, depth: int) -> Any:
         case str():
             return _next_letter(value, range(len(value)))
         case [*items]:
-            return [_inside(each, _turn, depth) if isinstance(each, dict) else each for each in reversed(items)]
+            return [_map_items(each, _turn, depth) if isinstance(each, dict) else each for each in reversed(items)]
         case dict():
-            return _inside(cast("Any", value), _turn, depth)
+            return _map_items(cast("Any", value), _turn, depth)
         case _:
             return value
 
 
-def _inside(value: Any, change: Callable[[Any, int], Any], depth: int) -> Any:
+def _map_items(value: Any, change: Callable[[Any, int], Any], depth: int) -> Any:
     if depth > _DEEPEST:
         return value
     if isinstance(value, list):

@@ -61,20 +61,20 @@ class Finding:
 
 def functional(code: str, operator: str, path: str = "", line: int = 0, told: str = "") -> Finding:
     """A finding that can be mended; its stage is the code's first word."""
-    return Finding(code.partition(".")[0], Kind.FUNCTIONAL, code, _bounded(operator), path, line, told)
+    return Finding(code.partition(".")[0], Kind.FUNCTIONAL, code, _one_line(operator), path, line, told)
 
 
 def security(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
     """A finding that is final."""
-    return Finding(code.partition(".")[0], Kind.SECURITY, code, _bounded(operator), path, line)
+    return Finding(code.partition(".")[0], Kind.SECURITY, code, _one_line(operator), path, line)
 
 
 def advice(code: str, operator: str, path: str = "", line: int = 0) -> Finding:
     """A finding that refuses nothing."""
-    return Finding(code.partition(".")[0], Kind.ADVICE, code, _bounded(operator), path, line)
+    return Finding(code.partition(".")[0], Kind.ADVICE, code, _one_line(operator), path, line)
 
 
-def _bounded(text: str) -> str:
+def _one_line(text: str) -> str:
     """One printable line of bounded length: what is quoted comes from whoever wrote the skill."""
     flat = "".join(each if each.isprintable() else " " for each in text)
     return flat if len(flat) <= _TOLD else flat[: _TOLD - 1] + "…"

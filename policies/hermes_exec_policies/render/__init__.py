@@ -1,1 +1,1 @@
-"""One module for each form that a policy is rendered to."""
+"""Render a policy to the settings of each mechanism, one module for each form."""

@@ -1,7 +1,7 @@
-"""A policy as an AppArmor profile (apparmor.d(5)). It stands alone: it includes nothing that a machine may lack.
+"""Render a policy as an AppArmor profile (apparmor.d(5)) without includes, which a machine may lack.
 
-What is not granted is refused and logged; what is denied by name is so as well, by ``audit``, so that a denial can
-be shown to the user whatever a later rule grants.
+Access that no rule grants is refused and logged. Explicit denials use ``audit``, so they are logged too, whatever a
+later rule grants.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 PREFIX = "hermes-exec-"
 _KNOBS = ("/proc/sys/**", "/proc/sysrq-trigger", "/proc/irq/**", "/proc/bus/**", "/proc/fs/**", "/sys/**")
-"""Files that change the machine when they are written."""
+"""Files that change the machine if they are written."""
 _NEVER = ("raw", "packet")
 _OTHER_FAMILIES = ("inet", "inet6", "netlink", "packet", "vsock", "alg", "bluetooth", "can", "tipc", "xdp", "rds")
 
 
 def profile_name(policy: Policy) -> str:
-    """What the profile is called where it is loaded."""
+    """The name of the loaded profile."""
     return PREFIX + policy.name
 
 
@@ -54,7 +54,7 @@ def _files(policy: Policy) -> list[str]:
     if files.root == "writable":
         lines += _below("/", "rwkl")
     if SEEN in files.read:
-        # This is loaded before anybody is granted one: its mount and Landlock tell which are written.
+        # The profile is loaded before a folder is granted; mount and Landlock decide which folders are writable.
         lines.append(f"{SEEN}/*/** rwkl,")
     for path in policy.writable:
         lines += _below(path, "rwklmix" if files.run_written else "rwkl")

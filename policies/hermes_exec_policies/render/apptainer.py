@@ -1,7 +1,7 @@
-"""A policy as options of ``apptainer exec``.
+"""Render a policy as options of ``apptainer exec``.
 
-Apptainer shares what it can, so most of the words take something away. It has no limits of its own where no
-service manager runs, no noexec for a folder, and no unique user: what starts it has to bring those.
+Apptainer shares most resources by default, so most options restrict it. Without a service manager it has no limits, and
+it supports neither noexec folders nor a unique user: the caller has to set those.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
 
 
 def render(policy: Policy, *, seccomp: str, apparmor: bool) -> tuple[str, ...]:
-    """The words between ``exec`` and the image; ``seccomp`` is the path of the JSON, empty for none.
+    """The options between ``exec`` and the image; ``seccomp`` is the path of the JSON, empty for none.
 
-    ``apparmor`` says whether the machine has loaded the profile.
+    ``apparmor`` is whether the machine has loaded the profile.
     """
-    words: list[str] = []
+    options: list[str] = []
     if policy.processes.hidden:
-        words += ["--containall", "--no-home", "--no-init"]
+        options += ["--containall", "--no-home", "--no-init"]
     if policy.environment.cleared:
-        words.append("--cleanenv")
+        options.append("--cleanenv")
     if policy.environment.set:
-        words.append("--no-eval")  # else a shell inside makes commands and variables of what values hold
+        options.append("--no-eval")  # otherwise a shell inside evaluates commands and variables in the values
     for name, value in sorted(policy.environment.set.items()):
-        words += ["--env", _variable(name, value)]
+        options += ["--env", _variable(name, value)]
     if policy.network.access != "open":
-        words += ["--net", "--network", "none"]
+        options += ["--net", "--network", "none"]
     if not policy.privileges.capabilities:
-        words += ["--drop-caps", "all"]
+        options += ["--drop-caps", "all"]
     if policy.privileges.none_gained:
-        words.append("--no-privs")
+        options.append("--no-privs")
     if seccomp:
-        words += ["--security", f"seccomp:{seccomp}"]
+        options += ["--security", f"seccomp:{seccomp}"]
     if apparmor and policy.files.root == "read-only":
-        words += ["--security", f"apparmor:{profile_name(policy)}"]
+        options += ["--security", f"apparmor:{profile_name(policy)}"]
     for path in policy.writable if policy.files.hidden else ():
         if path not in {"/tmp", "/dev/shm"}:  # noqa: S108  mount points, which --contain makes private
-            words += ["--scratch", path]
-    return tuple(words)
+            options += ["--scratch", path]
+    return tuple(options)
 
 
 def _variable(name: str, value: str) -> str:
-    """One variable: a word with several ``=`` is read as CSV there, and any other loses the quotes at its ends."""
+    """Quote a variable: Apptainer parses a value with several ``=`` as CSV, and strips outer quotes of others."""
     plain = f"{name}={value}"
     if not {'"', ","} & {*value}:
         return plain

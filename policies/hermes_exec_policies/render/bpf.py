@@ -1,7 +1,7 @@
-"""A filter as the kernel's own program, made by libseccomp, for launchers that load it themselves.
+"""Compile a filter to a BPF program with libseccomp, for launchers that load it themselves.
 
-What ships was compiled beforehand, because finding and loading libseccomp takes longer than starting a sandbox;
-a policy of one's own is compiled when it is used.
+The filters of shipped policies are compiled beforehand, because loading libseccomp takes longer than starting a
+sandbox; the filter of a custom policy is compiled when it is used.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NEWER = {
     "lsm_list_modules": 461, "mseal": 462, "setxattrat": 463, "getxattrat": 464, "listxattrat": 465,
     "removexattrat": 466, "open_tree_attr": 467, "file_getattr": 468, "file_setattr": 469,
 }  # fmt: skip
-"""Calls that a libseccomp of some years does not know, with the number that they have on every architecture."""
+"""System calls that an older libseccomp does not know, with their numbers, which all architectures share."""
 
 
 def key(wanted: Filter) -> str:
-    """What tells this filter from every other: the beginning of a SHA-256, in hexadecimal."""
+    """The identity of a filter: the beginning of its SHA-256, in hexadecimal."""
     return hashlib.sha256(json.dumps(asdict(wanted), separators=(",", ":")).encode()).hexdigest()[:16]
 
 
@@ -43,9 +43,9 @@ def program(wanted: Filter) -> bytes:
     """The instructions (``struct sock_filter``) for this machine.
 
     Raises:
-        Unsupported: no filter has been made for such machines.
-        MissingExtra: it is none of those that ship, and the binding of libseccomp is not installed.
-        PlaceUnavailable: it is none of those that ship, and libseccomp is missing.
+        Unsupported: filters for this architecture are not supported.
+        MissingExtra: the filter is not shipped, and the Python binding of libseccomp is not installed.
+        PlaceUnavailable: the filter is not shipped, and libseccomp is not installed.
     """
     machine = platform.machine()
     architecture(machine)
@@ -53,40 +53,40 @@ def program(wanted: Filter) -> bytes:
 
 
 def ready(wanted: Filter, machine: str) -> bytes | None:
-    """What ships for a filter; None where nothing does."""
+    """The shipped program of a filter; None if there is none."""
     file = files("hermes_exec_policies") / "rendered" / "bpf" / f"{key(wanted)}.{machine}"
     return file.read_bytes() if file.is_file() else None
 
 
 def compiled(wanted: Filter, machine: str = "") -> bytes:
-    """As ``program``, always made anew; for another ``machine`` without the calls that libseccomp does not know.
+    """Like ``load_program``, but always compile. For another ``machine``, calls that libseccomp lacks are left out.
 
-    Such a call can be said by its number, but only for this machine; on another one it is refused.
+    Such a call can be named by its number only for this machine; on another one it is refused.
 
     Raises:
-        Unsupported: no filter has been made for such machines.
+        Unsupported: filters for this architecture are not supported.
         MissingExtra: the binding of libseccomp is not installed.
         PlaceUnavailable: libseccomp is missing.
     """
     foreign = architecture(machine or platform.machine()).removeprefix("SCMP_ARCH_")
     library = _library()
-    made = library.SyscallFilter(library.ERRNO(1))
+    filter_ = library.SyscallFilter(library.ERRNO(1))
     here = machine in {"", platform.machine()}
-    if not here:  # rules are said by this machine's numbers, and translated
-        made.add_arch(getattr(library.Arch, foreign))
-        made.remove_arch(library.Arch.NATIVE)
-    made.set_attr(library.Attr.ACT_BADARCH, _KILL_PROCESS)
-    made.set_attr(library.Attr.CTL_OPTIMIZE, _BINARY_TREE)
+    if not here:  # rules use this machine's numbers and are translated
+        filter_.add_arch(getattr(library.Arch, foreign))
+        filter_.remove_arch(library.Arch.NATIVE)
+    filter_.set_attr(library.Attr.ACT_BADARCH, _KILL_PROCESS)
+    filter_.set_attr(library.Attr.CTL_OPTIMIZE, _BINARY_TREE)
     for rule in wanted.rules:
         action = library.ERRNO(rule.errno) if rule.errno else library.ALLOW
         for name in rule.names:
             number = library.resolve_syscall(library.Arch.NATIVE, name)
             number = NEWER.get(name, number) if number == -1 and here else number
             if number == -1:
-                continue  # no call of this architecture
-            made.add_rule(action, number, *(_argument(library, each) for each in rule.when))
+                continue  # this architecture lacks the call
+            filter_.add_rule(action, number, *(_argument(library, each) for each in rule.when))
     with tempfile.TemporaryFile() as file:
-        made.export_bpf(file)
+        filter_.export_bpf(file)
         file.seek(0)
         return file.read()
 
@@ -102,9 +102,9 @@ def _library() -> Any:
     try:
         import pyseccomp
     except ModuleNotFoundError as error:
-        raise missing_extra("bubblewrap", "pyseccomp", "a filter of system calls of your own") from error
-    except (OSError, RuntimeError) as error:  # it is there, and does not find the library that it binds
+        raise missing_extra("bubblewrap", "pyseccomp", "the system call filter of a custom policy") from error
+    except (OSError, RuntimeError) as error:  # it is installed, but does not find libseccomp
         raise PlaceUnavailable(
-            f"a filter of system calls of your own needs libseccomp: {error}", remedy="apt-get install libseccomp2"
+            f"the system call filter of a custom policy needs libseccomp: {error}", remedy="apt-get install libseccomp2"
         ) from error
     return pyseccomp

@@ -1,4 +1,4 @@
-"""A policy as the local sandbox that bubblewrap and our launcher make, without what depends on the machine."""
+"""Render a policy as the layout of a bubblewrap sandbox, without the parts that depend on the machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MASKED = (
     "/proc/latency_stats", "/proc/locks", "/proc/modules", "/proc/partitions", "/proc/sched_debug", "/proc/scsi",
     "/proc/softirqs", "/proc/timer_list", "/proc/vmallocinfo",
 )  # fmt: skip
-"""What of /proc tells of the machine or of other people; each is empty inside. How much of it is free, how busy it
-is and what it runs stays, because programs choose by that."""
+"""Files in /proc about the machine or other users; each is empty inside. Files about free memory, load and processors
+stay, because programs tune themselves by these."""
 _OWN = ("/proc", "/dev")
-"""Folders that the sandbox makes itself."""
+"""Folders that the sandbox creates itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """A folder in memory."""
+    """A tmpfs folder."""
 
     target: str
     size: int | None
@@ -32,12 +32,12 @@ class Folder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What there is inside."""
+    """The file system and the namespaces of a sandbox."""
 
     whole: bool
-    """Whether all of the machine's files are seen, instead of ``binds`` alone."""
+    """Whether all files of the machine are mounted, instead of only ``binds``."""
     binds: tuple[str, ...]
-    """Seen inside where they are outside, and read-only."""
+    """Paths that are mounted read-only at the same path inside."""
     folders: tuple[Folder, ...]
     masked: tuple[str, ...]
     namespaces: tuple[str, ...]
@@ -45,7 +45,7 @@ class Layout:
 
 
 def layout(policy: Policy) -> Layout:
-    """What a policy asks a sandbox to consist of."""
+    """Build the layout of a policy's sandbox."""
     files, processes = policy.files, policy.processes
     own = {*_OWN, *policy.writable}
     binds = [path for path in (*files.run, *files.read) if path not in own and not path.startswith("/app/")]
@@ -69,7 +69,7 @@ def layout(policy: Policy) -> Layout:
 
 def _folder(policy: Policy, path: str) -> Folder:
     limits = policy.limits
-    shared = path == "/dev/shm"  # noqa: S108  a mount of its own
+    shared = path == "/dev/shm"  # noqa: S108  a separate mount
     return Folder(
         target=path,
         size=limits.shared_memory if shared else limits.disk,

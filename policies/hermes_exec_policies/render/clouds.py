@@ -1,4 +1,4 @@
-"""A policy as options of Modal's and Daytona's sandboxes: what a vendor is asked for, and enforces out of our sight."""
+"""Render a policy as options of Modal's and Daytona's sandboxes, which the vendor enforces unverified."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def modal(policy: Policy) -> dict[str, Any]:
 
 
 def daytona(policy: Policy) -> dict[str, Any]:
-    """Fields of what ``daytona``'s ``create`` takes; its resources are whole processors and gibibytes."""
+    """Fields of the parameters of ``daytona``'s ``create``; its resources are whole processors and gibibytes."""
     limits = policy.limits
     resources = {
         "cpu": None if limits.cpus is None else math.ceil(limits.cpus),
@@ -42,7 +42,7 @@ def daytona(policy: Policy) -> dict[str, Any]:
 
 
 def beyond(place: str, policy: Policy) -> dict[str, float]:
-    """The limits that are asked for higher than the policy has them, because a vendor counts in larger units."""
+    """The limits that are rendered higher than the policy's, because the vendor counts in larger units."""
     limits = policy.limits
     if place == "modal":
         asked = modal(policy)

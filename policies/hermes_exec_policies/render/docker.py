@@ -1,7 +1,7 @@
-"""A policy as options of a Docker container, in the words of the engine's API.
+"""Render a policy as options of a Docker container, in the form of the engine's API.
 
-Two things are left to whoever starts it: a user that is unique, and to look at the label of the first process
-(``/proc/self/attr/current``), because an engine accepts the name of an AppArmor profile that exists nowhere.
+The caller has to choose a unique user, and to check the label of the first process (``/proc/self/attr/current``),
+because an engine accepts the name of an AppArmor profile that does not exist.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 _NOT_BY_ENGINES = {"as"}
-"""Limits of processes that engines know no name for."""
+"""Process limits that engines do not support."""
 _MASKED = (*MASKED, "/proc/timer_stats", "/sys")
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
 def render(policy: Policy, *, seccomp: str, apparmor: bool, uid: int | None = None) -> dict[str, Any]:
-    """``Config`` and ``HostConfig`` of a container; ``seccomp`` is the document itself, as the API wants it.
+    """``Config`` and ``HostConfig`` of a container; ``seccomp`` is the JSON document, as the API expects it.
 
-    ``apparmor`` says whether the engine's machine has loaded the profile.
+    ``apparmor`` is whether the engine's machine has loaded the profile.
     """
     user = policy.user.first if uid is None else uid
     config: dict[str, Any] = {
@@ -71,7 +71,7 @@ def _host(policy: Policy, *, seccomp: str, apparmor: bool, uid: int) -> dict[str
         "Memory": limits.memory,
         "MemorySwap": limits.memory,
         "PidsLimit": limits.processes,
-        "NanoCpus": None if limits.cpus is None else max(1, round(limits.cpus * 1e9)),  # 0 is no limit
+        "NanoCpus": None if limits.cpus is None else max(1, round(limits.cpus * 1e9)),  # 0 sets no limit
         "ShmSize": limits.shared_memory,
     }
     return host | {name: value for name, value in bounds.items() if value is not None}
@@ -79,7 +79,7 @@ def _host(policy: Policy, *, seccomp: str, apparmor: bool, uid: int) -> dict[str
 
 def _tmpfs(policy: Policy, uid: int) -> str:
     limits = policy.limits
-    words = ["rw", "nosuid", "nodev", "exec" if policy.files.run_written else "noexec"]
-    words += [f"size={limits.disk}"] if limits.disk is not None else []
-    words += [f"nr_inodes={limits.inodes}"] if limits.inodes is not None else []
-    return ",".join([*words, "mode=0700", f"uid={uid}", f"gid={uid}"])
+    options = ["rw", "nosuid", "nodev", "exec" if policy.files.run_written else "noexec"]
+    options += [f"size={limits.disk}"] if limits.disk is not None else []
+    options += [f"nr_inodes={limits.inodes}"] if limits.inodes is not None else []
+    return ",".join([*options, "mode=0700", f"uid={uid}", f"gid={uid}"])

@@ -1,7 +1,7 @@
-"""The filter of system calls that a policy means, before it becomes a container's JSON or a kernel's program.
+"""Build the system call filter of a policy, the source of the JSON for containers and of the BPF program.
 
-It is a list of what is allowed, with conditions on arguments; everything else is refused with EPERM. What points
-to memory cannot be looked at by such a filter, so a call whose meaning lies there is refused whole.
+It lists the allowed calls, with conditions on arguments; all other calls are refused with EPERM. A filter cannot read
+memory that arguments point to, so a call whose effect depends on such memory is refused completely.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ EPERM = 1
 ENOMEM = 12
 ENOSYS = 38
 _NAMESPACES = 0x7E020000
-"""Every CLONE_NEW* that clone(2) takes."""
+"""All CLONE_NEW* flags of clone(2)."""
 _WRITE, _EXEC = 2, 4
 _SHARED, _ANONYMOUS = 1, 32
-"""Of mmap's flags. Both: memory of no process and no file, which stays after it was unmapped, and which only a control
-group counts."""
+"""Flags of mmap. Together they map memory of no process and no file, which stays allocated after munmap and which only
+a control group counts."""
 _SHM_EXEC = 0o100000
 _SET_ID = 0o6000
 _CREATES = 0o100 | 0o20000000
-"""O_CREAT and O_TMPFILE, which make the mode of an open count."""
+"""O_CREAT and O_TMPFILE, with which open uses its mode."""
 _NOT_NOTIFY = ((0, 0xFFFFFC00), (1024, 0xFFFFFFFE), (1027, 0xFFFFFFFF), (1028, 0xFFFFFFFC), (1032, 0xFFFFFFF8))
-"""Commands of fcntl below 1040, of which the kernel looks at 32 bits, but F_NOTIFY: be told of changes of a folder."""
+"""The commands of fcntl below 1040, of which the kernel reads 32 bits, except F_NOTIFY."""
 _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Linux, Linux with 32-bit ``uname``, each with an old kernel's number, and a question."""
+"""Linux, Linux with 32-bit ``uname``, both with the version of an old kernel, and the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """One argument, or the bits of ``mask`` in it, is ``value``. All 64 bits count, else high ones slip past."""
+    """A condition: an argument, or its bits in ``mask``, equals ``value``. All 64 bits are compared."""
 
     index: int
     value: int
     mask: int | None = None
 
     def holds(self, arguments: tuple[int, ...]) -> bool:
-        """Whether it does for a call with these arguments."""
+        """Whether the condition holds for these arguments."""
         found = arguments[self.index]
         return (found if self.mask is None else found & self.mask) == self.value
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Calls that are allowed, or refused with ``errno``, when all of ``when`` holds."""
+    """Allow calls, or refuse them with ``errno``, if all conditions of ``when`` hold."""
 
     names: tuple[str, ...]
     errno: int = 0
@@ -60,12 +60,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Rules, no two of which contradict each other; what none of them speaks of is refused with EPERM."""
+    """Consistent rules; calls that no rule matches are refused with EPERM."""
 
     rules: tuple[Rule, ...]
 
     def answer(self, name: str, arguments: tuple[int, ...]) -> int:
-        """The error number that a call ends with, 0 if it is allowed: what every rendering has to agree with."""
+        """The error number of a call, 0 if it is allowed; each rendering has to agree with it."""
         for rule in self.rules:
             if name in rule.names and all(condition.holds(arguments) for condition in rule.when):
                 return rule.errno
@@ -73,17 +73,17 @@ class Filter:
 
 
 def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
-    """The filter of a policy; None where it filters nothing.
+    """Build the filter of a policy; None if it filters nothing.
 
-    ``counted`` says whether a control group counts the memory of a sandbox. Where none does, memory that is of no
-    process cannot be had, as if there were none left.
+    ``counted`` is whether a control group counts the memory of a sandbox. Otherwise allocating shared anonymous memory
+    fails with ENOMEM.
     """
     if not policy.syscalls.filtered:
         return None
     conditions = _conditions(policy)
     if not counted:
-        conditions = {**conditions, "mmap": _counted(conditions.get("mmap", [()]))}
-    absent = _absent(policy)
+        conditions = {**conditions, "mmap": _without_shared_memory(conditions.get("mmap", [()]))}
+    absent = _absent_calls(policy)
     plain = tuple(sorted(policy.calls - conditions.keys() - absent))
     rules = [Rule(plain)]
     for name in sorted(policy.calls & conditions.keys()):
@@ -95,14 +95,14 @@ def filter_of(policy: Policy, *, counted: bool = True) -> Filter | None:
     return Filter(tuple(rules))
 
 
-def _counted(forms: list[tuple[Compare, ...]]) -> list[tuple[Compare, ...]]:
-    """Forms of mmap without memory that is shared and of no file."""
+def _without_shared_memory(forms: list[tuple[Compare, ...]]) -> list[tuple[Compare, ...]]:
+    """Conditions of mmap that exclude shared anonymous memory."""
     kinds = (0, _SHARED, _ANONYMOUS)
     return [(*form, Compare(3, kind, _SHARED | _ANONYMOUS)) for form in forms for kind in kinds]
 
 
-def _absent(policy: Policy) -> frozenset[str]:
-    """Calls that look as if this kernel did not have them, so that programs fall back to what can be filtered."""
+def _absent_calls(policy: Policy) -> frozenset[str]:
+    """Calls to refuse with ENOSYS, so that programs fall back to calls that can be filtered."""
     names = set[str]() if policy.privileges.namespaces else {"clone3"}
     if not policy.syscalls.set_id_files:
         names.add("openat2")
@@ -110,7 +110,7 @@ def _absent(policy: Policy) -> frozenset[str]:
 
 
 def _conditions(policy: Policy) -> Mapping[str, list[tuple[Compare, ...]]]:
-    """Calls that are allowed in certain forms only: each form is a list of what must hold at once."""
+    """Calls that are allowed with conditions: any of the listed forms, each with all its conditions."""
     found: dict[str, list[tuple[Compare, ...]]] = {
         "personality": [(Compare(0, value),) for value in _PERSONALITIES],
     }

@@ -1,7 +1,7 @@
-"""Every form that a policy is rendered to, by name; the committed files are made and checked with this.
+"""All forms of a policy by file name; the committed files are generated and checked with this module.
 
-What is rendered here is the same on every machine. What depends on one (its user, its paths, whether it has loaded
-a profile) is filled in at the start of a sandbox.
+These forms are the same on each machine. Machine-dependent parts (user, paths, loaded profiles) are set when a sandbox
+is started.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def _limits(policy: Policy) -> str:
 
 
 def _docker(policy: Policy) -> str:
-    # The document of the filter is its own file; here stands which.
-    named = SECCOMP_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
-    return _json(docker.render(policy, seccomp=named, apparmor=True))
+    # The filter is a separate file, which is file here.
+    file = SECCOMP_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
+    return _json(docker.render(policy, seccomp=file, apparmor=True))
 
 
 def _apptainer(policy: Policy) -> str:
-    named = APPTAINER_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
-    return "".join(f"{word}\n" for word in apptainer.render(policy, seccomp=named, apparmor=True))
+    file = APPTAINER_FILE.format(machine="MACHINE") if policy.syscalls.filtered else ""
+    return "".join(f"{word}\n" for word in apptainer.render(policy, seccomp=file, apparmor=True))
 
 
 def _apparmor(policy: Policy) -> str:
@@ -83,14 +83,14 @@ FORMS: dict[str, Callable[[Policy], str]] = {
     "modal.json": lambda policy: _json(clouds.modal(policy)),
     "daytona.json": lambda policy: _json(clouds.daytona(policy)),
 }
-"""File name and renderer of each. What a policy has no use for is an empty text."""
+"""The file name and the renderer of each form. A form that does not apply to a policy is an empty text."""
 
 
 def rendered(policy: Policy, form: str) -> str:
-    """One form of a policy.
+    """Render one form of a policy.
 
     Raises:
-        UsageError: no form is called so; names the nearest one.
+        UsageError: there is no such form; names the nearest one.
     """
     if form not in FORMS:
         raise UsageError(
@@ -100,12 +100,12 @@ def rendered(policy: Policy, form: str) -> str:
 
 
 def all_of(policy: Policy) -> dict[str, str]:
-    """Every form that a policy has a use for, by file name."""
+    """Render all forms that apply to a policy, by file name."""
     texts = {name: render(policy) for name, render in FORMS.items()}
     return {name: text for name, text in texts.items() if text}
 
 
 def programs(policy: Policy) -> dict[str, Filter]:
-    """The filters that ship compiled, by their keys: where control groups count memory, and where none does."""
+    """The filters that are shipped compiled, by key: with and without a control group that counts memory."""
     found = (filter_of(policy, counted=counted) for counted in (True, False))
     return {bpf.key(wanted): wanted for wanted in found if wanted}

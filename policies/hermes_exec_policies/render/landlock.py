@@ -1,7 +1,6 @@
-"""Landlock rules of a policy, for the newest kernel that we know; an older one leaves out what it lacks.
+"""Render a policy as a Landlock ruleset for the newest known ABI; an older kernel leaves out unknown rights.
 
-Rules are unions: what a folder is granted holds for all below it, so nothing that may be run is above anything
-that may be written.
+Rules are unions: the rights of a folder apply to everything below it, so no executable folder is above a writable one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 NEWEST_ABI = 7
 BRIDGE = 3128
-"""The port of the loopback at which a sandbox that was granted hosts finds its way out."""
+"""The loopback port of the proxy's bridge in a sandbox with granted hosts."""
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, REMOVE_DIR, REMOVE_FILE = (1 << bit for bit in range(6))
 MAKE_CHAR, MAKE_DIR, MAKE_REG, MAKE_SOCK, MAKE_FIFO, MAKE_BLOCK = (1 << bit for bit in range(6, 12))
 MAKE_SYM, REFER, TRUNCATE, IOCTL_DEV = (1 << bit for bit in range(12, 16))
@@ -27,14 +26,14 @@ RUNNING = READING | EXECUTE
 WRITING = ALL_FILES & ~(EXECUTE | MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV)
 DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
 FOR_READING = frozenset({"/dev/zero"})
-"""Devices that nobody writes to but to have memory that nothing counts."""
+"""Devices that are written only to allocate uncounted memory."""
 _SINCE = {2: REFER, 3: TRUNCATE, 5: IOCTL_DEV}
-"""The version that each right of files came with, after those of the first."""
+"""The ABI version that added each later file right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """What is taken away, and what of it is given back where."""
+    """The handled rights, and the rules that grant some of them."""
 
     handled_files: int
     paths: tuple[tuple[str, int], ...]
@@ -43,7 +42,7 @@ class Ruleset:
     ports: tuple[tuple[int, int], ...] = ()
 
     def at(self, abi: int) -> Ruleset:
-        """What a kernel with this version of Landlock can hold of it."""
+        """The part of the ruleset that a kernel with this ABI version supports."""
         lacking = sum(right for since, right in _SINCE.items() if abi < since)
         return Ruleset(
             self.handled_files & ~lacking,
@@ -55,7 +54,7 @@ class Ruleset:
 
 
 def ruleset(policy: Policy) -> Ruleset | None:
-    """The rules of a policy; None where it leaves everything open that Landlock could hold."""
+    """Build the ruleset of a policy; None if the policy restricts nothing that Landlock handles."""
     files, paths = policy.files, dict[str, int]()
     confines_files = files.root == "read-only" or files.hidden
     if confines_files:
@@ -68,7 +67,7 @@ def ruleset(policy: Policy) -> Ruleset | None:
         for path in policy.writable:
             paths[path] = paths.get(path, 0) | WRITING | (EXECUTE if files.run_written else 0)
     network = 0 if policy.network.access == "open" else BIND_TCP | CONNECT_TCP
-    # The loopback's port at which what is inside talks to the proxy outside.
+    # The loopback port of the bridge to the outside proxy.
     ports = ((BRIDGE, BIND_TCP | CONNECT_TCP),) if policy.network.access == "hosts" else ()
     scoped = (SCOPE_SIGNALS if policy.processes.hidden else 0) | (
         SCOPE_ABSTRACT_SOCKETS if policy.processes.ipc == "private" else 0

@@ -1,6 +1,6 @@
-"""A filter as the JSON that Docker, Podman, runc, crun and Apptainer read (OCI runtime specification, Seccomp).
+"""Render a filter as the JSON of Docker, Podman, runc, crun and Apptainer (OCI runtime specification, Seccomp).
 
-Only the native architecture is named, so a call in a 32-bit or x32 form is not filtered but ends its process.
+It lists only the native architecture, so a 32-bit or x32 call kills its process.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ if TYPE_CHECKING:
     from hermes_exec_policies.render.filter import Compare, Filter, Rule
 
 ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64"}
-"""Machines that filters are rendered for, and what libseccomp calls them."""
+"""The supported machines with their names in libseccomp."""
 _TRACING = "ptrace"
 
 
 def architecture(machine: str) -> str:
-    """What libseccomp calls a machine.
+    """The libseccomp name of a machine.
 
     Raises:
-        Unsupported: no filter has been made for such machines.
+        Unsupported: filters for this architecture are not supported.
     """
     if machine not in ARCHITECTURES:
         raise Unsupported(
-            f"no filter of system calls is made for {machine}", remedy=f"a machine of {', '.join(ARCHITECTURES)}"
+            f"system call filters are not supported on {machine}",
+            remedy=f"use a machine with {' or '.join(ARCHITECTURES)}",
         )
     return ARCHITECTURES[machine]
 
 
 def render(wanted: Filter, machine: str) -> str:
-    """The document, ending with a newline.
+    """Render the JSON document, with a final newline.
 
     Raises:
-        Unsupported: no filter has been made for such machines.
+        Unsupported: filters for this architecture are not supported.
     """
     return _document(
         [_rule(rule, {"action": "SCMP_ACT_ERRNO", "errnoRet": rule.errno}) for rule in wanted.rules], machine
@@ -44,13 +45,13 @@ def render(wanted: Filter, machine: str) -> str:
 
 
 def render_for_apptainer(wanted: Filter, machine: str) -> str:
-    """The same for Apptainer, which knows one error number only, and refuses a document that names another.
+    """Render the document for Apptainer, which supports only one error number and rejects documents with more.
 
-    What has to look absent (ENOSYS) is handed to a tracer instead: without one that is just how it looks. So that
-    there is none, ptrace is refused whatever the policy says.
+    Calls that have to fail with ENOSYS use the action TRACE instead: without a tracer they fail so. To rule out a
+    tracer, ptrace is refused whatever the policy allows.
 
     Raises:
-        Unsupported: no filter has been made for such machines.
+        Unsupported: filters for this architecture are not supported.
     """
     rules = [replace(rule, names=tuple(name for name in rule.names if name != _TRACING)) for rule in wanted.rules]
     return _document([_rule(rule, {"action": "SCMP_ACT_TRACE"}) for rule in rules], machine)
@@ -75,5 +76,5 @@ def _rule(rule: Rule, refusal: dict[str, object]) -> dict[str, object]:
 def _condition(compare: Compare) -> dict[str, object]:
     if compare.mask is None:
         return {"index": compare.index, "value": compare.value, "op": "SCMP_CMP_EQ"}
-    # In a masked comparison `value` is the mask and `valueTwo` what is to be found under it.
+    # In a masked comparison `value` is the mask and `valueTwo` the expected bits.
     return {"index": compare.index, "value": compare.mask, "valueTwo": compare.value, "op": "SCMP_CMP_MASKED_EQ"}

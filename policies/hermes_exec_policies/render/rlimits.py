@@ -1,4 +1,4 @@
-"""Limits of each process by setrlimit(2), and of all together by control groups."""
+"""Render a policy as limits of each process (setrlimit(2)) and of all processes (control groups)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 _PERIOD_US = 100_000
 _LEAST_US = 1000
-"""The least that a kernel takes for a part of that."""
+"""The kernel's minimum of a quota."""
 _NO_CORE = 1
-"""Bytes that no dump fits in. 0 means the same for files, but has dumps given to a program outside, if the machine's
-``core_pattern`` names one; 1 is what the kernel takes for none at all."""
+"""The size in bytes that disables core dumps. With 0 the kernel still pipes dumps to an outside program, if the
+machine's ``core_pattern`` names one; with 1 it does not."""
 _GRACE_S = 5
-"""Between the signal that tells a process of its limit and the one that ends it."""
+"""Seconds between SIGXCPU and SIGKILL."""
 
 
 def rlimits(policy: Policy, *, memory: bool = False, processes: bool = False) -> tuple[tuple[str, int, int], ...]:
-    """Name, soft and hard value of each, sorted by name; names are those of ``resource``, without RLIMIT.
+    """Name, soft and hard limit of each, sorted by name; names are those of ``resource`` without RLIMIT.
 
-    ``memory`` bounds the address space, for places that nothing else bounds; ``processes`` counts all of the user,
-    which says something where nothing else runs as that user.
+    ``memory`` limits the address space, if nothing else limits memory. ``processes`` limits the processes of the user,
+    which is only useful for a user without other processes.
     """
     limits = policy.limits
     found: dict[str, int | None] = {
@@ -43,13 +43,13 @@ def rlimits(policy: Policy, *, memory: bool = False, processes: bool = False) ->
 
 
 def cgroup(policy: Policy, version: int) -> tuple[tuple[str, str], ...]:
-    """Control files and what to write into them, in this order, of a group of version 1 or 2."""
+    """Control files and their contents, in order, for a control group of version 1 or 2."""
     limits = policy.limits
     found: list[tuple[str, str]] = []
     if limits.memory is not None:
         names = ("memory.max", "memory.swap.max") if version == 2 else ("memory.limit_in_bytes",)
         found.append((names[0], str(limits.memory)))
-        # Without swap a limit of memory is one of both; version 1 counts them together.
+        # The limit includes swap: version 2 sets swap to 0, version 1 counts memory and swap together.
         found += (
             [("memory.swap.max", "0"), ("memory.oom.group", "1")]
             if version == 2

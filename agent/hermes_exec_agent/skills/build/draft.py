@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hermes_exec_policies.gate.signature import signature_of
+from hermes_exec_policies.gate.source import signature_of
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
 _PATH = """\

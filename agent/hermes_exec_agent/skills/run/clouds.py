@@ -50,9 +50,9 @@ def declared(policy: Policy, kind: str) -> tuple[str, ...]:
     Raises:
         Unsupported: a required rule is held by nothing there, or folders were granted; names them.
     """
+    from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import refuse_unless_enforceable
     from hermes_exec_policies.folders import seen_in
-    from hermes_exec_policies.host import this_host
 
     if paths := [path for paths in seen_in(policy) for path in paths]:
         raise Unsupported(

@@ -45,7 +45,7 @@ def policy_of(registry: Registry, version: Version) -> Policy:
     """
     from hermes_exec_policies.egress import granted
     from hermes_exec_policies.folders import with_folders
-    from hermes_exec_policies.gate.bounds import bounded
+    from hermes_exec_policies.gate.grants import bounded
     from hermes_exec_policies.load import load
 
     name = str(version.policy["name"])
@@ -113,8 +113,7 @@ def is_as_proven(version: Version) -> bool:
 
 
 def _others(version: Version) -> list[str]:
-    from hermes_exec_policies.gate.interpreter import interpreter
-    from hermes_exec_policies.gate.launch import PYTHON
+    from hermes_exec_policies.gate.launch import PYTHON, interpreter
 
     now = {"kernel": platform.release(), "interpreter": interpreter(PYTHON)}
     return [name for name, value in now.items() if getattr(version, name) != value]

@@ -57,7 +57,7 @@ async def ready(
         Unsupported: the sandbox is not what its policy asks for; nothing of it ran.
         PlaceUnavailable: no sandbox can be made; nothing of it ran.
     """
-    from hermes_exec_policies.canaries.outside import amiss
+    from hermes_exec_policies.canaries.deviations import amiss
     from hermes_exec_policies.egress import egress, with_net
     from hermes_exec_policies.folders import see_given, with_given
     from hermes_exec_policies.gate import behavior_rules

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec_policies.gate.imported import imported
+from hermes_exec_policies.gate.source import imported
 from hermes_exec_policies.gate.verdict import Finding, functional, security
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def wanted(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Find
         requirement = _read(line, path, wrong)
         if requirement is None:
             continue
-        wrong += _known(requirement, path)
+        wrong += _check_name(requirement, path)
         found[str(requirement)] = requirement
-    if found and not _foreign(tree):
+    if found and not _foreign_imports(tree):
         said = f"it asks for packages ({', '.join(sorted(found))[:200]}) and imports none"
         wrong.append(functional("dependencies.unused", said))
     if len(found) > _MOST:
@@ -45,7 +45,7 @@ def wanted(tree: Tree, manifest: Manifest) -> tuple[list[Requirement], list[Find
     return list(found.values()), wrong
 
 
-def _foreign(tree: Tree) -> list[str]:
+def _foreign_imports(tree: Tree) -> list[str]:
     """The modules that it imports and that are neither Python's nor its own."""
     texts = {each.path: tree.read(each.path).decode() for each in tree.files if each.path.endswith(".py")}
     names = {name.partition(".")[0] for name in imported(texts)}
@@ -58,7 +58,7 @@ def known_bad(lock: str) -> list[Finding]:
     from packaging.utils import canonicalize_name
 
     pins = [Requirement(line.partition(" ")[0]) for line in lock.splitlines() if "==" in line.partition(" ")[0]]
-    return [found for pin in pins if (found := _harmful(pin, str(canonicalize_name(pin.name)), ""))]
+    return [found for pin in pins if (found := _check_harmful(pin, str(canonicalize_name(pin.name)), ""))]
 
 
 def _lines(tree: Tree, manifest: Manifest, wrong: list[Finding]) -> list[tuple[str, str]]:
@@ -107,7 +107,7 @@ def _read(line: str, path: str, wrong: list[Finding]) -> Requirement | None:
         return None
 
 
-def _known(requirement: Requirement, path: str) -> list[Finding]:
+def _check_name(requirement: Requirement, path: str) -> list[Finding]:
     """What is known of a name, or of one that it could be mistaken for."""
     from packaging.utils import canonicalize_name
 
@@ -116,21 +116,21 @@ def _known(requirement: Requirement, path: str) -> list[Finding]:
         return [
             functional("dependencies.standard", f"{name} is part of Python; no package of that name is needed", path)
         ]
-    if harmful := _harmful(requirement, name, path):
+    if harmful := _check_harmful(requirement, name, path):
         return [harmful]
     popular: list[str] = _table()["popular"]
-    if name not in popular and (near := _near(name, popular)):
+    if name not in popular and (near := _find_similar(name, popular)):
         return [functional("dependencies.look-alike", f"{name} looks like {near[0]} and is another one", path)]
     return []
 
 
-def _near(name: str, popular: list[str]) -> list[str]:
+def _find_similar(name: str, popular: list[str]) -> list[str]:
     """The names that it could be mistaken for: much alike, or but for one letter the same."""
     one = [each for each in popular if len(each) == len(name) >= _LONG and sum(map(str.__ne__, each, name)) == 1]
     return one or difflib.get_close_matches(name, popular, 1, _LIKE)
 
 
-def _harmful(requirement: Requirement, name: str, path: str) -> Finding | None:
+def _check_harmful(requirement: Requirement, name: str, path: str) -> Finding | None:
     from packaging.specifiers import SpecifierSet
 
     if _OURS.match(name):

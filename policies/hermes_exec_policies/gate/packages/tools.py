@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
+import os
+import shutil
+import tempfile
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_exec.extras import missing_extra
 from hermes_exec_backends.bubblewrap.start import start
+from hermes_exec_backends.sandbox.host import this_host
 from hermes_exec_policies.confinement import confined
 from hermes_exec_policies.gate.launch import PYTHON, SKILLS
 from hermes_exec_policies.gate.verdict import Refused, functional
-from hermes_exec_policies.host import this_host
 from hermes_exec_policies.load import overridden
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hermes_exec_policies.model import Policy
 
+PYTEST = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+PIP = ("pip",)
 _WHEELS, _PIP = f"{SKILLS}/.wheels", f"{SKILLS}/.pip"
 _ROOM = {
     "limits": {
@@ -55,7 +63,35 @@ async def unpack_wheels(policy: Policy, wheels: Path, pip: Path, into: Path) -> 
         run.collect("/app/data", into / "data", max_bytes=2 << 30, max_files=100_000)
     packages = into / "data" / "packages"
     if (packages / "bin").is_dir():
-        import shutil
-
         shutil.rmtree(packages / "bin")  # commands of packages, which name an interpreter that is not there
     return packages
+
+
+def tools(parent: Path, names: tuple[str, ...] = PYTEST) -> Path:
+    """The folder of ``names``, made below ``parent`` where it is not there yet.
+
+    Raises:
+        MissingExtra: one of them is not installed.
+    """
+    try:
+        found = [distribution(name) for name in names]
+    except PackageNotFoundError as error:
+        raise missing_extra("skills", str(error.name), "to judge skills") from error
+    key = " ".join(f"{each.name}={each.version}" for each in found)
+    target = parent / f"tools-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    if target.is_dir():
+        return target
+    parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
+    for each in found:
+        for file in each.files or ():
+            if file.parts[0] != ".." and file.suffix != ".pyc":
+                to = made / str(file)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(str(file.locate()), to)
+    for path in (made, *made.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    with contextlib.suppress(OSError):  # somebody else was faster
+        os.rename(made, target)  # noqa: PTH104  it must not replace
+    shutil.rmtree(made, ignore_errors=True)
+    return target

@@ -1,4 +1,4 @@
-"""A skill's policy with what it was granted, and the proxy beside its sandbox where that has hosts among it."""
+"""The policy of a skill with granted hosts, and the proxy for its sandbox."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 NET = "/app/net"
-"""Where the proxy's socket is seen."""
+"""The folder of the proxy's socket in the sandbox."""
 _HOSTS = "skill-hosts"
-"""The policy that says what a sandbox with hosts is like."""
+"""The shipped policy for sandboxes with hosts."""
 
 _VARIABLES = ("HTTPS_PROXY", "https_proxy")
-"""By which programs find a proxy."""
+"""The variables by which programs find a proxy."""
 
 
 def granted(policy: Policy, hosts: Iterable[str]) -> Policy:
-    """What a policy says for a skill that was granted these hosts; itself where there are none.
+    """The policy extended by granted hosts; the same object if there are none.
 
     Raises:
-        ConfigError: one of them is none.
+        ConfigError: a host is invalid.
     """
     if not (named := sorted(hosts)):
         return policy
@@ -43,13 +43,13 @@ def granted(policy: Policy, hosts: Iterable[str]) -> Policy:
         "files": {"read": [*policy.files.read, NET]},
         "environment": {"set": {name: like.environment.set[name] for name in _VARIABLES}},
     }
-    # AppArmor's profile is found by this name, and that of a policy without hosts knows no such sockets.
+    # The AppArmor profile has this name; the profile of a policy without hosts does not allow the sockets.
     return overridden(policy, above).model_copy(update={"name": like.name})
 
 
 @contextlib.asynccontextmanager
 async def egress(hosts: Iterable[str]) -> AsyncGenerator[Egress]:
-    """A proxy for one sandbox, at a socket in a folder that nobody finds who is not told its name."""
+    """Run a proxy for one sandbox, with its socket in a folder with an unguessable name."""
     with _folder() as folder:
         async with Egress(hosts, folder) as proxy:
             yield proxy
@@ -67,6 +67,6 @@ def _folder() -> Generator[Path]:
 
 
 def with_net(specification: Confinement, proxy: Egress) -> Confinement:
-    """The specification of a sandbox that sees the proxy's socket, in a folder that it cannot write to."""
+    """The specification with the folder of the proxy's socket mounted read-only."""
     seen = Bind(source=str(proxy.path.parent), target=NET, executable=False)
     return replace(specification, binds=(*specification.binds, seen))

@@ -1,6 +1,6 @@
-"""A sandbox as seen from outside, before anything foreign runs in it, compared with what its policy asks for.
+"""Compare a sandbox, inspected from outside before untrusted code runs in it, with its policy.
 
-The attempts prove a twin; this is looked at of every single sandbox.
+The attempts prove a probe sandbox; this check is made for each sandbox.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
-    """The rules that do not hold, each with what was seen; empty when it is as it should be."""
+    """The rules that do not hold, each with the observed state; empty if all hold."""
     found: list[str] = []
     if (wanted.seccomp or wanted.filter_document) and facts.seccomp != 2:
         found.append(f"syscalls.filtered: its mode of seccomp is {facts.seccomp}")
@@ -39,14 +39,14 @@ def amiss(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
     found += [
         f"{NAMESPACE_RULES[name]}: it shares our namespace {name}"
         for name in layout(policy).namespaces
-        if (name != "user" or not wanted.filter_document)  # an engine's users are the machine's
+        if (name != "user" or not wanted.filter_document)  # a container engine shares the user namespace of the machine
         and facts.namespaces.get(name) in {None, Path("/proc/self/ns", name).stat().st_ino}
     ]
     return found + _memory(policy, wanted, facts) + _mounts(policy, wanted, facts)
 
 
 def _memory(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
-    """Whether a control group holds its memory, where the specification leaves that to one."""
+    """Check that the sandbox has a control group of its own, if that has to enforce the memory limit."""
     limited = policy.limits.memory is not None and policy.strength("limits.memory") == "required"
     if not limited or any(name == "as" for name, _, _ in wanted.rlimits):
         return []
@@ -55,13 +55,13 @@ def _memory(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
 
 
 def _group(lines: Iterable[str]) -> str:
-    """The group that counts memory: of version 1, if there is one."""
+    """The path of the group that counts memory: of version 1, if there is one."""
     paths = dict(line.split(":", 2)[1:] for line in lines)
     return next((path for names, path in paths.items() if "memory" in names.split(",")), paths.get("", ""))
 
 
 def _mounts(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
-    """What of the mounts is not as specified: options are those of the mount itself, the last at each place."""
+    """Compare mount options with the specification; the last mount at each target counts."""
     options = dict(_mount(line) for line in facts.mounts)
     found: list[str] = []
     for folder in wanted.tmpfs:
@@ -71,7 +71,7 @@ def _mounts(policy: Policy, wanted: Confinement, facts: Facts) -> list[str]:
             found.append(f"files.run: {folder.target} is mounted with {', '.join(sorted(has)) or 'nothing'}")
     writable = {each.target for each in wanted.tmpfs} | {bind.target for bind in wanted.binds if bind.writable}
     if 0 not in facts.uids:
-        writable.add("/dev")  # what engines leave so, and root alone can write
+        writable.add("/dev")  # engines leave it so, and only root can write there
     covered = tuple(f"{path}/" for path in wanted.masked)
     if policy.files.root == "read-only":
         found += [

@@ -1,10 +1,16 @@
-"""What the function of a skill takes, read from its text; nothing of it is imported."""
+"""What the text of a skill's scripts declares: the signature of its function, and the modules that it imports.
+
+The text is parsed; nothing of it is imported or executed.
+"""
 
 from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _TYPES: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
@@ -86,7 +92,7 @@ def _schema(node: ast.expr | None) -> dict[str, Any]:
         case ast.Constant(value=None):
             return {"type": "null"}
         case ast.Constant(value=str(text)):
-            return _schema(_parsed(text))
+            return _schema(_parse_type(text))
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return dict(_TYPES.get(name, {}))
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -114,7 +120,7 @@ def _generic(name: str, inner: ast.expr) -> dict[str, Any]:
             return dict(_TYPES.get(name, {}))
 
 
-def _parsed(text: str) -> ast.expr | None:
+def _parse_type(text: str) -> ast.expr | None:
     try:
         return ast.parse(text, mode="eval").body if len(text) < 200 else None
     except (SyntaxError, ValueError, RecursionError):
@@ -127,3 +133,16 @@ def _is_json(node: ast.expr | None) -> bool:
         and (each.id if isinstance(each, ast.Name) else each.attr) in _NOT_JSON
         for each in ast.walk(node)
     )
+
+
+def imported(texts: Mapping[str, str]) -> list[str]:
+    """The full names of modules that are imported in these files, by path, and that are none of these files."""
+    own = {part.removesuffix(".py") for path in texts for part in path.split("/")}
+    found: set[str] = set()
+    for text in texts.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module)
+    return sorted(name for name in found if name.partition(".")[0] not in own)
