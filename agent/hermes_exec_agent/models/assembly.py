@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Text, Thought, Usage
+from hermes_exec_agent.models.protocol import Text, Thought, Usage, read_thought
 from hermes_exec_agent.models.reply_extras import (
     CALL_FIELDS,
     MESSAGE_FIELDS,
     Extras,
     ExtrasBudget,
-    read_thought,
     repair_surrogates,
 )
 

@@ -23,8 +23,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import Assembly, Nothing
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
 from hermes_exec_agent.models.failures import read_refusal, trouble
-from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Retried, estimated_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.models.messages import Message
-    from hermes_exec_agent.models.protocol import Item, Text, Thought, ToolChoice, ToolSpec, Usage
-    from hermes_exec_agent.models.tokens import Price
+    from hermes_exec_agent.models.protocol import Item, Price, Text, Thought, ToolChoice, ToolSpec, Usage
 
 _log = logging.getLogger("hermes_exec.models")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -18,8 +18,7 @@ from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ModelError, ScriptEnded
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Reply, Text
-from hermes_exec_agent.models.tokens import estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Text, estimated_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -24,8 +24,8 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
+from hermes_exec_agent.models.protocol import FREE, Price
 from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
-from hermes_exec_agent.models.tokens import FREE, Price
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model

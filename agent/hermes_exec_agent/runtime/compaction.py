@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.tokens import CHARACTERS, tokens
-from hermes_exec_agent.models.whole_reply import complete
+from hermes_exec_agent.models.protocol import CHARACTERS, complete, tokens
 from hermes_exec_agent.runtime.history import NOTICE
 
 if TYPE_CHECKING:

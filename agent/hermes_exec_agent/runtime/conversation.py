@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import settled, to_its_end
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.models.protocol import Usage
-from hermes_exec_agent.models.tokens import total
+from hermes_exec_agent.models.protocol import Usage, total
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
-from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, record_of
+from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, Recorder, record_of
 from hermes_exec_agent.runtime.options import Options
-from hermes_exec_agent.runtime.recorder import Recorder
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.tool_executor import Acting
 from hermes_exec_agent.runtime.turn import Turn, usage_record

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
-from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import tokens_of_tools, total
-from hermes_exec_agent.runtime.budget import Budget
+from hermes_exec_agent.models.protocol import Reply, Retried, tokens_of_tools, total
 from hermes_exec_agent.runtime.guardrails import Guard, Observed, Verdict
 from hermes_exec_agent.runtime.history import record_of
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
@@ -22,10 +21,11 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
+    from hermes_exec_agent.runtime.history import Recorder
     from hermes_exec_agent.runtime.options import Options
-    from hermes_exec_agent.runtime.recorder import Recorder
     from hermes_exec_agent.runtime.tool_executor import Acted, Acting
     from hermes_exec_agent.runtime.updates import Outcome, Update
+
 
 _EMPTY = 2
 """Replies without a word or a call that are asked for again."""
@@ -35,6 +35,34 @@ _SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered
 _STOPPED = (
     "{} This request is ended here. Call no more tools. Say now what was done, what failed, and what is left to do."
 )
+
+
+class Budget:
+    """A counter that never goes below nothing, nor above where it began."""
+
+    def __init__(self, limit: int) -> None:
+        """``limit`` replies."""
+        self.limit = limit
+        self._left = limit
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        """What is left."""
+        return self._left
+
+    def take(self) -> bool:
+        """Take one; False if there was none."""
+        with self._lock:
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            return True
+
+    def refund(self) -> None:
+        """Give one back that was taken: a reply that only started a program of many calls costs nothing."""
+        with self._lock:
+            self._left = min(self._left + 1, self.limit)
 
 
 class Turn:

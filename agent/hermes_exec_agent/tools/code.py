@@ -11,8 +11,8 @@ from pydantic import Field
 from hermes_exec_agent.models.messages import ToolCall
 from hermes_exec_agent.tools.base import Asked, BaseTool
 from hermes_exec_agent.tools.dispatch import perform
-from hermes_exec_agent.tools.stopwatch import Stopwatch
 from hermes_exec_agent.tools.target_python import words
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEqual
 from hermes_exec_agent.tools.base import BaseTool, failed, failure_of
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES, adapt, normalize_name, read_bare_patch
+from hermes_exec_agent.tools.foreign_calls import (
+    ABSENT,
+    ALIASES,
+    ArgumentConverter,
+    NoEqual,
+    adapt,
+    normalize_name,
+    read_bare_patch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

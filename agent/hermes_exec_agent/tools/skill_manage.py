@@ -14,7 +14,7 @@ from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.skill_list import told
 from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
-from hermes_exec_agent.tools.stopwatch import Stopwatch
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

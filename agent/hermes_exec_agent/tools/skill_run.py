@@ -79,8 +79,8 @@ class SkillRun(BaseTool[Running]):
     async def _once(
         self, version: Version, asked: Running, arguments: dict[str, Any], context: Context
     ) -> tuple[Envelope, Outcome]:
+        from hermes_exec_agent.skills.registry.content import private_folder
         from hermes_exec_agent.skills.run import runner
-        from hermes_exec_agent.skills.run.private_dirs import private_folder
 
         skills = context.service(Skillset)
         agreed = await self._agreed(version, asked, context)

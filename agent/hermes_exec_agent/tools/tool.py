@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.tools.envelope import Failure
-from hermes_exec_agent.tools.stopwatch import pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
     from pathlib import Path
 
     from hermes_exec import Terminal
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
     from hermes_exec_policies.gate.cases import Case
+
 
 S = TypeVar("S")
 
@@ -228,3 +231,61 @@ class Tool(Protocol):
         A `HermesError` of the place becomes an envelope with a `Failure`; it is never shown as a command's output.
         """
         ...
+
+
+_running: ContextVar[tuple[Stopwatch, ...]] = ContextVar("the stopwatches that a task runs in", default=())
+
+
+class Stopwatch:
+    """``with Stopwatch() as watch:`` measures a block, and the tasks that begin in it."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._paused_s = 0.0
+        self._pauses = 0
+        """Pauses that last: a script, or another conversation, may ask several questions at once."""
+        self._pause_began = 0.0
+
+    def __enter__(self) -> Self:
+        self._token = _running.set((*_running.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _running.reset(self._token)
+        self._ended = time.monotonic()
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds in which it stood still."""
+        return self._paused_s + (time.monotonic() - self._pause_began if self._pauses else 0.0)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds in which it ran."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._began - self.paused_s
+
+    def pause(self) -> None:
+        """Stand still until as many calls of `resume`."""
+        if not self._pauses:
+            self._pause_began = time.monotonic()
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """End a `pause`."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._paused_s += time.monotonic() - self._pause_began
+
+
+@contextmanager
+def pause_stopwatches() -> Generator[None]:
+    """Let every stopwatch that this task runs in stand still for the block."""
+    watches = _running.get()
+    for watch in watches:
+        watch.pause()
+    try:
+        yield
+    finally:
+        for watch in watches:
+            watch.resume()

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.keys import sign, signed
+from hermes_exec_agent.skills.registry.content import private_folder
+from hermes_exec_agent.skills.registry.log import sign, signed
 from hermes_exec_agent.skills.registry.script_copies import module_text
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator

@@ -16,8 +16,7 @@ from hermes_exec.errors import Refused, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.home import Home, this_home
-from hermes_exec_agent.skills.registry.keys import fingerprint, has_key, open_key
-from hermes_exec_agent.skills.registry.log import Log
+from hermes_exec_agent.skills.registry.log import Log, fingerprint, has_key, open_key
 from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 from hermes_exec_agent.skills.registry.script_copies import write_module
 

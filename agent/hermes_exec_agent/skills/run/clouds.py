@@ -18,8 +18,8 @@ from hermes_exec.config.registry import backend_class
 from hermes_exec.errors import PlaceUnavailable, TransferError, Unsupported
 from hermes_exec.transport.shell.target import ask, send
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_backends.sandbox.run import Ended
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, Refused, Unsupported
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
