@@ -209,9 +209,9 @@ class Endpoint:
         if attempt >= patience.attempts:
             raise ModelError(f"{reason}; asked {attempt} times", remedy=remedy) from None
         if time.monotonic() + wait_s >= give_up:
-            asked = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
+            hint = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
             times = "attempt" if attempt == 1 else "attempts"
-            raise ModelError(f"{reason}{asked}; given up after {attempt} {times}", remedy="later") from None
+            raise ModelError(f"{reason}{hint}; given up after {attempt} {times}", remedy="later") from None
         _log.info("asking again", extra={"model": self.name, "reason": reason, "wait_s": round(wait_s, 3)})
         return Retried(reason, wait_s, self.name)
 

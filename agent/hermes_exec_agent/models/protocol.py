@@ -34,8 +34,12 @@ class ToolSpec:
 
     def wire(self) -> dict[str, Any]:
         """In the form of the protocol."""
-        told = {"name": self.name, "description": flatten(self.description, _LONGEST), "parameters": self.parameters}
-        return {"type": "function", "function": told}
+        function = {
+            "name": self.name,
+            "description": flatten(self.description, _LONGEST),
+            "parameters": self.parameters,
+        }
+        return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)

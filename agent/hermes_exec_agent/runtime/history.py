@@ -132,11 +132,11 @@ class History:
         if last.role == "assistant":
             self._messages.append(Message("user", NOTICE + content))
         else:
-            told = f"{last.content}\n\n{NOTICE}{content}"
-            self._messages[-1] = Message(last.role, told, tool_call_id=last.tool_call_id)
+            text = f"{last.content}\n\n{NOTICE}{content}"
+            self._messages[-1] = Message(last.role, text, tool_call_id=last.tool_call_id)
 
-    def _end(self, said: str, note: str) -> None:
-        self._messages.append(Message("assistant", f"{said}\n\n{note}" if said else note))
+    def _end(self, text: str, note: str) -> None:
+        self._messages.append(Message("assistant", f"{text}\n\n{note}" if text else note))
         self.open = False
 
     def _add_list(self, content: str) -> None:
@@ -155,7 +155,7 @@ class History:
             self._messages.append(Message("assistant", note))
 
 
-def message_of(told: Mapping[str, Any]) -> Message:
+def message_of(record: Mapping[str, Any]) -> Message:
     """A message from its record."""
     calls = tuple(
         ToolCall(
@@ -165,39 +165,39 @@ def message_of(told: Mapping[str, Any]) -> Message:
             dict(call.get("extras") or {}),
             str(call.get("given_id") or ""),
         )
-        for call in told.get("tool_calls") or ()
+        for call in record.get("tool_calls") or ()
     )
     return Message(
-        told["role"],
-        str(told.get("content") or ""),
+        record["role"],
+        str(record.get("content") or ""),
         calls,
-        str(told.get("tool_call_id") or ""),
-        dict(told.get("extras") or {}),
-        str(told.get("origin") or ""),
+        str(record.get("tool_call_id") or ""),
+        dict(record.get("extras") or {}),
+        str(record.get("origin") or ""),
     )
 
 
 def record_of(message: Message) -> dict[str, Any]:
     """A message for the record."""
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    record: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        told["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
+        record["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
     if message.tool_call_id:
-        told["tool_call_id"] = message.tool_call_id
+        record["tool_call_id"] = message.tool_call_id
     if message.extras:
-        told["extras"] = message.extras
+        record["extras"] = message.extras
     if message.origin:
-        told["origin"] = message.origin
-    return told
+        record["origin"] = message.origin
+    return record
 
 
 def _record_of_call(call: ToolCall) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    record: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
     if call.extras:
-        told["extras"] = call.extras
+        record["extras"] = call.extras
     if call.given_id:
-        told["given_id"] = call.given_id
-    return told
+        record["given_id"] = call.given_id
+    return record
 
 
 class Recorder:

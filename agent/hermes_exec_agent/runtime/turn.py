@@ -182,12 +182,12 @@ class Turn:
     async def _end_with_list(
         self, outcome: Outcome, reason: str, ended: str, *, why: str, message: Message | None = None
     ) -> Answer:
-        """End with the program's list of the turn, after what the model said in its last ``message``."""
+        """End with the program's list of the turn, after the text of the model's last ``message``."""
         text = await self.report(ended, why=why, refused=message.tool_calls if message else ())
         await self._recorder.record("ended", {"reason": reason, "content": text})
         self._tell(Text(text))
-        said = message.content.strip() if message else ""
-        return self.answer(f"{said}\n\n{text}" if said else text, outcome)
+        last = message.content.strip() if message else ""
+        return self.answer(f"{last}\n\n{text}" if last else text, outcome)
 
     async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
         """What this turn did, as a list; see `TurnReport.text`."""
@@ -208,7 +208,7 @@ class Turn:
         calls = self._own_ids(message)
         message = replace(message, tool_calls=calls)
         reply = replace(reply, message=message)
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "tool_calls": [],
             **record_of(message),
             "finish": reply.finish,
@@ -216,9 +216,9 @@ class Turn:
             "usage": usage_record(reply.usage),
         }
         if calls:
-            self._recorder.note("assistant", told)  # the first call is recorded at once
+            self._recorder.note("assistant", record)  # the first call is recorded at once
         else:
-            await self._recorder.record("assistant", told)
+            await self._recorder.record("assistant", record)
         self.said = ""
         self._tell(Replied(reply))
         return reply
@@ -246,7 +246,7 @@ class Turn:
         )
         if found is None:
             return False
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "upto": self._recorder.last,
             "messages": [record_of(message) for message in found.messages[1:]],
             "how": found.how,
@@ -255,8 +255,8 @@ class Turn:
         }
         if found.usage is not None:
             self.usages.append(found.usage)
-            told["usage"] = usage_record(found.usage)
-        await self._recorder.record("compacted", told)
+            record["usage"] = usage_record(found.usage)
+        await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
         return True
 
@@ -298,11 +298,11 @@ class Turn:
 
 def usage_record(usage: Usage) -> dict[str, object]:
     """As an event has it."""
-    told: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
+    record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.reasoning:
-        told["reasoning"] = usage.reasoning
+        record["reasoning"] = usage.reasoning
     if usage.cost is not None:
-        told["cost"] = usage.cost
+        record["cost"] = usage.cost
     if usage.estimated:
-        told["estimated"] = True
-    return told
+        record["estimated"] = True
+    return record

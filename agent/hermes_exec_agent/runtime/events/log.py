@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec_agent.runtime.events.event import Kind
-    from hermes_exec_agent.runtime.events.queries import Found, Summary
+    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
     from hermes_exec_agent.runtime.events.turn_lock import TurnLock
 
 
@@ -198,7 +198,7 @@ class EventLog:
         with self._reading() as base:
             return queries.conversations(base, limit, before) if base else []
 
-    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[Found]:
+    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[SearchHit]:
         """Where the words of ``text`` were said or shown, best first; with ``thoughts`` where models thought them."""
         with self._reading() as base:
             return queries.search(base, text, limit, thoughts=thoughts) if base else []
@@ -206,8 +206,8 @@ class EventLog:
     def export(self, conversation: str) -> Iterator[str]:
         """The conversation as lines of JSON, an event each."""
         for event in self.events(conversation):
-            told = {"conversation": event.conversation, "number": event.number, "at": event.at, "kind": event.kind}
-            yield json.dumps({**told, "data": event.data}, ensure_ascii=False)
+            fields = {"conversation": event.conversation, "number": event.number, "at": event.at, "kind": event.kind}
+            yield json.dumps({**fields, "data": event.data}, ensure_ascii=False)
 
     @property
     def executor(self) -> ThreadPoolExecutor:

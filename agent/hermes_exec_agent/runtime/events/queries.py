@@ -57,7 +57,7 @@ def _spaced(text: str) -> str:
     return _LETTER.sub(r" \1 ", text)
 
 
-def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = False) -> list[Found]:
+def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = False) -> list[SearchHit]:
     """The best ``limit`` places, those with every word first; of what was said, or of what models thought."""
     terms = list(_terms(text))
     table = "thoughts" if thoughts else "words"
@@ -100,22 +100,22 @@ def _count(base: sqlite3.Connection, table: str, term: str) -> int:
     return int(count)
 
 
-def _found(base: sqlite3.Connection, seq: int, words: list[str], *, thoughts: bool) -> Found:
+def _found(base: sqlite3.Connection, seq: int, words: list[str], *, thoughts: bool) -> SearchHit:
     conversation, number, at, kind, data = base.execute(
         "SELECT conversation, number, at, kind, data FROM events WHERE seq = ?", (seq,)
     ).fetchone()
-    told = json.loads(data)
-    snippet = _snippet(_thought(told) if thoughts else _text(kind, told), words)
-    return Found(conversation, title(base, conversation), number, at, kind, snippet)
+    fields = json.loads(data)
+    snippet = _snippet(_thought(fields) if thoughts else _text(kind, fields), words)
+    return SearchHit(conversation, title(base, conversation), number, at, kind, snippet)
 
 
 def _text(kind: Kind, data: Mapping[str, Any]) -> str:
     most = _INDEXED.get(kind)
     if most is None:
         return ""
-    told = str(data.get("error" if kind == "failed" else "content") or "")
+    content = str(data.get("error" if kind == "failed" else "content") or "")
     calls = [f"{call.get('name')} {call.get('arguments')}" for call in data.get("tool_calls") or ()]
-    whole = "\n".join([told, *calls])[:most].strip()
+    whole = "\n".join([content, *calls])[:most].strip()
     return whole.encode("utf-8", "replace").decode()
 
 
@@ -159,7 +159,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """A place where something was said."""
 
     conversation: str

@@ -210,9 +210,9 @@ class Workshop:
         if name in self.registry.skills():
             raise UsageError(f"there is a skill {name} already", remedy="improve or patch that one")
         self._maker.tell("[Core] No tool found for task...")
-        wish = describe_task(task, request)
+        prompt = describe_task(task, request)
         self._files[name] = frozenset(named_files(f"{task}\n\n{request}"))
-        return await self._drafted(name, task, request, wish, (*self.given, *examples(request)))
+        return await self._drafted(name, task, request, prompt, (*self.given, *examples(request)))
 
     async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
         """Have a registered skill changed that failed in use, and register the change as its next version.
@@ -235,10 +235,10 @@ class Workshop:
         files = await self.files(version)
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
         about = quote(version.summary)
-        wish = f"{about}\n\n{describe_improvement(files[version.entry], tests, failure)}"
+        prompt = f"{about}\n\n{describe_improvement(files[version.entry], tests, failure)}"
         known = held_to(version, self.given, request)
         self._files[version.name] = frozenset(recorded_files(version))
-        return await self._drafted(version.name, about, "", wish, known, again)
+        return await self._drafted(version.name, about, "", prompt, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
         """Have files judged that an agent wrote itself, and register them as the next version of a skill.
@@ -274,7 +274,7 @@ class Workshop:
         return found
 
     async def _drafted(
-        self, name: str, task: str, request: str, wish: str, known: Sequence[Case], again: Sequence[Case] = ()
+        self, name: str, task: str, request: str, prompt: str, known: Sequence[Case], again: Sequence[Case] = ()
     ) -> Version:
         """Draft, judge and mend until it is registered, or enough; ``known`` are cases that somebody gave."""
         self._known[name] = tuple(known)
@@ -285,7 +285,7 @@ class Workshop:
         attempts.check()
         insist = await self._may_register(name)
         module = module_name(name)
-        talk = [Message("system", DRAFT_PROMPT.replace("{module}", module)), Message("user", wish)]
+        talk = [Message("system", DRAFT_PROMPT.replace("{module}", module)), Message("user", prompt)]
         while True:
             self._maker.tell(f"[Compiler] Drafting '{module}.py'...")
             reply = await complete(self._model, talk, schema=Draft.model_json_schema())
@@ -310,14 +310,14 @@ class Workshop:
         """
         known = self._known[name]
         if name not in self._separate:
-            told, schema = signature(draft.script, module_name(name))
-            if not told:
+            call, schema = signature(draft.script, module_name(name))
+            if not call:
                 return known  # nobody can call what is no function yet; the next draft is asked for
             files = self._files[name] | named_files(draft.files(name)["SKILL.md"])
             unseen = [each for each in known if each.source.unseen]
             found: list[Case] = []
             if self._judge is not None and (not unseen or unseen_files(files, [each.files for each in unseen])):
-                found = await separate(self._judge, task, request, told, schema, known)
+                found = await separate(self._judge, task, request, call, schema, known)
             self._separate[name] = (*found, *said_of(found, known, request))
         return (*known, *self._separate[name])
 

@@ -62,20 +62,20 @@ async def separate(
     Those with the arguments of a ``known`` case are left out, as the author of the function may have seen that one.
     Without an answer that can be used there are none: the evidence is weaker then, and says so.
     """
-    asked = [
+    prompt = [
         Message("system", CASES_PROMPT),
         Message("user", describe_cases(task, request, signature)),
     ]
     try:
-        reply = await complete(model, asked, schema=SCHEMA)
+        reply = await complete(model, prompt, schema=SCHEMA)
         answer = loaded(reply.message.content)
     except (ModelError, Unreadable) as error:
         _log.warning("no held-out cases could be had: %s", error)
         return []
-    told, constant = answer.get("cases"), answer.get("constant")
-    if not isinstance(told, list):
+    listed, constant = answer.get("cases"), answer.get("constant")
+    if not isinstance(listed, list):
         return []
-    found = [case for each in told if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
+    found = [case for each in listed if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
     seen = [_taken(schema, each.arguments) for each in known]
     new = [each for each in found if each.arguments not in seen][:_MOST]
     return [replace(each, constant=" ".join(constant.split())) for each in new] if isinstance(constant, str) else new
@@ -91,7 +91,7 @@ def said_of(found: Sequence[Case], known: Sequence[Case], request: str) -> list[
 
 
 def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]:
-    """What a change of a version has to hold: all that the version held, unless somebody said otherwise since.
+    """Return the cases that a change of a version must pass: those of the version, with newer ones in their stead.
 
     Args:
         version: a registered one, whose record has the cases that it held.
@@ -101,11 +101,11 @@ def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]
     evidence: dict[str, Any] = version.evidence.get("evidence") or {}
     recorded: list[dict[str, Any]] = list(evidence.get("held") or ())
     names = {version.function, version.module} - {"run"}
-    said: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
     for case in (*map(Case.of, recorded), *given, *examples(request, names)):
         if (arguments := _taken(version.schema, case.arguments)) is not None:
-            said[json.dumps(arguments, sort_keys=True)] = case
-    return list(said.values())
+            cases[json.dumps(arguments, sort_keys=True)] = case
+    return list(cases.values())
 
 
 def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
@@ -121,19 +121,22 @@ def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> 
     return arguments if checker.is_valid(arguments) else None
 
 
-def _case(told: Any, schema: dict[str, Any]) -> Case | None:
+def _case(value: Any, schema: dict[str, Any]) -> Case | None:
     from jsonschema import Draft202012Validator
 
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         return None
-    said = cast("dict[str, Any]", told)
-    files: Any = said.get("files")
+    fields = cast("dict[str, Any]", value)
+    files: Any = fields.get("files")
     if isinstance(files, dict):
-        said = {**said, "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()}}
-        if files and said.get("result") is None:  # of a file nobody knows whether the function also says something
-            said.pop("result", None)
+        fields = {
+            **fields,
+            "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()},
+        }
+        if files and fields.get("result") is None:  # of a file nobody knows whether the function also says something
+            fields.pop("result", None)
     try:
-        case = Case.read({**said, "constant": ""}, Level.SEPARATE)
+        case = Case.read({**fields, "constant": ""}, Level.SEPARATE)
     except UsageError:
         return None
     checker: Any = Draft202012Validator(schema)
@@ -170,8 +173,8 @@ def examples(text: str, names: Collection[str] = ()) -> list[Case]:
     What the text says of files that are left holds for each of them.
     """
     found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST], names))]
-    said = said_files(text)
-    return [replace(each, files={**fill(said, each.arguments), **each.files}) for each in found[:_MOST_EXAMPLES]]
+    expected = said_files(text)
+    return [replace(each, files={**fill(expected, each.arguments), **each.files}) for each in found[:_MOST_EXAMPLES]]
 
 
 def said_files(text: str) -> Expected:
@@ -222,12 +225,12 @@ def _whole(text: str) -> list[Case]:
     found: list[Case] = []
     for hit in re.finditer(r"\{", text):
         try:
-            told: Any = json.JSONDecoder().raw_decode(text, hit.start())[0]
+            value: Any = json.JSONDecoder().raw_decode(text, hit.start())[0]
         except (ValueError, RecursionError):
             continue
-        if isinstance(told, dict) and not set(cast("dict[str, Any]", told)) - {"arguments", "result", "files"}:
+        if isinstance(value, dict) and not set(cast("dict[str, Any]", value)) - {"arguments", "result", "files"}:
             with contextlib.suppress(UsageError):
-                case = Case.read(cast("dict[str, Any]", told), Level.REQUEST)
+                case = Case.read(cast("dict[str, Any]", value), Level.REQUEST)
                 found += [case] if case else []
     return found
 
@@ -276,9 +279,9 @@ def _as_json(value: Any) -> Any:
 def _value(text: str) -> tuple[Any] | None:
     """The value that a text begins with, of JSON or of Python."""
     try:
-        told, end = json.JSONDecoder().raw_decode(text)
+        value, end = json.JSONDecoder().raw_decode(text)
         if _AFTER.match(text, end):
-            return (told,)
+            return (value,)
     except (ValueError, RecursionError):
         pass
     for end in range(len(text), 0, -1):

@@ -45,14 +45,14 @@ class Draft(BaseModel):
         # JSON's strings are YAML's too, so nothing that a model writes ends the line that it stands in.
         head = f"---\nname: {name}\ndescription: {_quoted(self.description)}\n---\n"
         body = self.instructions.strip() or self.description
-        made = {
+        files = {
             "SKILL.md": f"{head}# {name}\n\n{body}\n",
             f"scripts/{module}.py": _inline(self.packages) + _ended(self.script),
             f"tests/test_{module}.py": _PATH + _ended(self.tests),
         }
         if "from __future__" in self.tests:  # it has to come first
-            made[f"tests/test_{module}.py"] = _ended(self.tests)
-        return made
+            files[f"tests/test_{module}.py"] = _ended(self.tests)
+        return files
 
 
 def parse(text: str) -> Draft:
@@ -80,17 +80,17 @@ def loaded(text: str) -> dict[str, Any]:
     why = "it holds no JSON object"
     for each in tries:
         try:
-            told: Any = json.loads(each, strict=False)
+            value: Any = json.loads(each, strict=False)
         except (ValueError, RecursionError) as error:
             why = f"its JSON cannot be read: {error}" if start >= 0 else why
             continue
-        if isinstance(told, dict):
-            return cast("dict[str, Any]", told)
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
     raise Unreadable(f"the reply is no draft: {why}")
 
 
 def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
-    """How the function of a script is called, as text and as JSON Schema; nothing where that cannot be told."""
+    """How the function of a script is called, as text and as JSON Schema; empty if they cannot be determined."""
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -107,8 +107,8 @@ def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
     if found is None or node is None:
         return "", {}
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    told = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
-    return told, found.schema
+    call = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
+    return call, found.schema
 
 
 def _quoted(text: str) -> str:

@@ -111,13 +111,13 @@ async def _diagnosed(model: Model, script: str, failed: Failed) -> str:
         NotMended: by the fault of whoever called it, or nobody can tell.
         ModelError: nobody answered.
     """
-    asked = [Message("system", DIAGNOSIS_PROMPT), Message("user", describe_failure(script, failed.text))]
-    reply = await complete(model, asked, schema=SCHEMA)
+    prompt = [Message("system", DIAGNOSIS_PROMPT), Message("user", describe_failure(script, failed.text))]
+    reply = await complete(model, prompt, schema=SCHEMA)
     try:
-        told = loaded(reply.message.content)
+        answer = loaded(reply.message.content)
     except Unreadable:
         raise NotMended(f"nobody could tell why {failed.version.name} failed") from None
-    why = " ".join(str(told.get("why", "")).split())[:_SHOWN]
-    if told.get("fault") != "skill":
+    why = " ".join(str(answer.get("why", "")).split())[:_SHOWN]
+    if answer.get("fault") != "skill":
         raise NotMended(f"the call was wrong, not {failed.version.name}: {why}", remedy="other arguments")
     return why

@@ -107,8 +107,8 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
 
     parts = _parts(path)
     try:
-        record, told = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
-        public, signature = bytes.fromhex(told["key"]), bytes.fromhex(told["signature"])
+        record, signed_by = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
+        public, signature = bytes.fromhex(signed_by["key"]), bytes.fromhex(signed_by["signature"])
         facts = cast("dict[str, Any]", json.loads(record))
         listed = {each["path"]: (each["mode"], each["size"], each["sha256"]) for each in facts["files"]}
         name = skill_name(module_name(facts["name"]))

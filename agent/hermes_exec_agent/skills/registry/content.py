@@ -123,16 +123,16 @@ class _Reader:
         if mode != _FOLDER:
             self._found.append(f"{path or '.'}: its mode is {mode:04o}")
         self._folders.discard(path)
-        made = self._into / path if self._into is not None else None
-        if made is not None:
-            made.mkdir(exist_ok=not path)
-            made.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
+        target = self._into / path if self._into is not None else None
+        if target is not None:
+            target.mkdir(exist_ok=not path)
+            target.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
         with os.scandir(handle) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:
             self._entry(handle, name, f"{path}/{name}" if path else name)
-        if made is not None and self._lasting:
-            sync_folder(made)
+        if target is not None and self._lasting:
+            sync_folder(target)
 
     def _entry(self, folder: int, name: str, path: str) -> None:
         if path not in self._files and path not in self._folders:

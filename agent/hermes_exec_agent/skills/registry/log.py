@@ -188,8 +188,8 @@ class Log:
         events: list[Event] = []
         chain = b""
         try:
-            told = _parsed(f"[{','.join(line for _, line in rows)}]")
-            for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, told, strict=True), 1):
+            parsed = _parsed(f"[{','.join(line for _, line in rows)}]")
+            for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, parsed, strict=True), 1):
                 chain = _chained(chain, line)
                 at, kind, name, version, facts, body = rest
                 events.append(Event(number, at, kind, name, version, facts, body, chain))

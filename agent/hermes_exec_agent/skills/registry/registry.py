@@ -268,8 +268,8 @@ class Registry:
         found = skills.get(name) or skills.get(name.replace("_", "-"))
         if found is None:
             guess = nearest(name, skills)
-            said = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
-            raise UsageError(f"no skill is called {name!r}{said}", remedy="hermes-exec skill list")
+            hint = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
+            raise UsageError(f"no skill is called {name!r}{hint}", remedy="hermes-exec skill list")
         return found
 
     def _event(self, skill: Skill, number: int) -> Event:
