@@ -1,4 +1,4 @@
-"""Models behind one small protocol, so that the loop cannot tell an endpoint from a script."""
+"""Models behind one protocol, so that an endpoint and a script are interchangeable."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["ModelSettings", "Models", "Request", "ScriptedModel", "ask", "comple
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name."""
+    """Load a public name on first use."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

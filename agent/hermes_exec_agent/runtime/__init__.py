@@ -1,4 +1,4 @@
-"""The loop: observe, act, look at the outcome, do better; until there is an answer."""
+"""The agent's loop: ask the model, run its tool calls, return their results, until it answers."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name."""
+    """Load a public name on first use."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,8 @@
-"""A conversation as the model reads it: a view of the events, the same however often and whenever it is made.
+"""A conversation as its model reads it, and the recorder that appends to its log.
 
-The rules of the strictest endpoints hold for every list of events, also one that a kill cut short: each call has its
-result right after it, in the order of the calls, and between a tool's result and a person's word the agent speaks.
+The history is a function of the events: the same events always result in the same messages. It follows the rules of the
+strictest endpoints for every list of events, also after a kill: each call has its result right after it, in the order
+of the calls, and an assistant's message comes between a tool's result and a person's message.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ NOTICE = "[notice of the agent's program] "
 _CUT = "(This turn ended without an answer.)"
 _INTERRUPTED = "(The person interrupted this.)"
 TIME_LIMIT = "the time limit"
-"""By this a turn is interrupted that takes too long."""
+"""The cause of interruptions by the time limit."""
 _LATE = "(The time limit of this turn ended it.)"
 LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
@@ -41,7 +42,7 @@ _NOT_RUN = "not run: the turn ended before."
 
 
 class History:
-    """The messages of one conversation; `add` each event in its order."""
+    """The messages of one conversation; `add` takes each event in order."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.request = ""
@@ -53,23 +54,23 @@ class History:
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
         self.ids: set[str] = set()
-        """Of all calls so far."""
+        """The ids of all calls so far."""
         for event in events:
             self.add(event)
 
     @property
     def messages(self) -> list[Message]:
-        """Everything so far. While calls are open, these are left out with their results."""
+        """All messages so far. Open calls and their results are left out."""
         return list(self._messages)
 
     def cut(self, lost: str = LOST, note: str = _CUT) -> None:
-        """End a turn that is open, as if the program had ended with it: what ran then has the result ``lost``."""
+        """End an open turn as if the program had ended with it: its running calls get the result ``lost``."""
         if self.open:
             self._close(lost)
             self._end("", note)
 
     def add(self, event: Event) -> None:
-        """Take the next event in."""
+        """Add the next event."""
         data = event.data
         match event.kind:
             case "started":
@@ -120,14 +121,14 @@ class History:
         self.open = bool(message.tool_calls)
 
     def _close(self, lost: str) -> None:
-        """Give every open call a result."""
+        """Add a result to every open call."""
         for call in self._calls:
             content = self._results.get(call.id, lost if call.id in self._begun else _NOT_RUN)
             self._messages.append(Message("tool", content, tool_call_id=call.id))
         self._calls = ()
 
     def _notice(self, content: str) -> None:
-        """Tell the model something. It goes into the last message, as some endpoints take no other after a tool's."""
+        """Add a notice for the model to the last message, as some endpoints accept no other message after a tool's."""
         last = self._messages[-1]
         if last.role == "assistant":
             self._messages.append(Message("user", NOTICE + content))
@@ -140,7 +141,7 @@ class History:
         self.open = False
 
     def _add_list(self, content: str) -> None:
-        """Let the agent say what the program listed at the end of a turn, after what the model said last."""
+        """Add the program's list at the end of a turn to the assistant's last message."""
         if not content:
             return
         last = self._messages[-1]
@@ -150,13 +151,13 @@ class History:
             self._messages.append(Message("assistant", content))
 
     def _answer(self, note: str) -> None:
-        """See that the agent spoke last."""
+        """Add an assistant's message if the last one is not the assistant's."""
         if self._messages and self._messages[-1].role in ("user", "tool"):
             self._messages.append(Message("assistant", note))
 
 
 def message_of(record: Mapping[str, Any]) -> Message:
-    """A message from its record."""
+    """Return the message of a record."""
     calls = tuple(
         ToolCall(
             str(call["id"]),
@@ -178,7 +179,7 @@ def message_of(record: Mapping[str, Any]) -> Message:
 
 
 def record_of(message: Message) -> dict[str, Any]:
-    """A message for the record."""
+    """Return the record of a message."""
     record: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         record["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
@@ -218,7 +219,7 @@ class Recorder:
         return self._last
 
     async def load(self) -> list[Event]:
-        """Read what was recorded before."""
+        """Read the recorded events."""
         events = await asyncio.get_running_loop().run_in_executor(
             self._log.executor, self._log.events, self.conversation
         )
@@ -227,8 +228,8 @@ class Recorder:
         return events
 
     async def acquire(self, lease_s: float) -> list[Event]:
-        """Hold the turn, and read what other programs added; gives that. See `EventLog.acquire_turn`."""
-        await self.release()  # where that failed before
+        """Hold the turn, and read the events that other programs added; return them. See `EventLog.acquire_turn`."""
+        await self.release()  # if that failed before
         loop = asyncio.get_running_loop()
         acquiring = loop.run_in_executor(self._log.executor, self._log.acquire_turn, self.conversation, lease_s)
         cancelled = await settled(acquiring)
@@ -247,13 +248,13 @@ class Recorder:
         return added
 
     async def renew(self) -> None:
-        """Begin the lease of the turn anew. See `EventLog.renew_turn`."""
+        """Renew the lease of the turn. See `EventLog.renew_turn`."""
         if self._turn is not None:
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._log.executor, self._log.renew_turn, self._turn)
 
     async def release(self) -> None:
-        """Let another program have the turn. Where that cannot be written, the next `acquire` does it."""
+        """Release the turn. If that cannot be written, the next `acquire` repeats it."""
         if self._turn is not None:
             with contextlib.suppress(HermesError):
                 loop = asyncio.get_running_loop()
@@ -261,15 +262,15 @@ class Recorder:
                 self._turn = None
 
     def drop_notes(self) -> None:
-        """Forget what was noted for an event that is never recorded."""
+        """Drop the notes for an event that is never recorded."""
         self._noted = []
 
     async def record(self, kind: Kind, data: dict[str, Any]) -> Event:
-        """Keep an event. One whose recording is cancelled is kept nevertheless, and then the cancellation goes on.
+        """Append an event; one whose recording is cancelled is still recorded, and the cancellation follows.
 
         Raises:
             TurnLost: another program took this conversation over.
-            HermesError: it could not be written; nothing was recorded.
+            HermesError: the event could not be written; nothing was recorded.
         """
         async with self._lock:
             self.note(kind, data)
@@ -277,7 +278,7 @@ class Recorder:
             return await self._keep(events)
 
     def note(self, kind: Kind, data: dict[str, Any]) -> None:
-        """Keep something together with the next event that is recorded, right before it."""
+        """Append something together with the next recorded event, right before it."""
         self._noted.append((kind, data))
 
     async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:

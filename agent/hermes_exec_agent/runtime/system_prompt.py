@@ -1,4 +1,4 @@
-"""The beginning of every conversation. It is made once, recorded, and never changes, so that endpoints' caches hold."""
+"""The system message. It is created once, recorded, and never changes, so that endpoints can cache it."""
 
 from __future__ import annotations
 

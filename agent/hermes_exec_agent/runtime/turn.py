@@ -1,4 +1,4 @@
-"""One turn: the model is asked, does what it asks for, sees what came of it, until it answers or is stopped."""
+"""One turn: ask the model, run its tool calls and return their results, until it answers or is stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _EMPTY = 2
-"""Replies without a word or a call that are asked for again."""
+"""How often a reply without text and calls is requested again."""
 _BUDGET = "The budget of {} steps for this request is spent."
 _SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
 _SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
@@ -38,21 +38,21 @@ _STOPPED = (
 
 
 class Budget:
-    """A counter that never goes below nothing, nor above where it began."""
+    """A thread-safe counter between zero and its initial value."""
 
     def __init__(self, limit: int) -> None:
-        """``limit`` replies."""
+        """Start with ``limit`` replies."""
         self.limit = limit
         self._left = limit
         self._lock = threading.Lock()
 
     @property
     def left(self) -> int:
-        """What is left."""
+        """The replies left."""
         return self._left
 
     def take(self) -> bool:
-        """Take one; False if there was none."""
+        """Take one; False if none is left."""
         with self._lock:
             if self._left <= 0:
                 return False
@@ -60,13 +60,13 @@ class Budget:
             return True
 
     def refund(self) -> None:
-        """Give one back that was taken: a reply that only started a program of many calls costs nothing."""
+        """Return one: a reply that only started a program with many calls is free."""
         with self._lock:
             self._left = min(self._left + 1, self.limit)
 
 
 class Turn:
-    """A request on its way to its answer."""
+    """One request until its answer."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Turn:
         self._report = TurnReport()
         self.usages: list[Usage] = []
         self.said = ""
-        """What came of a reply that is not whole yet."""
+        """The text of a reply that is not complete yet."""
         self._steps = 0
         self._calls = 0
 
@@ -102,7 +102,7 @@ class Turn:
         """Answer ``request``.
 
         Raises:
-            ModelError: no reply could be had; the record says so.
+            ModelError: no model replied; the failure is recorded.
         """
         await self._recorder.record("user", {"content": request})
         try:
@@ -146,7 +146,7 @@ class Turn:
         return self.answer(reply.message.content, outcome)
 
     def answer(self, text: str, outcome: Outcome) -> Answer:
-        """The end of this turn."""
+        """Return the answer of this turn."""
         return Answer(text, outcome, total(self.usages), self._steps, self._calls)
 
     def _judge(self, acted: Sequence[Acted]) -> Verdict:
@@ -161,9 +161,9 @@ class Turn:
         self._tell(Warned(reason, content))
 
     async def _last_word(self, outcome: Outcome, reason: str, ended: str, notice: str) -> Answer:
-        """Ask for a summary. Calls in it are not run; where it has some, or there is none, the program's list follows.
+        """Request a summary. Calls in it do not run; if it has some, or there is none, the program's list follows.
 
-        The tools stay in the request, as its beginning is what endpoints cache.
+        The tools stay in the request, as endpoints cache its beginning.
         """
         await self._warn(reason, notice.format(ended))
         try:
@@ -190,14 +190,14 @@ class Turn:
         return self.answer(f"{last}\n\n{text}" if last else text, outcome)
 
     async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
-        """What this turn did, as a list; see `TurnReport.text`."""
+        """Return the program's list of this turn; see `TurnReport.text`."""
         running = await self._acting.list_running()
         request = self._recorder.history.request
         text = self._report.text(request=request, ended=ended, why=why, refused=refused, running=running)
         return self._acting.clean(text)
 
     async def _reply(self, tool_choice: ToolChoice | None = None) -> Reply:
-        """Ask, record what is answered, and count it."""
+        """Request a reply, record it, and count it."""
         await self.compact()
         reply = await self._fitting(tool_choice)
         for _ in range(_EMPTY):
@@ -216,7 +216,7 @@ class Turn:
             "usage": usage_record(reply.usage),
         }
         if calls:
-            self._recorder.note("assistant", record)  # the first call is recorded at once
+            self._recorder.note("assistant", record)  # the first call's event follows at once
         else:
             await self._recorder.record("assistant", record)
         self.said = ""
@@ -224,7 +224,7 @@ class Turn:
         return reply
 
     async def _fitting(self, tool_choice: ToolChoice | None) -> Reply:
-        """Ask; if the endpoint finds the conversation too long, make it shorter and ask once more."""
+        """Request a reply; if the endpoint finds the conversation too long, shorten it and retry once."""
         try:
             return await self._asked(tool_choice)
         except ContextTooLong as error:
@@ -234,7 +234,7 @@ class Turn:
             return await self._asked(tool_choice)
 
     async def compact(self, *, force: bool = False) -> bool:
-        """Make the conversation shorter if it fills the window, or now; gives whether it was."""
+        """Shorten the conversation if it fills the window, or if ``force``; return whether it was shortened."""
         history = self._recorder.history
         found = await self._compactor.shorten(
             history.messages,
@@ -282,7 +282,7 @@ class Turn:
         raise ModelError(f"{self._model.name}: the stream ended without a reply")
 
     def _own_ids(self, message: Message) -> tuple[ToolCall, ...]:
-        """The calls, each with an id that no other of the conversation has: some endpoints count from 0 each time."""
+        """Return the calls with ids that are unique in the conversation; some endpoints restart at 0 each time."""
         known = set(self._recorder.history.ids)
         calls: list[ToolCall] = []
         for call in message.tool_calls:
@@ -297,7 +297,7 @@ class Turn:
 
 
 def usage_record(usage: Usage) -> dict[str, object]:
-    """As an event has it."""
+    """Return the usage as an event contains it."""
     record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.reasoning:
         record["reasoning"] = usage.reasoning

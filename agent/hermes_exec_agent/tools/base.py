@@ -1,4 +1,4 @@
-"""The common part of tools: from the arguments that a model wrote to a call that may be made."""
+"""The common part of tools: from the arguments of a model to a call that may run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPLAINTS = 3
 
 
 class ToolArguments(BaseModel):
-    """The arguments of a tool. Its docstring and its fields' descriptions are what a model reads."""
+    """The arguments of a tool. A model reads its docstring, and the descriptions of its fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -30,12 +30,12 @@ A = TypeVar("A", bound=ToolArguments)
 
 
 class BaseTool(Generic[A]):
-    """A tool whose arguments are a model of pydantic: they are the schema, the check and the type."""
+    """A tool whose arguments are a pydantic model, which is the schema, the validation and the type."""
 
     name: str
     changes: bool = True
     only_reads: bool = False
-    """Whether a call cannot even change what the agent keeps, so that one in broken JSON may be repaired."""
+    """Whether a call cannot change anything, the agent's own state included, so that broken JSON may be repaired."""
     arguments_type: type[ToolArguments]
     tool_set: str = ""
     """The set that a tool of another distribution belongs to; named like the distribution if empty."""
@@ -55,7 +55,7 @@ class BaseTool(Generic[A]):
         return True
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
-        """Check the arguments, ask whether it may be done, and do it."""
+        """Validate the arguments, ask for approval if needed, and run."""
         try:
             args: Any = self.arguments_type.model_validate(arguments)
         except ValidationError as error:
@@ -70,25 +70,25 @@ class BaseTool(Generic[A]):
             return failed(context.place, failure_of(error))
 
     async def run(self, args: A, context: Context) -> Envelope:
-        """Do it. A `HermesError` becomes the envelope's failure."""
+        """Run the call. A `HermesError` becomes the envelope's failure."""
         raise NotImplementedError
 
-    def needs_approval(self, args: A) -> bool:  # noqa: ARG002  most tools need no look
-        """Whether this very call can change something, so that it needs an approval."""
+    def needs_approval(self, args: A) -> bool:  # noqa: ARG002  most tools decide by their class
+        """Whether this call can change something."""
         return self.changes
 
     def summary(self, args: A) -> str:
-        """What a person reads before they approve."""
+        """Return a description of the call for the person who approves it."""
         return json.dumps(args.model_dump(exclude_defaults=True), ensure_ascii=False)
 
 
 def failed(place: str, failure: Failure) -> Envelope:
-    """A result that is a failure and nothing else."""
+    """Return an envelope with nothing but a failure."""
     return Envelope(ok=False, place=place, error=failure)
 
 
 def failure_of(error: HermesError) -> Failure:
-    """An error of ours, as a model can act on it."""
+    """Convert an error of ours for a model."""
     from hermes_exec.errors import Closed, PlaceGone, PlaceUnavailable
 
     name = type(error).__name__
@@ -98,12 +98,12 @@ def failure_of(error: HermesError) -> Failure:
 
 
 def described(takes: type[BaseModel]) -> str:
-    """A docstring as one paragraph, because a model pays for every blank."""
+    """Return the docstring as one paragraph, as a model pays for every character."""
     return " ".join((takes.__doc__ or "").split())
 
 
 def schema_of(takes: type[BaseModel]) -> dict[str, Any]:
-    """JSON Schema of a tool's arguments: no titles, no references, no further properties."""
+    """Return the JSON Schema of a tool's arguments: no titles, no references, no further properties."""
     schema = takes.model_json_schema()
     parts: dict[str, Any] = schema.pop("$defs", {})
     schema.pop("description", None)
@@ -131,7 +131,7 @@ def _plain(node: Any, parts: dict[str, Any]) -> Any:
 
 
 def complaint(name: str, takes: type[BaseModel], error: ValidationError) -> str:
-    """What is wrong with the arguments, and what they should be."""
+    """Describe what is wrong with the arguments, and what the tool takes."""
     shown = schema_of(takes)["properties"]
     fields = {field: value for field, value in takes.model_fields.items() if field in shown}
     problems: list[str] = []

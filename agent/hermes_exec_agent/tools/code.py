@@ -1,4 +1,4 @@
-"""Run a script in the place that calls tools from within: one turn of the model, many calls."""
+"""Run a script in the target that calls tools: one turn of the model, many calls."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context, Tool
 
 MOST_CALLS = 200
-"""Calls of tools from one script."""
+"""Tool calls of one script."""
 _LONGEST_LINE = 8 << 20
 _KEPT = 4 << 20
 _HALF = _KEPT // 2
 
 
 class ExecuteCodeArguments(ToolArguments):
-    """Run a Python script in the place that calls tools, for many calls with logic between them.
+    """Run a Python script in the target that calls tools, for many calls with logic between them.
 
     tools.read_file(path="a") returns the result as a dict, or raises tools.ToolFailed. Print what you want to see.
     """
@@ -40,7 +40,7 @@ class ExecuteCodeArguments(ToolArguments):
 
 
 class ExecuteCode(BaseTool[ExecuteCodeArguments]):
-    """Runs scripts in the place."""
+    """Runs scripts in the target."""
 
     name = "execute_code"
     position = 70
@@ -48,11 +48,11 @@ class ExecuteCode(BaseTool[ExecuteCodeArguments]):
     arguments_type = ExecuteCodeArguments
 
     def summary(self, args: ExecuteCodeArguments) -> str:
-        """The script."""
+        """Return the script."""
         return args.code
 
     async def run(self, args: ExecuteCodeArguments, context: Context) -> Envelope:
-        """Run it, and answer its calls. When it ends, or is cancelled, nothing of it goes on."""
+        """Run the script and answer its calls. When it ends, or is cancelled, nothing of it is left running."""
         workspace = context.workspace
         folder = await workspace.cwd()
         stream = context.terminal.stream(
@@ -81,7 +81,7 @@ def _is_callable(tool: Tool) -> bool:
 
 
 class _Talk:
-    """The calls of one script. What it writes is untrusted, and is treated as what a model writes."""
+    """The calls of one script. The script's output is untrusted, like a model's."""
 
     def __init__(self, tools: Sequence[Tool], context: Context) -> None:
         self.calls = 0
@@ -93,11 +93,11 @@ class _Talk:
 
     @property
     def printed(self) -> str:
-        """What it printed, without its middle where that is long."""
+        """The script's output, without the middle if it is long."""
         return (self._head + self._tail).decode("utf-8", "replace")
 
     async def hold(self, stream: Stream, code: str) -> Result:
-        """Send the script and answer until it ends."""
+        """Send the script, and answer calls until it ends."""
         parameters = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
         await stream.write(json.dumps({"code": code, "tools": parameters}) + "\n")
         async for event in stream:
@@ -123,7 +123,7 @@ class _Talk:
             answer = await self._answer(line)
             await stream.write(json.dumps(answer) + "\n")
         if len(self._line) > _LONGEST_LINE:
-            self._line.clear()  # no call of ours is as long
+            self._line.clear()  # no call is that long
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:

@@ -1,4 +1,4 @@
-"""Files of the place: read, write, change."""
+"""Files in the target: read, write, change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 20
 _LARGEST = 16 << 20
-"""Bytes of a file that is changed as a whole."""
+"""Bytes of a file that can be changed."""
 _SEARCHED = 256 << 20
 """Bytes of a file in which lines are counted."""
 _LONGEST_LINE = 2000
@@ -28,7 +28,7 @@ _MOST_SHOWN = 60_000
 
 
 class ReadFileArguments(ToolArguments):
-    """Read a text file of the place; each line comes after its number and a bar."""
+    """Read a text file; each line follows its number and a bar."""
 
     path: str = Field(min_length=1)
     offset: int = Field(1, ge=1, description="First line")
@@ -53,7 +53,7 @@ class ReadFile(BaseTool[ReadFileArguments]):
             message = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
             return Envelope(ok=False, place=context.place, error=Failure("binary", message))
         lines = text.split("\n")
-        if lines[-1] == "":  # what comes after the last line break is no line
+        if lines[-1] == "":  # nothing follows the last line break
             lines.pop()
         whole = len(lines) <= last
         shown: list[str] = []
@@ -72,7 +72,7 @@ class ReadFile(BaseTool[ReadFileArguments]):
 
 
 async def _lines(path: str, last: int, reader: Reader) -> str | None:
-    """The text up to the line after the last one that is wanted; None where it is none."""
+    """Return the text up to the line after the last requested one; None if the file is not text."""
     data = bytearray()
     while piece := await reader.read(path, len(data), _PIECE):
         if not data and b"\0" in piece[:8192]:
@@ -86,11 +86,11 @@ async def _lines(path: str, last: int, reader: Reader) -> str | None:
 
 
 class WriteFileArguments(ToolArguments):
-    """Give a file of the place a new content; folders above it are made."""
+    """Replace or create a file; missing folders are created."""
 
     path: str = Field(min_length=1)
     content: str
-    create: SkipJsonSchema[bool] = False  # keeps a file that exists; in no schema
+    create: SkipJsonSchema[bool] = False  # refuses to replace a file; not in the schema
 
 
 class WriteFile(BaseTool[WriteFileArguments]):
@@ -101,12 +101,12 @@ class WriteFile(BaseTool[WriteFileArguments]):
     arguments_type = WriteFileArguments
 
     def summary(self, args: WriteFileArguments) -> str:
-        """Where, and how much."""
+        """Return the path and the content."""
         verb = "create" if args.create else "write"
         return f"{verb} {args.path} ({len(args.content)} characters): {args.content}"
 
     async def run(self, args: WriteFileArguments, context: Context) -> Envelope:
-        """Write it at once: whoever reads it sees the old or the new one."""
+        """Write the file atomically: readers see the old or the new content."""
         path = await context.workspace.path(args.path)
         if args.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
@@ -142,13 +142,13 @@ class Patch(BaseTool[PatchArguments]):
     arguments_type = PatchArguments
 
     def summary(self, args: PatchArguments) -> str:
-        """Which files, and what goes."""
+        """Return the files and their changes."""
         if args.mode == "replace":
             return f"in {args.path}: {args.old_string!r} becomes {args.new_string!r}"
         return args.patch
 
     async def run(self, args: PatchArguments, context: Context) -> Envelope:
-        """Work out every file's new content first, then write: a patch that does not fit changes nothing."""
+        """Compute all new contents before writing: a patch that does not fit changes nothing."""
         if args.mode == "replace":
             if not args.path:
                 raise UsageError("replace needs a path")
@@ -172,7 +172,7 @@ class Patch(BaseTool[PatchArguments]):
 
 
 async def _current(path: str, reader: Reader) -> str | None:
-    """What is in a file; None where there is none."""
+    """Return the content of a file; None if it does not exist."""
     try:
         data = await reader.read(path, 0, _LARGEST + 1)
     except TransferError as error:

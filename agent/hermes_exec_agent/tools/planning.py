@@ -1,4 +1,4 @@
-"""What an agent does besides work: keep a list, ask, and hand on."""
+"""Tools that run in the agent itself: keep a list, ask the person, delegate a task."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 HERE = "agent"
-"""Where those run that touch no place."""
+"""The place of tools that run in the agent."""
 _MOST = 50
 _MARKS = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
 
 
 class Item(BaseModel):
-    """One thing to do."""
+    """One item of the list."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     content: str
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
-    id: SkipJsonSchema[str] = ""  # as Hermes Agent's tool has them; in no schema
+    id: SkipJsonSchema[str] = ""  # as in Hermes Agent's tool; not in the schema
 
 
 class TodoArguments(ToolArguments):
-    """Keep a list of what is to be done: send all of it anew each time, or nothing to read it."""
+    """Keep a to-do list: send the whole list each time, or nothing to read it."""
 
     todos: list[Item] = Field([], max_length=_MOST)
     merge: SkipJsonSchema[bool] = False
@@ -50,8 +50,8 @@ class Todo(BaseTool[TodoArguments]):
         super().__init__()
         self._items: list[Item] = []
 
-    async def run(self, args: TodoArguments, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
-        """Keep the new list, if there is one, and show it."""
+    async def run(self, args: TodoArguments, context: Context) -> Envelope:  # noqa: ARG002  it runs in the agent
+        """Replace or merge the list, if one is given, and show it."""
         if args.todos:
             self._items = _merge_items(self._items, args.todos) if args.merge else args.todos
         lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
@@ -59,10 +59,10 @@ class Todo(BaseTool[TodoArguments]):
 
 
 def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
-    """The list with what ``changes`` says of the items with these ids, and the new ones at its end.
+    """Return the list with ``changes`` applied by id, and new items at its end.
 
     Raises:
-        UsageError: it cannot be told which item is meant.
+        UsageError: an item has no id of its own.
     """
     places = {item.id: place for place, item in enumerate(items)}
     if not all(each.id for each in [*items, *changes]) or len(places) < len(items):
@@ -100,12 +100,12 @@ class Clarify(BaseTool[ClarifyArguments]):
     available_to_delegates = False
     arguments_type = ClarifyArguments
 
-    def needs_approval(self, args: ClarifyArguments) -> bool:  # noqa: ARG002  to ask is not to do
-        """Whether a question needs an approval: it does not."""
+    def needs_approval(self, args: ClarifyArguments) -> bool:  # noqa: ARG002  the person answers it
+        """A question needs no approval."""
         return False
 
     async def run(self, args: ClarifyArguments, context: Context) -> Envelope:
-        """Ask, and wait."""
+        """Ask, and wait for the answer."""
         try:
             answer = await context.person.clarify(args.question, args.choices)
         except Unsupported:
@@ -115,14 +115,14 @@ class Clarify(BaseTool[ClarifyArguments]):
 
 
 class DelegateArguments(ToolArguments):
-    """Let another agent do a task of its own with the same tools in the same place; you get only what it says last."""
+    """Delegate a task to another agent with the same tools in the same target; you get only its last message."""
 
     goal: str = Field(min_length=1)
-    context: str = Field("", description="All that it has to know; it sees nothing else")
+    context: str = Field("", description="All that it needs to know; it sees nothing else")
 
 
 class Delegate(BaseTool[DelegateArguments]):
-    """Hands a task to a conversation of its own, with a budget of its own."""
+    """Delegates a task to a conversation of its own, with a budget of its own."""
 
     name = "delegate_task"
     position = 140
@@ -132,19 +132,19 @@ class Delegate(BaseTool[DelegateArguments]):
 
     @classmethod
     def is_available(cls, context: Context) -> bool:
-        """Whether the conversation can hold another one."""
+        """Whether the conversation can delegate."""
         return context.delegate is not None
 
     def summary(self, args: DelegateArguments) -> str:
-        """The goal."""
+        """Return the goal."""
         return args.goal
 
     def needs_approval(self, args: DelegateArguments) -> bool:  # noqa: ARG002  each call of the delegate needs its own
-        """Whether handing on needs an approval: each call of the other agent does."""
+        """Delegating needs no approval, as each call of the other conversation does."""
         return False
 
     async def run(self, args: DelegateArguments, context: Context) -> Envelope:
-        """Wait for the other agent; cancelled, it ends too."""
+        """Wait for the other conversation; it ends if this call is cancelled."""
         request = f"{args.goal}\n\n{args.context}".strip()
         if context.delegate is None:
             raise Unsupported("this conversation cannot delegate", remedy="do it here")

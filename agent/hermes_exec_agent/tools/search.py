@@ -1,4 +1,4 @@
-"""Search in files of the place, by a program that runs there."""
+"""Search files in the target, with a program that runs there."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LIMIT_S = 120
 _ASK = 3
-"""The exit code of the program where a person has to agree."""
+"""The program's exit code if a person must approve the search."""
 
 
 class SearchFilesArguments(ToolArguments):
@@ -74,16 +74,16 @@ class SearchFiles(BaseTool[SearchFilesArguments]):
 
 
 def _told(data: bytes) -> tuple[str, str]:
-    """The folder that a person has to agree to, and why. What the place says is not trusted."""
+    """Parse the folder that a person must approve, and why. The target's answer is not trusted."""
     try:
         fields = json.loads(data)
         return str(fields["path"]), str(fields["secret"])
     except (ValueError, KeyError, TypeError):
-        return "", "an answer of the place that makes no sense"
+        return "", "an invalid answer of the target"
 
 
 def _left_out(data: bytes) -> str:
-    """What the search left out, in words."""
+    """Describe the files that the search left out."""
     try:
         fields = json.loads(data.splitlines()[-1])
         secrets, named, elsewhere = (

@@ -27,7 +27,7 @@ _LOOKS = frozenset({"poll", "log", "wait"})
 
 
 class TerminalArguments(ToolArguments):
-    """Run shell text in the place. Folder, variables and functions persist between calls."""
+    """Run shell text. Folder, variables and functions persist between calls."""
 
     command: str = Field(min_length=1)
     timeout: int = Field(180, ge=1, le=_LONGEST_S, description="Seconds")
@@ -39,20 +39,20 @@ class TerminalArguments(ToolArguments):
 
 
 class TerminalTool(BaseTool[TerminalArguments]):
-    """Runs commands, in the conversation's own shell or in the background."""
+    """Runs commands in the conversation's shell or in the background."""
 
     name = "terminal"
     position = 10
     arguments_type = TerminalArguments
 
     def summary(self, args: TerminalArguments) -> str:
-        """The command."""
+        """Return the command."""
         where = f" (in {args.workdir})" if args.workdir else ""
         how = " in the background" if args.background else ""
         return f"{args.command}{where}{how}{', beyond the conversation' if args.keep else ''}"
 
     async def run(self, args: TerminalArguments, context: Context) -> Envelope:
-        """Run it to its end, or start it."""
+        """Run the command until it ends, or start it."""
         workspace = context.workspace
         if args.keep and not args.background:
             raise UsageError("keep is for what runs in the background", remedy="background true, or leave keep out")
@@ -64,7 +64,7 @@ class TerminalTool(BaseTool[TerminalArguments]):
         try:
             job = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            await to_its_end(_killed(starting))  # whoever cancelled would not know its id
+            await to_its_end(_killed(starting))  # the caller would never learn its id
             raise
         (workspace.lasting if args.keep else workspace.background)[job.id] = args.command
         return Envelope(
@@ -75,11 +75,11 @@ class TerminalTool(BaseTool[TerminalArguments]):
 async def _killed(starting: Awaitable[Job]) -> None:
     job = await starting
     await job.kill(max_output=0)
-    await job.prune()  # an ended one that is remembered would keep the place
+    await job.prune()  # a remembered ended job would keep the target
 
 
 class ProcessArguments(ToolArguments):
-    """Look after background processes. poll: what is new; log: lines of all output; submit: data and a newline."""
+    """Manage background processes. poll: new output; log: lines of all output; submit: write data and a newline."""
 
     action: Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
     session_id: str = Field("", description="All but list")
@@ -90,7 +90,7 @@ class ProcessArguments(ToolArguments):
 
 
 class ProcessTool(BaseTool[ProcessArguments]):
-    """Looks after what runs in the background."""
+    """Manages background processes."""
 
     name = "process"
     position = 20
@@ -99,18 +99,18 @@ class ProcessTool(BaseTool[ProcessArguments]):
     def __init__(self) -> None:
         super().__init__()
         self._read: dict[str, int] = {}
-        """How much of each one's output was polled."""
+        """Bytes of each one's output that were polled."""
 
     def needs_approval(self, args: ProcessArguments) -> bool:
-        """Whether it does more than to look."""
+        """Whether it does more than look."""
         return args.action in {"kill", "write", "submit", "close"}
 
     def summary(self, args: ProcessArguments) -> str:
-        """What is done to which."""
+        """Return the action and its process."""
         return f"{args.action} {args.session_id} {args.data}".rstrip()
 
     async def run(self, args: ProcessArguments, context: Context) -> Envelope:
-        """Do the action."""
+        """Run the action."""
         if args.action == "list":
             own = context.workspace.jobs
             lines = "\n".join(line(each, ours=each.id in own) for each in await context.terminal.jobs())
@@ -173,7 +173,7 @@ async def _told(status: JobStatus, text: str, context: Context) -> Envelope:
 
 
 def line(status: JobStatus, *, ours: bool) -> str:
-    """A process as a list shows it; the command of one that another conversation may have started is left out."""
+    """Format a process for a list; the command of one that another conversation may have started is left out."""
     how = f"{status.state}, {status.result.reason}" if status.result else str(status.state)
     command = quote(status.command, 100) if ours else "(not started by this conversation)"
     return f"{status.id} {how} {status.duration_s:.0f} s: {command}"

@@ -1,4 +1,4 @@
-"""Skills: what there is, and what one says."""
+"""Tools that list skills and show one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class SkillsListArguments(ToolArguments):
-    """List skills: functions that were proven for a kind of task. Look here before you write one."""
+    """List skills: tested functions for kinds of tasks. Look here before you write one."""
 
     query: str = Field("", description="Words that occur in name or summary")
     offset: int = Field(0, ge=0)
@@ -39,7 +39,7 @@ class SkillsList(BaseTool[SkillsListArguments]):
     arguments_type = SkillsListArguments
 
     async def run(self, args: SkillsListArguments, context: Context) -> Envelope:
-        """List them by name."""
+        """List skills by name."""
         terms = args.query.lower().replace("_", "-").split()
         found = [
             each
@@ -56,14 +56,14 @@ class SkillsList(BaseTool[SkillsListArguments]):
 
 
 class SkillViewArguments(ToolArguments):
-    """Read what a skill says of itself and which arguments it takes, or one of its files."""
+    """Read a skill's documentation and its arguments, or one of its files."""
 
     name: str = Field(min_length=1)
     file_path: str = Field("", description="Such as scripts/x.py")
 
 
 class SkillView(BaseTool[SkillViewArguments]):
-    """Shows one skill, as little of it as is needed."""
+    """Shows one skill, or one of its files."""
 
     name = "skill_view"
     position = 90
@@ -72,7 +72,7 @@ class SkillView(BaseTool[SkillViewArguments]):
     arguments_type = SkillViewArguments
 
     async def run(self, args: SkillViewArguments, context: Context) -> Envelope:
-        """Show it, compared with what was signed."""
+        """Show the skill, after comparing its files with the signed list."""
         skills = context.service(Skillset)
         version = skills.registry.version(args.name)
         files = await skills.workshop.files(version)
@@ -92,6 +92,6 @@ def _listed(paths: Iterable[str]) -> str:
 
 
 def describe_version(version: Version) -> str:
-    """What is known of a version, in a line."""
+    """Describe a version in one line."""
     schema = {key: value for key, value in version.schema.items() if key != "$schema"}
     return f"{version.name} {version.number}, evidence: {version.level}. Arguments: {json.dumps(schema)}"

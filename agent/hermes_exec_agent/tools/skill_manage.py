@@ -1,4 +1,4 @@
-"""Skills that an agent adds or changes: all of it through the gate, and nothing of it is ever deleted."""
+"""The tool that adds and changes skills: every change passes the gate, and nothing is ever deleted."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ class SkillManage(BaseTool[SkillManageArguments]):
     arguments_type = SkillManageArguments
 
     def needs_approval(self, args: SkillManageArguments) -> bool:
-        """Whether it does more than to look."""
+        """Whether it does more than look."""
         return args.action != "history"
 
     def summary(self, args: SkillManageArguments) -> str:
-        """What is done to which."""
+        """Return the action and its skill."""
         number = f" {args.version}" if args.version else ""
         return f"{args.action} {args.name}{number} {args.task or args.patch}".strip()
 
     async def run(self, args: SkillManageArguments, context: Context) -> Envelope:
-        """Do the action."""
+        """Run the action."""
         match args.action:
             case "create" | "improve" | "patch":
                 return await self._made(args, context)
@@ -87,7 +87,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
         raise UsageError(f"{args.action} needs a patch", remedy="or create with a task")
 
     async def _files(self, args: SkillManageArguments, skills: Skillset) -> Mapping[str, str]:
-        """The files that a skill is to have, after the patch."""
+        """Return the files of the skill after the patch."""
         files: dict[str, str] = {}
         if args.action == "patch":
             files = await skills.workshop.files(skills.registry.version(args.name))
@@ -113,7 +113,7 @@ class SkillManage(BaseTool[SkillManageArguments]):
         return _registered(done.version, sum(done.report.seconds.values()))
 
     def _kept(self, args: SkillManageArguments, context: Context) -> Envelope:
-        """What needs no sandbox."""
+        """Run an action that needs no sandbox."""
         registry = context.service(Skillset).registry
         skill = registry.skill(args.name)
         match args.action:

@@ -1,4 +1,4 @@
-"""Running a skill; one that fails is mended, where it may be, and run once more."""
+"""The tool that runs a skill; one that fails is repaired if permitted, and run once more."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 _LOG = 2000
 """Characters of a failed skill's log that are shown."""
 _MANAGE = "skill_manage"
-"""The tool whose approval a change of a skill takes, whoever wants it."""
+"""The tool whose approval a change of a skill needs."""
 
 
 class SkillRunArguments(ToolArguments):
-    """Run a skill in a sandbox of its own. Files that it leaves come into the person's data folder."""
+    """Run a skill in a sandbox of its own. Its files are copied to the person's data folder."""
 
     name: str = Field(min_length=1)
     arguments: str = Field("{}", description="JSON object")
     version: int = Field(0, ge=0, description="0 is the current one")
-    copy_to: str = Field("", description="Copy its files to this folder of the place, too")
+    copy_to: str = Field("", description="Copy its files to this folder of the target, too")
 
 
 class SkillRun(BaseTool[SkillRunArguments]):
@@ -48,11 +48,11 @@ class SkillRun(BaseTool[SkillRunArguments]):
     arguments_type = SkillRunArguments
 
     def summary(self, args: SkillRunArguments) -> str:
-        """Which one, with what."""
+        """Return the skill and its arguments."""
         return f"{args.name} {args.arguments}"
 
     async def run(self, args: SkillRunArguments, context: Context) -> Envelope:
-        """Run it, and count how it went; if it fails by its own fault, run its next version."""
+        """Run the skill, and count the run; if the skill itself is at fault, run its next version."""
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         try:
@@ -111,10 +111,10 @@ class SkillRun(BaseTool[SkillRunArguments]):
     async def _mended(
         self, version: Version, args: SkillRunArguments, outcome: Outcome, arguments: dict[str, Any], context: Context
     ) -> Version | None:
-        """The next version; None where that is not even tried.
+        """Return the repaired version; None if no repair is attempted.
 
         Raises:
-            HermesError: there is none, and why.
+            HermesError: the repair failed; the message has the cause.
         """
         from hermes_exec_agent.skills.build.repair import Failed, NotMended, mended, why_not
 
@@ -133,21 +133,21 @@ class SkillRun(BaseTool[SkillRunArguments]):
         return better
 
     async def _agreed(self, version: Version, args: SkillRunArguments, context: Context) -> bool:
-        """Whether a person agreed to run what nothing but its own tests speaks for."""
+        """Whether a person approves a run of a skill whose only evidence is its own tests."""
         if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
             return True
         why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {args.arguments}?"
         try:
             return await approve(self.name, safe(why), context)
         except HermesError:
-            return False  # nobody is there
+            return False  # no person can be asked
 
     def _failed(self, outcome: Outcome, arguments: dict[str, Any], context: Context) -> Envelope:
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         if outcome.denied:
             context.tell(outcome.denied)
-        if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
+        if outcome.kind == SECURITY:  # no repair: a model must not work around a security check
             message = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
             return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", message))
         context.service(Skillset).failures[outcome.name] = (
@@ -167,7 +167,7 @@ def _noted(envelope: Envelope, note: str) -> Envelope:
 
 
 async def _copied(source: Path, files: tuple[str, ...], folder: str, context: Context) -> list[str]:
-    """Copy files into the place of the conversation."""
+    """Copy files to the target of the conversation."""
     done: list[str] = []
     for file in files:
         path = await context.workspace.path(f"{folder}/{file}")

@@ -1,4 +1,4 @@
-"""The one append-only record of conversations; resuming, listing, searching and exporting are views of it."""
+"""The append-only log of conversations, from which they are resumed, listed, searched and exported."""
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name."""
+    """Load a public name on first use."""
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,9 @@
-"""Find words in the log: all of them first, then the rarer ones of them.
+"""Queries of the log: events, summaries of conversations, and full-text search.
 
-A question in plain words, put to FTS5 as it is, ranks half of the log by its commonest word: seconds where this takes
-milliseconds. Text without spaces between words (Chinese, Japanese, Korean) is indexed letter by letter, and a run of it
-in a query is a phrase. What models thought has a table of its own, and is found only where that is asked for.
+A search looks for all words first, then for the rarer ones. A question in plain words, passed to FTS5 unchanged, ranks
+half of the log by its commonest word, which takes seconds instead of milliseconds. Text without spaces between words
+(Chinese, Japanese, Korean) is indexed letter by letter, and a run of it in a query is a phrase. Models' reasoning has a
+table of its own, and is searched only on request.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 
 
 _INDEXED = {"user": 100_000, "assistant": 100_000, "result": 4_000, "warning": 4_000, "failed": 4_000, "ended": 4_000}
-"""Characters of each kind of event that can be found: what tools print is long, and its beginning tells most."""
+"""Characters that are indexed of each kind of event: the output of tools is long, and its beginning matters most."""
 _THOUGHTS = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS thoughts"
     """ USING fts5(text, content='', tokenize="porter unicode61 remove_diacritics 2")"""
 )
-"""Made with the first thought, as files of earlier versions have none."""
+"""Created with the first reasoning, as files of earlier versions have no such table."""
 _CJK = r"\u2e80-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af\U00020000-\U0003ffff"
 _LETTER = re.compile(f"([{_CJK}])")
 _TERM = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+")
 _COMMON = 20_000
-"""Matches from which on a word only helps beside others."""
+"""Matches from which on a word only narrows the results of others."""
 _MOST_TERMS = 16
 _AROUND = 70
 _STOP_WORDS = (
@@ -45,7 +46,7 @@ _STOP = frozenset(_STOP_WORDS.split())
 
 
 def index(base: sqlite3.Connection, seq: int, kind: Kind, data: Mapping[str, Any]) -> None:
-    """Make an event findable; part of the transaction that records it."""
+    """Index an event; part of the transaction that records it."""
     if text := _text(kind, data):
         base.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (seq, _spaced(text)))
     if thought := _thought(data):
@@ -58,7 +59,7 @@ def _spaced(text: str) -> str:
 
 
 def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = False) -> list[SearchHit]:
-    """The best ``limit`` places, those with every word first; of what was said, or of what models thought."""
+    """Return the best ``limit`` matches, those with every word first, in messages or in models' reasoning."""
     terms = list(_terms(text))
     table = "thoughts" if thoughts else "words"
     if not terms or (thoughts and not _has_thoughts(base)):
@@ -73,7 +74,7 @@ def search(base: sqlite3.Connection, text: str, limit: int, *, thoughts: bool = 
 
 
 def _terms(text: str) -> Iterator[str]:
-    """What FTS5 is asked for: every word as a string of its own, so that no word is taken for an operator."""
+    """Yield FTS5's terms: every word as a string, so that none is taken for an operator."""
     words = list(dict.fromkeys(match.group().lower() for match in _TERM.finditer(text)))
     telling = [word for word in words if word not in _STOP] or words
     for word in telling[:_MOST_TERMS]:
@@ -139,11 +140,11 @@ _TITLE = 100
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One conversation, as a list shows it."""
+    """One conversation in a list."""
 
     id: str
     title: str
-    """The first line that the person wrote; text of theirs, so escape it before a terminal shows it."""
+    """The first line of the person's first message; escape it before a terminal shows it."""
     started: float
     """Seconds since 1970, UTC."""
     last: float
@@ -155,12 +156,12 @@ class Summary:
     scripted: bool
     """Whether the replies were written beforehand."""
     parent: str
-    """The conversation that it was delegated from, or nothing."""
+    """The conversation that delegated it; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A place where something was said."""
+    """An event that matches a search."""
 
     conversation: str
     title: str
@@ -169,17 +170,17 @@ class SearchHit:
     at: float
     kind: Kind
     snippet: str
-    """The words around, on one line."""
+    """The words around the match, on one line."""
 
 
 def last(base: sqlite3.Connection, conversation: str) -> int:
-    """The number of its last event, or 0."""
+    """Return the number of a conversation's last event, or 0."""
     (number,) = base.execute("SELECT max(number) FROM events WHERE conversation = ?", (conversation,)).fetchone()
     return number or 0
 
 
 def events(base: sqlite3.Connection, conversation: str, since: int) -> list[Event]:
-    """Those after ``since``, in their order."""
+    """Return a conversation's events after ``since``, in order."""
     rows = base.execute(
         "SELECT number, at, kind, data FROM events WHERE conversation = ? AND number > ? ORDER BY number",
         (conversation, since),
@@ -188,7 +189,7 @@ def events(base: sqlite3.Connection, conversation: str, since: int) -> list[Even
 
 
 def beginning(base: sqlite3.Connection, start: str) -> list[str]:
-    """The ids that begin with ``start``."""
+    """Return the ids that begin with ``start``."""
     rows = base.execute(
         "SELECT DISTINCT conversation FROM events WHERE conversation >= ? AND conversation < ? || x'f48fbfbf'",
         (start, start),
@@ -197,7 +198,7 @@ def beginning(base: sqlite3.Connection, start: str) -> list[str]:
 
 
 def conversations(base: sqlite3.Connection, limit: int, before: str | None) -> list[Summary]:
-    """The latest, after ``before`` in that order."""
+    """Return the latest conversations, after ``before`` in that order."""
     found = base.execute(
         "SELECT conversation, max(seq) AS latest, count(*) FROM events GROUP BY conversation"
         " HAVING ? IS NULL OR latest < (SELECT max(seq) FROM events WHERE conversation = ?)"
@@ -208,7 +209,7 @@ def conversations(base: sqlite3.Connection, limit: int, before: str | None) -> l
 
 
 def title(base: sqlite3.Connection, conversation: str) -> str:
-    """The first line that the person wrote."""
+    """Return the first line of the person's first message."""
     row = _first(base, conversation, "user")
     content = str(row[1].get("content", "")).strip() if row else ""
     line = content.splitlines()[0] if content else ""
