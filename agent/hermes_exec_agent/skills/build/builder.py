@@ -1,7 +1,7 @@
-"""Where an agent's skills are made: drafted by a model, judged by the gate, registered, or given up.
+"""Build an agent's skills: a model drafts, the gate validates, and the registry stores.
 
-A model is told what it can mend, three times at most, and not twice the same. What the gate refuses for security ends
-it at once: the model reads one sentence that says nothing of what was found, and the person's log has all of it.
+The model receives reasons that it can fix, three times at most, and never the same ones twice. A refusal for security
+ends the attempts at once: the model reads one sentence without the findings, and the person's log has all of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MAX_RETRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One candidate, and why it was not accepted, in the words that a model may see."""
+    """One candidate, and why it was not accepted, in words that a model may read."""
 
     number: int
     outcome: str
@@ -64,7 +64,7 @@ class Attempt:
 
 
 class NotRegistered(HermesError):
-    """A skill did not pass the gate, and is not tried again; nothing was registered. Carries every attempt."""
+    """A skill did not pass the gate, and no further attempt is made. It has every attempt."""
 
     state = "nothing was registered"
 
@@ -76,18 +76,18 @@ class NotRegistered(HermesError):
 
 
 class Rejected(Refused):
-    """A candidate did not pass the gate, and may be mended; nothing was registered."""
+    """A candidate did not pass the gate, and may be fixed; nothing was registered."""
 
     state = "nothing was registered"
 
     def __init__(self, name: str, reasons: Sequence[str]) -> None:
         self.reasons = tuple(reasons)
-        super().__init__(f"{name} was not accepted: {'; '.join(reasons)}", remedy="mend that, and send all of it again")
+        super().__init__(f"{name} was not accepted: {'; '.join(reasons)}", remedy="fix that, and send all files again")
 
 
 @dataclass(slots=True)
 class Attempts:
-    """The attempts at one skill. Once it is enough, it is so for the whole conversation."""
+    """The attempts at one skill. When they are exhausted, they stay so for the whole conversation."""
 
     name: str
     made: list[Attempt] = field(default_factory=list[Attempt])
@@ -95,30 +95,30 @@ class Attempts:
     _diagnosis: frozenset[tuple[str, str]] = frozenset()
 
     def check(self) -> None:
-        """See that there may be another one.
+        """Check that another attempt is permitted.
 
         Raises:
-            NotRegistered: there may not.
+            NotRegistered: it is not.
         """
         if self.over is not None:
             raise self.over
 
     def failed(self, report: Report) -> Attempt:
-        """Count one that was not accepted; gives it, to be mended.
+        """Count a candidate that was not accepted, and return it.
 
         Raises:
-            NotRegistered: it was the last one.
+            NotRegistered: it was the last attempt.
         """
         diagnosis = frozenset((each.code, each.model) for each in report.findings if each.kind is Kind.FUNCTIONAL)
         wrong = tuple(dict.fromkeys(each.model for each in report.findings if each.kind is Kind.FUNCTIONAL))
-        reasons = tuple(report.reasons[:1]) if report.security else wrong or ("it could not be judged to the end",)
+        reasons = tuple(report.reasons[:1]) if report.security else wrong or ("its validation could not be completed",)
         return self._count(report.outcome, reasons, diagnosis)
 
     def unreadable(self, why: str) -> Attempt:
-        """Count a reply that held no candidate at all.
+        """Count a reply without a candidate.
 
         Raises:
-            NotRegistered: it was the last one.
+            NotRegistered: it was the last attempt.
         """
         return self._count(str(Kind.FUNCTIONAL), (why,), frozenset({("draft.format", why)}))
 
@@ -139,35 +139,35 @@ class Attempts:
         return attempt
 
     def begin(self) -> None:
-        """A new round, after one that was registered."""
+        """Start a new round, after a candidate was registered."""
         self.made, self._diagnosis = [], frozenset()
 
 
 def _drop(_: str) -> None:
-    """Whoever wants to be told says so."""
+    """Ignore the line."""
 
 
 async def _no(_: str) -> bool:
-    """Whoever may say yes is named."""
+    """Refuse."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """For whom skills are made, and what is known of it."""
+    """The agent that skills are built for."""
 
     model: str
-    """Under whose name a skill is registered."""
+    """The model that is recorded as the author."""
     shells: tuple[str, ...] | None
-    """The kinds of place in which that agent runs commands."""
+    """The kinds of targets in which the agent runs commands."""
     tell: Callable[[str], None] = _drop
     """Shows the person one line."""
     agree: Callable[[str], Awaitable[bool]] = _no
-    """Asks the person whether an agent that could go past the gate may register a skill all the same."""
+    """Asks the person whether an agent that could bypass the gate may register a skill nevertheless."""
 
 
 class Workshop:
-    """Makes the skills of one conversation."""
+    """Builds the skills of one conversation."""
 
     def __init__(
         self,
@@ -178,33 +178,33 @@ class Workshop:
         judge: Model | None = None,
         cases: Sequence[Case] = (),
     ) -> None:
-        """``model`` drafts, ``judge`` makes held-out cases (the same one, if left out); ``cases`` are a person's."""
+        """``model`` drafts, ``judge`` writes held-out cases (``model`` if left out); ``cases`` are a person's."""
         self.registry = registry
         self._maker = maker
         self._model = model
         self._judge = judge or model
         self.given = tuple(cases)
         self._known: dict[str, tuple[Case, ...]] = {}
-        """What somebody gave that each skill has to hold."""
+        """The cases that a person gave for each skill."""
         self._separate: dict[str, tuple[Case, ...]] = {}
-        """The cases of a separate context for each, once that was asked."""
+        """The cases of a separate context for each skill, once requested."""
         self._files: dict[str, frozenset[str]] = {}
-        """The files that each was asked to leave."""
+        """The files that each skill is expected to leave."""
         self._attempts: dict[str, Attempts] = {}
 
     async def compile(self, name: str, task: str, request: str = "") -> Version:
-        """Have a skill drafted for a task that no tool fits, and register it.
+        """Draft a skill for a task that no tool fits, and register it.
 
         Args:
-            name: of the skill that is to be.
-            task: what it has to do.
-            request: the person's own words, in which literal examples are cases that it has to hold.
+            name: of the new skill.
+            task: of the skill.
+            request: the person's own words, in which literal examples are cases that the skill must pass.
 
         Raises:
-            NotRegistered: it did not pass; carries every attempt.
-            UsageError: it cannot be called so, or is there already.
-            Refused: who asks is not to register anything.
-            ModelError: there was no draft to be had.
+            NotRegistered: it did not pass; the error has every attempt.
+            UsageError: the name is invalid or taken.
+            Refused: the agent may not register skills.
+            ModelError: the model returned no draft.
         """
         name = self._named(name)
         if name in self.registry.skills():
@@ -215,21 +215,21 @@ class Workshop:
         return await self._drafted(name, task, request, prompt, (*self.given, *examples(request)))
 
     async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
-        """Have a registered skill changed that failed in use, and register the change as its next version.
+        """Change a registered skill that failed in use, and register the change as its next version.
 
-        It has to hold what the version held that is there.
+        It must pass the cases of the current version.
 
         Args:
             name: of the skill.
-            failure: what went wrong, for whoever mends it.
+            failure: the error, for the model that fixes it.
             request: the person's own words; examples in them that call this skill are cases too.
-            again: calls that failed, and have to give a result now.
+            again: calls that failed, and must return a result now.
 
         Raises:
-            NotRegistered: it did not pass; the version that is there stays the current one.
-            UsageError: there is no such skill.
-            Refused: who asks is not to register anything, or the skill was changed by somebody.
-            ModelError: there was no draft to be had.
+            NotRegistered: it did not pass; the current version stays.
+            UsageError: the skill does not exist.
+            Refused: the agent may not register skills, or the skill's files were changed.
+            ModelError: the model returned no draft.
         """
         version = self.registry.version(name)
         files = await self.files(version)
@@ -241,12 +241,12 @@ class Workshop:
         return await self._drafted(version.name, about, "", prompt, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
-        """Have files judged that an agent wrote itself, and register them as the next version of a skill.
+        """Validate files that the agent wrote itself, and register them as the next version of a skill.
 
         Raises:
-            NotRegistered: they did not pass, and there is no further attempt.
-            Rejected: they did not pass, and may be mended.
-            Refused: who asks is not to register anything.
+            NotRegistered: they did not pass, and no further attempt is permitted.
+            Rejected: they did not pass, and may be fixed.
+            Refused: the agent may not register skills.
         """
         name = self._named(name)
         attempts = self._attempts.setdefault(name, Attempts(name))
@@ -259,10 +259,10 @@ class Workshop:
         raise Rejected(name, attempts.failed(report).reasons)
 
     async def files(self, version: Version) -> dict[str, str]:
-        """The texts of a registered version, each compared with what was signed; files that are no text are left out.
+        """Return the text files of a registered version, each compared with the signed list.
 
         Raises:
-            Changed: they are not what was signed.
+            Changed: they differ from the signed list.
         """
         found: dict[str, str] = {}
         with private_folder() as folder:
@@ -276,7 +276,7 @@ class Workshop:
     async def _drafted(
         self, name: str, task: str, request: str, prompt: str, known: Sequence[Case], again: Sequence[Case] = ()
     ) -> Version:
-        """Draft, judge and mend until it is registered, or enough; ``known`` are cases that somebody gave."""
+        """Draft, validate and fix until a version is registered or attempts end; ``known`` are given cases."""
         self._known[name] = tuple(known)
         self._separate.pop(name, None)
         if self._model is None:
@@ -303,16 +303,16 @@ class Workshop:
             talk += [Message("assistant", reply.message.content), Message("user", describe_rejection(reasons))]
 
     async def _cases_of(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
-        """What it has to hold: what somebody gave, and the cases of a separate context where that is not enough.
+        """Return the cases that a draft must pass: given ones, and those of a separate context if these are not enough.
 
-        It is not where its writer has read all of it, or where a file is named that it says nothing of. The separate
-        context is asked once: what a draft has to hold does not change while it is mended.
+        They are not enough if the draft's author has read all of them, or if a named file is in none of them. The
+        separate context is asked once, so that the cases stay the same while the draft is fixed.
         """
         known = self._known[name]
         if name not in self._separate:
             call, schema = signature(draft.script, module_name(name))
             if not call:
-                return known  # nobody can call what is no function yet; the next draft is asked for
+                return known  # there is no function to call yet
             files = self._files[name] | named_files(draft.files(name)["SKILL.md"])
             unseen = [each for each in known if each.source.unseen]
             found: list[Case] = []
@@ -327,7 +327,7 @@ class Workshop:
     async def _judged(
         self, name: str, files: Mapping[str, str], cases: Sequence[Case], *, insist: bool
     ) -> tuple[Version | None, Report]:
-        """Let the gate judge these files, and register them if they pass. Tells the person what came of it."""
+        """Let the gate validate the files, register them if they pass, and show the person the outcome."""
         with private_folder() as folder:
             try:
                 tree = written(files, folder / name)
@@ -358,10 +358,10 @@ class Workshop:
                 _log.warning("%s: %s %s: %s", name, each.code, each.path, each.operator)
 
     async def _may_register(self, name: str) -> bool:
-        """Whether it takes a person's word to register this, which they gave.
+        """Return whether a person's approval was needed to register the skill, and given.
 
         Raises:
-            Refused: it does, and they did not.
+            Refused: it was needed, and not given.
         """
         author = Author(kind="agent", model=self._maker.model, shells=self._maker.shells)
         if author.confined:
@@ -374,15 +374,17 @@ class Workshop:
     def _named(self, name: str) -> str:
         name = name.replace("_", "-").lower()
         if wrong := what_is_wrong(name):
-            raise UsageError(f"{name!r} is no name of a skill: {wrong}", remedy="generate-csv-report, for example")
+            raise UsageError(
+                f"{name!r} is not a valid name of a skill: {wrong}", remedy="generate-csv-report, for example"
+            )
         return name
 
 
 def written(files: Mapping[str, str], root: Path) -> Tree:
-    """A tree of ours with these files.
+    """Write files to a new tree.
 
     Raises:
-        verdict.Refused: a path or a size is out of bounds.
+        verdict.Refused: a path or a size exceeds the limits.
     """
     writer = Writer(root)
     for path, text in files.items():

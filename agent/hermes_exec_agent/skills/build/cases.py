@@ -1,4 +1,4 @@
-"""Held-out cases: what a skill has to hold that was not made from it."""
+"""Test cases that a skill must pass and that were not derived from it: from the person's words, or by a model."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ SCHEMA: dict[str, Any] = {
 async def separate(
     model: Model, task: str, request: str, signature: str, schema: dict[str, Any], known: Sequence[Case] = ()
 ) -> list[Case]:
-    """Cases by a model that sees the request and how the function is called, in a context of its own.
+    """Request cases from a model that sees the request and the function's signature, in a context of its own.
 
-    Those with the arguments of a ``known`` case are left out, as the author of the function may have seen that one.
-    Without an answer that can be used there are none: the evidence is weaker then, and says so.
+    Cases with the arguments of a ``known`` one are left out, as the function's author may have seen that. Without a
+    usable answer there are none; the evidence is weaker then, and its level says so.
     """
     prompt = [
         Message("system", CASES_PROMPT),
@@ -82,7 +82,7 @@ async def separate(
 
 
 def said_of(found: Sequence[Case], known: Sequence[Case], request: str) -> list[Case]:
-    """What a request says of files, as a case with arguments of the separate context where it has no example itself."""
+    """Return the request's statements about files as a case with arguments of ``found``, if it has no example."""
     if not found or any(each.source is Level.REQUEST for each in known):
         return []
     case = max(found, key=lambda each: bool(each.files))
@@ -94,9 +94,9 @@ def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]
     """Return the cases that a change of a version must pass: those of the version, with newer ones in their stead.
 
     Args:
-        version: a registered one, whose record has the cases that it held.
-        given: a person's cases, of whichever skill.
-        request: a person's words; examples that call this skill by its name are cases of it.
+        version: a registered one, whose record has the cases that it passed.
+        given: a person's cases, of any skill.
+        request: the person's words; examples that call this skill by its name are cases of it.
     """
     evidence: dict[str, Any] = version.evidence.get("evidence") or {}
     recorded: list[dict[str, Any]] = list(evidence.get("held") or ())
@@ -109,7 +109,7 @@ def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]
 
 
 def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
-    """The arguments by their names, if a skill takes them."""
+    """Return the arguments by name, if the skill accepts them."""
     from jsonschema import Draft202012Validator
 
     if isinstance(arguments, list):
@@ -133,19 +133,19 @@ def _case(value: Any, schema: dict[str, Any]) -> Case | None:
             **fields,
             "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()},
         }
-        if files and fields.get("result") is None:  # of a file nobody knows whether the function also says something
+        if files and fields.get("result") is None:  # a function that leaves a file may return anything
             fields.pop("result", None)
     try:
         case = Case.read({**fields, "constant": ""}, Level.SEPARATE)
     except UsageError:
         return None
     checker: Any = Draft202012Validator(schema)
-    # Of arguments that the function does not take, nobody can know what becomes.
+    # Arguments that the function does not accept have no known result.
     return case if case and isinstance(case.arguments, dict) and checker.is_valid(case.arguments) else None
 
 
 def shorten(path: str) -> str:
-    """The path below the folder of a skill's data, which a person knows as ``data``."""
+    """Return the path below the folder of a skill's data, which people call ``data``."""
     return path.removeprefix("./").removeprefix("data/")
 
 
@@ -168,9 +168,9 @@ _MOST_EXAMPLES = 10
 
 
 def examples(text: str, names: Collection[str] = ()) -> list[Case]:
-    """The examples in a text, in their order; where ``names`` are given, of calls by these alone.
+    """Return the examples in a text, in order; with ``names``, those that call one of these alone.
 
-    What the text says of files that are left holds for each of them.
+    The text's statements about files apply to each of them.
     """
     found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST], names))]
     expected = said_files(text)
@@ -178,7 +178,7 @@ def examples(text: str, names: Collection[str] = ()) -> list[Case]:
 
 
 def said_files(text: str) -> Expected:
-    """The files that a text says are left, and what it says is in them: headers, lines and quoted pieces.
+    """Return the files that a text says are left, with their content: headers, lines and quoted pieces.
 
     A path may have fields (``[filename].csv``), which stand for arguments.
     """
@@ -194,7 +194,7 @@ def said_files(text: str) -> Expected:
 
 
 def fill(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
-    """The same, with arguments in the place of fields; without those files whose path cannot be told."""
+    """Replace fields in paths by arguments; files whose path stays unknown are left out."""
     known = {key.lower(): str(value) for key, value in arguments.items()} if isinstance(arguments, dict) else {}
     found: Expected = {}
     for path, content in files.items():
@@ -214,14 +214,14 @@ def _said_content(sentence: str) -> dict[str, Any]:
 
 
 def _listed(text: str) -> list[str]:
-    """The names that a text begins with; none where they are not plain."""
+    """Return the names that a text begins with; none if they are not plain."""
     head = _ENDS.split(text.lstrip(" :"), maxsplit=1)[0]
     names = [each.strip(" `\"'.[]()") for each in re.split(r",|\band\b|&|;", head)]
     return names if all(_NAME.fullmatch(each) for each in names) else []
 
 
 def _whole(text: str) -> list[Case]:
-    """Cases in the form of ``--case``."""
+    """Return the cases in a text that have the form of ``--case``."""
     found: list[Case] = []
     for hit in re.finditer(r"\{", text):
         try:
@@ -246,7 +246,7 @@ def _arrows(line: str, names: Collection[str]) -> list[Case]:
 
 
 def _called(text: str, names: Collection[str]) -> Any:
-    """The arguments of the call that a text ends with."""
+    """Return the arguments of the call that a text ends with."""
     for hit in reversed(list(_START.finditer(text))):
         try:
             node = ast.parse(text[hit.start() :].strip(" `"), mode="eval").body
@@ -269,7 +269,7 @@ def _called(text: str, names: Collection[str]) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """The value if JSON can say it without turning it into another one."""
+    """Return the value if JSON represents it without changing it."""
     plain = json.loads(json.dumps(value, allow_nan=False))
     if plain != value:
         raise ValueError
@@ -277,7 +277,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _value(text: str) -> tuple[Any] | None:
-    """The value that a text begins with, of JSON or of Python."""
+    """Return the value that a text begins with, as JSON or Python."""
     try:
         value, end = json.JSONDecoder().raw_decode(text)
         if _AFTER.match(text, end):

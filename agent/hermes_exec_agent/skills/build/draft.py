@@ -1,4 +1,4 @@
-"""A draft of a skill: what a model writes, and the files that are made of it."""
+"""Drafts of skills: the prompts, a model's reply, and the files in it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scripts"))
 
 
 class Unreadable(ValueError):
-    """A reply holds no draft; says what is wrong with it."""
+    """A reply without a draft; the message has the cause."""
 
 
 class Draft(BaseModel):
-    """What a model writes of a skill."""
+    """A model's draft of a skill."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -40,9 +40,9 @@ class Draft(BaseModel):
     packages: list[str] = []
 
     def files(self, name: str) -> dict[str, str]:
-        """The files of the skill of this name, by their paths."""
+        """Return the files of the skill ``name`` by path."""
         module = name.replace("-", "_")
-        # JSON's strings are YAML's too, so nothing that a model writes ends the line that it stands in.
+        # A JSON string is a YAML string, so that no text of a model ends its line.
         head = f"---\nname: {name}\ndescription: {_quoted(self.description)}\n---\n"
         body = self.instructions.strip() or self.description
         files = {
@@ -50,16 +50,16 @@ class Draft(BaseModel):
             f"scripts/{module}.py": _inline(self.packages) + _ended(self.script),
             f"tests/test_{module}.py": _PATH + _ended(self.tests),
         }
-        if "from __future__" in self.tests:  # it has to come first
+        if "from __future__" in self.tests:  # it must come first
             files[f"tests/test_{module}.py"] = _ended(self.tests)
         return files
 
 
 def parse(text: str) -> Draft:
-    """The draft in a model's reply.
+    """Parse the draft in a model's reply.
 
     Raises:
-        Unreadable: there is none.
+        Unreadable: the reply has none.
     """
     try:
         return Draft.model_validate(loaded(text))
@@ -69,10 +69,10 @@ def parse(text: str) -> Draft:
 
 
 def loaded(text: str) -> dict[str, Any]:
-    """The JSON object in a reply, with or without a fence around it.
+    """Parse the JSON object in a reply, with or without a fence around it.
 
     Raises:
-        Unreadable: there is none.
+        Unreadable: the reply has none.
     """
     fenced = _FENCE.search(text)
     start = text.find("{")
@@ -90,7 +90,7 @@ def loaded(text: str) -> dict[str, Any]:
 
 
 def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
-    """How the function of a script is called, as text and as JSON Schema; empty if they cannot be determined."""
+    """Return the signature of a script's function as text and as JSON Schema; both are empty if there is none."""
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -120,7 +120,7 @@ def _ended(text: str) -> str:
 
 
 def _inline(packages: list[str]) -> str:
-    """The block in which a script names its packages (PEP 723)."""
+    """Return the block in which a script names its packages (PEP 723)."""
     if not packages:
         return ""
     listed = ", ".join(json.dumps(each) for each in packages)
@@ -165,30 +165,30 @@ skill: it should have given a result; if in doubt, call."""
 
 
 def describe_failure(script: str, what: str) -> str:
-    """What failed, and how."""
+    """Describe a failed run for the model that diagnoses it."""
     return f"The code:\n{script}\n\nIt failed {what}"
 
 
 def describe_task(task: str, request: str) -> str:
-    """What a draft is to do."""
+    """Describe the task of a draft."""
     person = f"\n\nThe person said:\n{request}" if request and request.strip() != task.strip() else ""
     return f"The task:\n{task}{person}"
 
 
 def describe_rejection(reasons: Sequence[str]) -> str:
-    """Why a draft was not accepted."""
+    """Explain why a draft was not accepted."""
     listed = "\n".join(f"- {each}" for each in reasons)
-    return f"It was not accepted:\n{listed}\nReply with the whole object again, mended."
+    return f"It was not accepted:\n{listed}\nReply with the whole object again, corrected."
 
 
 def describe_improvement(script: str, tests: str, what: str) -> str:
-    """What a skill is to be changed from, and why."""
+    """Describe a skill that is to be changed, and why."""
     return (
         f"There is this skill already.\n\nscript:\n{script}\n\ntests:\n{tests}\n\nIn use it failed:\n{what}\n\n"
-        "Find out why. Mend it, add a test that fails without the change, and keep every other behaviour."
+        "Find out why. Fix it, add a test that fails without the change, and keep every other behaviour."
     )
 
 
 def describe_cases(task: str, request: str, signature: str) -> str:
-    """What cases are to be made for."""
+    """Describe the function that cases are requested for."""
     return f"{describe_task(task, request)}\n\nThe function:\n{signature}"

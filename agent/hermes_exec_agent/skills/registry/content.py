@@ -1,7 +1,7 @@
-"""The trees of registered versions, by digest, and the one way to take one out: copied while it is compared.
+"""The files of registered versions, by digest, and private folders that they are copied to.
 
-A tree that is kept has files of mode 0644 and 0755 and folders of mode 0755, and nothing else. Whatever differs from
-the signed list by a byte, a mode, a file, a folder or a link has been changed by somebody.
+A stored tree has files of mode 0644 and 0755 and folders of mode 0755, and nothing else. Any byte, mode, file, folder
+or link that differs from the signed list was changed by another program.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _DRAFT = ".new-"
 
 
 class Changed(Refused):
-    """What is kept is not what was signed."""
+    """Stored files differ from the signed list."""
 
 
 def keep(content: Path, tree: Tree) -> None:
-    """Keep a tree under its digest, lasting when this returns; a crash leaves it whole, or a draft that is swept later.
+    """Store a tree under its digest; a crash leaves it complete, or leaves a draft that is removed later.
 
-    Whoever calls holds the lock of the registry.
+    The caller holds the registry's lock.
 
     Raises:
-        Changed: the tree is not the one that was listed.
+        Changed: the tree differs from its list.
         HermesError: it cannot be written.
     """
     target = content / tree.digest
@@ -52,7 +52,9 @@ def keep(content: Path, tree: Tree) -> None:
         if os.path.lexists(target):
             if not differences(target, tree.files):
                 return
-            target.rename(content / f".changed-{tree.digest}-{secrets.token_hex(8)}")  # what somebody made of it
+            target.rename(
+                content / f".changed-{tree.digest}-{secrets.token_hex(8)}"
+            )  # keep the changed tree for inspection
         draft = content / f"{_DRAFT}{secrets.token_hex(8)}"
         copy(tree.root, tree.files, draft, lasting=True)
         draft.rename(target)
@@ -62,17 +64,17 @@ def keep(content: Path, tree: Tree) -> None:
 
 
 def sweep(content: Path) -> None:
-    """Remove what crashes left. Whoever calls holds the lock of the registry."""
+    """Remove drafts that crashes left. The caller holds the registry's lock."""
     for entry in content.iterdir():
         if entry.name.startswith(_DRAFT):
             shutil.rmtree(entry, ignore_errors=True)
 
 
 def copy(source: Path, files: Sequence[Listed], into: Path, *, lasting: bool = False) -> None:
-    """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` waits for the disk.
+    """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` syncs the disk.
 
     Raises:
-        Changed: it is not what was listed; nothing is left in ``into``.
+        Changed: it differs from the list; nothing is left in ``into``.
         OSError: it cannot be read or written; nothing is left in ``into``.
     """
     found: list[str] = []
@@ -90,7 +92,7 @@ def _changed(source: Path, found: Sequence[str]) -> Changed:
 
 
 def differences(source: Path, files: Sequence[Listed]) -> list[str]:
-    """In what a tree differs from its list; empty if in nothing."""
+    """Return the differences of a tree from its list."""
     found: list[str] = []
     _Reader(files, found).read(source)
     return found
@@ -126,7 +128,7 @@ class _Reader:
         target = self._into / path if self._into is not None else None
         if target is not None:
             target.mkdir(exist_ok=not path)
-            target.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
+            target.chmod(_FOLDER)  # a sandbox's user must reach it, independent of the umask
         with os.scandir(handle) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:
@@ -183,21 +185,21 @@ class _Reader:
 
 _PREFIX = "hx-skill-"
 _OLD_S = 600.0
-"""A folder that is younger may be one that its run has not locked yet."""
+"""Age of a folder before which its run may not have locked it yet."""
 
 
 @contextlib.contextmanager
 def private_folder() -> Generator[Path]:
-    """A new folder that the user of a sandbox can reach, and that nobody can find who is not told its name.
+    """Create a folder that the user of a sandbox can reach, and that nobody can find without its name.
 
-    Below /tmp, because whoever a sandbox runs as has to reach it, and a home is closed to them.
+    It is below /tmp, as a sandbox's user must reach it, and a home folder is closed to other users.
     """
     remove_stale_folders()
     above = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
     handle = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        # Others may pass through, and cannot list it: the folder inside is known to this run alone.
+        # Others may traverse it, but not list it: only this run knows the folder inside.
         above.chmod(0o711 if os.geteuid() == 0 else 0o700)
         inside = above / secrets.token_hex(16)
         inside.mkdir(mode=0o755)

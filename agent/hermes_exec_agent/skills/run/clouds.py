@@ -1,7 +1,7 @@
-"""A run of a skill in a sandbox that a vendor makes for it: what holds there is declared by the vendor, never proven.
+"""Run a skill in a sandbox of a cloud provider, whose isolation the provider declares and nobody can prove.
 
-Nothing there can be looked at from outside before the skill begins, so a policy is refused of which a required rule is
-held by nothing; what is left is told with every run.
+The sandbox cannot be inspected from outside before the skill begins, so a policy is refused if the provider enforces
+none of a required rule; rules that the provider declares are reported with every run.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _LATE_S = 30.0
 
 
 def declared(policy: Policy, kind: str) -> tuple[str, ...]:
-    """The rules of a policy that the vendor's word holds.
+    """Return the rules of a policy that the provider's declaration covers.
 
     Raises:
-        Unsupported: a required rule is held by nothing there, or folders were granted; names them.
+        Unsupported: the provider does not enforce a required rule, or folders were granted; the message names them.
     """
     from hermes_exec_policies.explain import refuse_unless_enforceable
     from hermes_exec_policies.folders import seen_in
@@ -64,13 +64,13 @@ def declared(policy: Policy, kind: str) -> tuple[str, ...]:
 async def run(
     registry: Registry, version: Version, policy: Policy, profile: Profile, request: bytes, files: Path | None
 ) -> tuple[Ended, tuple[str, ...], tuple[str, ...]]:
-    """Run a version in a new sandbox, which is gone afterwards; gives its end, the files, and what was not taken.
+    """Run a version in a new sandbox, which is deleted afterwards; return its end, its files, and those left behind.
 
     Raises:
-        Unsupported: a required rule of its policy is held by nothing there; nothing of it ran.
-        Refused: files or packages are not what was signed, or the interpreter there is another; nothing of it ran.
-        PlaceUnavailable: no sandbox can be backend; nothing of it ran.
-        TransferError: it left more than can be taken.
+        Unsupported: the provider does not enforce a required rule of its policy; nothing of it ran.
+        Refused: files or packages differ from the signed list, or the interpreter is another one; nothing of it ran.
+        PlaceUnavailable: no sandbox can be created; nothing of it ran.
+        TransferError: its files exceed the limits.
     """
     declared(policy, profile.type)
     with private_folder() as folder:
@@ -87,16 +87,16 @@ async def run(
             packed = await _bounded(backend, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
         return ended, *take_files(packed.stdout, files)
     except TimeoutError:
-        raise TransferError("what the skill left did not come in time") from None
+        raise TransferError("the skill's files did not arrive in time") from None
     finally:
         await backend.close()
 
 
 def profile_of(policy: Policy, profile: Profile) -> Profile:
-    """A profile whose sandbox is a new one, with the options that the policy asks the vendor for.
+    """Return a profile of a new sandbox, with the provider's options for the policy.
 
     Raises:
-        Unsupported: it is of a sandbox that others use as well.
+        Unsupported: the profile is of a sandbox with other users.
     """
     if getattr(profile, "sandbox", None) or getattr(profile, "name", None) or getattr(profile, "volumes", None):
         raise Unsupported(f"{profile.target_text()}: a skill gets a sandbox of its own", remedy=f"{profile.type}:IMAGE")
@@ -104,7 +104,7 @@ def profile_of(policy: Policy, profile: Profile) -> Profile:
     if policy.limits.memory is not None:
         wanted |= {"memory_limit" if profile.type == "modal" else "memory": policy.limits.memory}
     if policy.limits.time is not None and profile.type == "modal":
-        wanted["timeout"] = int(policy.limits.time) + 120  # it is made, and what is left in it is taken
+        wanted["timeout"] = int(policy.limits.time) + 120  # time to create it and to fetch its files
     return type(profile).model_validate({**profile.model_dump(exclude_unset=True), **wanted})
 
 
@@ -146,7 +146,7 @@ async def _called(backend: Backend, version: Version, policy: Policy, archive: b
 
 
 async def _bounded(backend: Backend, argv: list[str], data: bytes, env: Mapping[str, str], most: int | None) -> Ended:
-    """Run a program to its end; what it says is bounded."""
+    """Run a program until it ends; its output is limited."""
     output = _Said(most)
     began = time.monotonic()
     channel = await backend.spawn(argv, output, env=env)
@@ -165,26 +165,26 @@ async def _bounded(backend: Backend, argv: list[str], data: bytes, env: Mapping[
 
 
 class _Said:
-    """What a program says, up to a bound on both together."""
+    """Collects a program's output, up to a limit on both streams together."""
 
     def __init__(self, most: int | None) -> None:
         self.kept = (bytearray(), bytearray())
         self.exit: Exit | None = None
         self.full = False
         self.over = asyncio.Event()
-        """Set when it has ended, or has said too much."""
+        """Set when the program has ended, or its output exceeds the limit."""
         self._most = most
 
     def received(self, data: bytes) -> None:
-        """Keep it."""
+        """Collect output."""
         self._keep(0, data)
 
     def stderr_received(self, data: bytes) -> None:
-        """Keep it."""
+        """Collect error output."""
         self._keep(1, data)
 
     def closed(self, exit: Exit) -> None:
-        """It is over."""
+        """Note the end."""
         self.exit = exit
         self.over.set()
 
@@ -197,7 +197,7 @@ class _Said:
 
 
 def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The plain files of an archive that comes from beside the skill: bounded, and none by a path that climbs."""
+    """Extract the regular files of an untrusted archive: limited in size, and none outside of the folder."""
     from hermes_exec_policies.gate import verdict
     from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_tar
 
@@ -212,7 +212,7 @@ def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, .
             if path.is_absolute() or ".." in path.parts or "\0" in member.name:
                 raise TransferError("what the skill left cannot be taken: a path that leaves its folder")
             if member.kind is MemberKind.OTHER:
-                left.append(f"{path}: no plain file")
+                left.append(f"{path}: not a regular file")
             elif member.kind is MemberKind.FILE:
                 target = into / path
                 target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
