@@ -52,9 +52,8 @@ def keep(content: Path, tree: Tree) -> None:
         if os.path.lexists(target):
             if not differences(target, tree.files):
                 return
-            target.rename(
-                content / f".changed-{tree.digest}-{secrets.token_hex(8)}"
-            )  # keep the changed tree for inspection
+            # The changed tree is kept for inspection.
+            target.rename(content / f".changed-{tree.digest}-{secrets.token_hex(8)}")
         draft = content / f"{_DRAFT}{secrets.token_hex(8)}"
         copy(tree.root, tree.files, draft, lasting=True)
         draft.rename(target)
