@@ -201,6 +201,6 @@ def test_a_name_that_is_taken_or_impossible_is_refused_before_a_model_is_asked(t
     with pytest.raises(UsageError, match="already"):
         made.compile("add_numbers")
     for name in ("os", "terminal", "../x", ""):
-        with pytest.raises(UsageError, match="no name of a skill"):
+        with pytest.raises(UsageError, match="not a valid name of a skill"):
             made.compile(name)
     assert not made.model.requests

@@ -1,5 +1,7 @@
 """Models behind one protocol, so that an endpoint and a script are interchangeable."""
 
+from hermes_exec_agent._lazy import lazy_loader
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
@@ -7,7 +9,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.scripted import Request, ScriptedModel, ask, say
     from hermes_exec_agent.models.settings import ModelSettings, load_models
 
-_HOME = {
+_MODULES = {
     "ModelSettings": "settings",
     "Models": "catalog",
     "Request": "scripted",
@@ -20,12 +22,4 @@ _HOME = {
 
 __all__ = ["ModelSettings", "Models", "Request", "ScriptedModel", "ask", "complete", "load_models", "say"]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name on first use."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_loader(__name__, _MODULES)

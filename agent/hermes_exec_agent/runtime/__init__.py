@@ -1,5 +1,7 @@
 """The agent's loop: ask the model, run its tool calls, return their results, until it answers."""
 
+from hermes_exec_agent._lazy import lazy_loader
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.conversation import Conversation
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
         Warned,
     )
 
-_HOME = {
+_MODULES = {
     "Answer": "updates",
     "Budget": "turn",
     "CallEnded": "updates",
@@ -62,12 +64,4 @@ __all__ = [
     "open_conversation",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name on first use."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_loader(__name__, _MODULES)

@@ -1,5 +1,7 @@
 """The append-only log of conversations, from which they are resumed, listed, searched and exported."""
 
+from hermes_exec_agent._lazy import lazy_loader
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event, Kind
@@ -7,7 +9,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
     from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLock, TurnLost
 
-_HOME = {
+_MODULES = {
     "Conflict": "log",
     "Event": "event",
     "EventLog": "log",
@@ -33,12 +35,4 @@ __all__ = [
     "new_id",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name on first use."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_loader(__name__, _MODULES)

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import make_private_folder, shown, state_folder
+from hermes_exec.config.paths import make_private_folder, shown
 from hermes_exec.errno_hints import is_full, remedy_at
-from hermes_exec.errors import ConfigError, HermesError
-from hermes_exec_agent.skills.registry.home import NETWORKED, file_system
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.state_paths import NETWORKED, file_system, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -52,11 +52,7 @@ def conversations_file(environ: Mapping[str, str] | None = None) -> Path:
     Raises:
         ConfigError: the variable is not an absolute path.
     """
-    known = os.environ if environ is None else environ
-    chosen = known.get(VARIABLE, "")
-    if chosen and not chosen.startswith("/"):
-        raise ConfigError(f"{VARIABLE}={shown(chosen)}: should be an absolute path")
-    return Path(chosen) if chosen else state_folder(known) / "conversations.sqlite"
+    return state_path(VARIABLE, "conversations.sqlite", os.environ if environ is None else environ)
 
 
 def shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:

@@ -11,31 +11,21 @@ import fcntl
 import grp
 import os
 import pwd
-import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import config_folder, shown, state_folder
+from hermes_exec.config.paths import config_folder, shown
 from hermes_exec.errno_hints import remedy_at
 from hermes_exec.errors import ConfigError, HermesError, Refused
+from hermes_exec_agent.state_paths import NETWORKED, file_system, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
 VARIABLE = "HERMES_EXEC_SKILLS"
 MOUNTS = Path("/proc/self/mountinfo")
-NETWORKED = frozenset(
-    {
-        "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gluster", "glusterfs", "gpfs",
-        "lustre", "ncp", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf",
-        "wekafs",
-    }
-)  # fmt: skip
-"""Kinds of file systems that several machines may write to, where a local lock does not exclude the others."""
-_ESCAPE = re.compile(r"\\([0-7]{3})")
-_NO_FILE_SYSTEM = frozenset({"autofs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +122,7 @@ def this_home(environ: Mapping[str, str] | None = None) -> Home:
         ConfigError: the variable is not an absolute path.
     """
     known = os.environ if environ is None else environ
-    chosen = known.get(VARIABLE, "")
-    if chosen and not chosen.startswith("/"):
-        raise ConfigError(f"{VARIABLE}={shown(chosen)}: should be an absolute path")
-    folder = Path(chosen) if chosen else state_folder(known) / "skills"
-    return Home(folder, config_folder(known) / "skill-keys")
+    return Home(state_path(VARIABLE, "skills", known), config_folder(known) / "skill-keys")
 
 
 def check_private(folder: Path) -> None:
@@ -192,21 +178,6 @@ def check_local(folder: Path, mounts: str) -> None:
             f"{shown(folder)} is on a file system other machines may share ({kind}): nothing is safe there",
             remedy=f"{VARIABLE}=/a/folder/on/a/local/disk, and XDG_CONFIG_HOME likewise if it is the key's",
         )
-
-
-def file_system(folder: Path, mountinfo: str) -> str:
-    """Return the kind of file system of ``folder``; ``mountinfo`` is the kernel's table of mounts."""
-    path = os.path.realpath(folder)
-    found, longest = "", -1
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
-        kind = after.split(" ")[0]
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        # A later mount at the same path hides the earlier one.
-        if inside and len(point) >= longest and kind not in _NO_FILE_SYSTEM:
-            found, longest = kind, len(point)
-    return found
 
 
 def _make(folder: Path) -> None:
