@@ -1,4 +1,4 @@
-"""What can go wrong between the agent and its models; of the one tree of errors."""
+"""Errors of models, part of the tree below `HermesError`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from hermes_exec.errors import HermesError
 
 
 class ModelError(HermesError):
-    """No whole reply could be had from a model."""
+    """A model returned no complete reply."""
 
 
 class NoModel(ModelError):
-    """Nothing says which model to ask, or the key for it is missing.
+    """No model, or no key for it, is configured.
 
-    ``looked_for`` tells what was looked for and not found, a line each.
+    ``looked_for`` lists the settings that were looked up, one line each.
     """
 
     def __init__(self, what: str, *, remedy: str = "", looked_for: tuple[str, ...] = ()) -> None:
@@ -21,11 +21,11 @@ class NoModel(ModelError):
 
 
 class ModelRefused(ModelError):
-    """The endpoint will not answer this, however often: key, rights, the model's name, or the request."""
+    """The endpoint refuses the request, and would again: key, permissions, model name or content."""
 
 
 class ContextTooLong(ModelError):
-    """The conversation does not fit into the model's window, which is ``window`` tokens where that is known."""
+    """The conversation exceeds the model's window of ``window`` tokens, if that is known."""
 
     def __init__(self, what: str, *, remedy: str = "", window: int | None = None) -> None:
         super().__init__(what, remedy=remedy)
@@ -33,4 +33,4 @@ class ContextTooLong(ModelError):
 
 
 class ScriptEnded(ModelError):
-    """A scripted model was asked more often than it has replies."""
+    """A scripted model received more requests than it has replies."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.skills.build.attempts import NotRegistered, Rejected
+from hermes_exec_agent.skills.build.builder import NotRegistered, Rejected
 from hermes_exec_agent.skills.build.draft import parse
 from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.gate.cases import Case
@@ -201,6 +201,6 @@ def test_a_name_that_is_taken_or_impossible_is_refused_before_a_model_is_asked(t
     with pytest.raises(UsageError, match="already"):
         made.compile("add_numbers")
     for name in ("os", "terminal", "../x", ""):
-        with pytest.raises(UsageError, match="no name of a skill"):
+        with pytest.raises(UsageError, match="not a valid name of a skill"):
             made.compile(name)
     assert not made.model.requests

@@ -246,7 +246,7 @@ def test_another_file_is_not_touched(tmp_path: Path) -> None:
     base.commit()
     base.close()
     before = other.read_bytes()
-    with pytest.raises(HermesError, match="no log of conversations"):
+    with pytest.raises(HermesError, match="not a log of conversations"):
         EventLog(other).append("a", "user", {})
     assert other.read_bytes() == before
 

@@ -10,7 +10,7 @@ import pytest
 
 from hermes_exec_agent.models import ask, load_models, say
 from hermes_exec_agent.runtime import Text
-from hermes_exec_agent.tools.shell import Terminal
+from hermes_exec_agent.tools.shell import TerminalTool
 from hermes_exec_agent.tools.tool import Approvals
 from tests.rigs.endpoint import KEY, ScriptedEndpoint, Streamed
 
@@ -44,7 +44,7 @@ def turns(talk: Talk, rig: ScriptedEndpoint, **options: Any) -> tuple[list[Answe
         models = load_models(environ)
         try:
             async with talk(
-                models.main, [Terminal()], models=models, approvals=Approvals("allow"), **options
+                models.main, [TerminalTool()], models=models, approvals=Approvals("allow"), **options
             ) as conversation:
                 return await held(conversation)
         finally:

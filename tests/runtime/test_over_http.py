@@ -12,7 +12,7 @@ import pytest
 from hermes_exec_agent.models import ask, load_models, say
 from hermes_exec_agent.runtime import Replied, Retried, Text
 from hermes_exec_agent.tools.files import ReadFile
-from hermes_exec_agent.tools.shell import Terminal
+from hermes_exec_agent.tools.shell import TerminalTool
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint, Status, Streamed
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_what_a_tool_shows_is_a_result_and_obeying_it_takes_a_person_all_the_sam
         say("It was not allowed."),
     ]
     with ScriptedEndpoint(replies) as rig:
-        (answer,), _ = held(talk, rig, "what do the notes say?", tools=[ReadFile(), Terminal()])
+        (answer,), _ = held(talk, rig, "what do the notes say?", tools=[ReadFile(), TerminalTool()])
         sent = rig.requests[-1]["messages"]
     assert (answer.text, answer.calls) == ("It was not allowed.", 2)
     assert [each["role"] for each in sent] == ["system", "user", "assistant", "tool", "assistant", "tool"]

@@ -157,7 +157,7 @@ def test_nothing_is_overwritten_and_a_flat_copy_says_what_it_is(home: Home, tmp_
 
 FULL = """
 import pathlib, resource, sys
-from hermes_exec_agent.skills import bundle
+from hermes_exec_agent.skills.registry import bundle
 from hermes_exec_agent.skills.registry.home import Home
 from hermes_exec_agent.skills.registry.registry import Registry
 folder, keys, target = map(pathlib.Path, sys.argv[1:])

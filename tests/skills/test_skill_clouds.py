@@ -100,7 +100,7 @@ def test_it_runs_in_a_new_sandbox_and_says_what_is_declared(own: str, home: Home
     assert outcome.ok, (outcome.error, outcome.logs)
     assert (outcome.result["sum"], outcome.result["home"]) == (3, "/app/data")
     assert outcome.result["file"] == "/app/skills/add_numbers/scripts/main.py"
-    assert (outcome.files, outcome.left, outcome.logs) == (("out/a.txt",), ("link: no plain file",), "said\n")
+    assert (outcome.files, outcome.left, outcome.logs) == (("out/a.txt",), ("link: not a regular file",), "said\n")
     assert "network.isolated" in outcome.declared
     assert server.call("alive") == []
 

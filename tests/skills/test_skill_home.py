@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hermes_exec.errors import ConfigError, Refused
-from hermes_exec_agent.skills.registry.home import Home, check_local, file_system, this_home
+from hermes_exec_agent.skills.registry.home import Home, check_local, this_home
 from hermes_exec_agent.skills.registry.registry import Registry
+from hermes_exec_agent.state_paths import file_system
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw

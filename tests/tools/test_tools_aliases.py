@@ -139,7 +139,7 @@ def test_a_call_that_means_the_same_is_ours(
     assert found.written.name == name
     tool = known[ours]
     assert isinstance(tool, BaseTool)
-    tool.takes.model_validate(found.arguments)
+    tool.arguments_type.model_validate(found.arguments)
     assert found.is_rewritten
 
 
@@ -222,7 +222,7 @@ BOUNDS = {"greater_than_equal", "less_than_equal", "string_too_short", "int_from
 def wrong_with(tool: Tool | None, arguments: dict[str, Any]) -> set[str]:
     assert isinstance(tool, BaseTool)
     try:
-        tool.takes.model_validate(arguments)
+        tool.arguments_type.model_validate(arguments)
     except ValidationError as error:
         return {each["type"] for each in error.errors()}
     return set()

@@ -24,35 +24,35 @@ from hermes_exec_agent.tools.tool import Approvals, Context
 
 CODE = """
 from pydantic import Field
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 
 class Count:
     def __init__(self, context):
         self.calls = 0
 
-class Words(Asked):
+class Words(ToolArguments):
     "Count the words of a text."
     text: str = Field(min_length=1)
 
 class WordCount(BaseTool[Words]):
     name = "word_count"
-    takes = Words
-    async def run(self, asked, context):
+    arguments_type = Words
+    async def run(self, args, context):
         count = context.service(Count)
         count.calls += 1
-        result = await context.terminal.run(["wc", "-w"], stdin=asked.text)
+        result = await context.terminal.run(["wc", "-w"], stdin=args.text)
         return Envelope(ok=True, place=context.place, output=f"{result.stdout_text.strip()} words, call {count.calls}")
 
 class CharacterCount(BaseTool[Words]):
     name = "character_count"
-    takes = Words
+    arguments_type = Words
     tool_set = "counting"
     changes = False
-    async def run(self, asked, context):
+    async def run(self, args, context):
         count = context.service(Count)
         count.calls += 1
-        return Envelope(ok=True, place="agent", output=f"{len(asked.text)} characters, call {count.calls}")
+        return Envelope(ok=True, place="agent", output=f"{len(args.text)} characters, call {count.calls}")
 
 class Impostor(WordCount):
     name = "impostor"

@@ -15,8 +15,7 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.models.scripted import ScriptedModel
 from hermes_exec_agent.quoting import flatten, quote, quote_name
-from hermes_exec_agent.skills.build.attempts import NotRegistered
-from hermes_exec_agent.skills.build.builder import Maker, Workshop
+from hermes_exec_agent.skills.build.builder import Maker, NotRegistered, Workshop
 from hermes_exec_agent.skills.registry.home import VARIABLE, this_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context

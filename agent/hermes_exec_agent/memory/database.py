@@ -1,6 +1,6 @@
 """The database of long-term memory: PostgreSQL with the extension pgvector, named by a URL that is a secret.
 
-Nobody but this process talks to it: no skill and no shell of an agent is given the URL, and no message of ours has it.
+Only this process connects to it: no skill and no shell of an agent receives the URL, and no message contains it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _PATIENCE_S = 5.0
 
 
 async def examine(url: str) -> str:
-    """Why memory cannot be used, in one line; empty where it can, or where none is configured.
+    """Return why memory cannot be used, in one line; empty if it can, or if none is configured.
 
-    Takes 5 s at most, changes nothing, and never raises but ``CancelledError``.
+    Takes 5 s at most, changes nothing, and raises nothing but ``CancelledError``.
     """
     return await _bounded(_examined(url)) if url else ""
 
@@ -34,19 +34,19 @@ async def _bounded(look: Coroutine[None, None, str]) -> str:
 async def _examined(url: str) -> str:
     try:
         import psycopg
-    except ImportError:  # what is returned here is shown to anybody, so it names no folder of this machine
+    except ImportError:  # any client may read this message, so it names no folder of this machine
         return "memory: no client of PostgreSQL is installed. Try: install the extra 'memory' where the server runs"
     try:
         connection = await psycopg.AsyncConnection[tuple[str]].connect(url, autocommit=True)
     except psycopg.Error as error:
-        # Its words may quote the URL; its kind and the server's own code do not.
-        return f"memory: the database cannot be reached ({_kind(error)}). Try: look at {VARIABLE} and at the server"
+        # The error's text may quote the URL; its type and the server's code do not.
+        return f"memory: the database cannot be reached ({_kind(error)}). Try: check {VARIABLE} and the server"
     try:
         async with connection, connection.cursor() as cursor:
             await cursor.execute("SELECT extversion FROM pg_extension WHERE extname = %s", (EXTENSION,))
             found = await cursor.fetchone()
     except psycopg.Error as error:
-        return f"memory: the database cannot be asked ({_kind(error)})"
+        return f"memory: the database cannot be queried ({_kind(error)})"
     return "" if found else f"memory: the database lacks {EXTENSION}. Try: CREATE EXTENSION {EXTENSION}"
 
 

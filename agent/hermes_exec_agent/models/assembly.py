@@ -1,7 +1,7 @@
-"""Put a reply together from the pieces of a stream.
+"""Assemble a reply from the chunks of a stream.
 
-Endpoints differ in how they cut: a call's arguments come in any number of pieces or at once, its id on the first piece,
-on all or on none, and some leave out the index that says which call a piece belongs to, or send 0 for all of them.
+Endpoints split replies differently: the arguments of a call come in one piece or in many, its id with the first chunk,
+with every chunk or with none, and some leave out the index of a chunk's call, or send 0 for every call.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Text, Thought, Usage
+from hermes_exec_agent.models.protocol import Text, Thought, Usage, read_thought
 from hermes_exec_agent.models.reply_extras import (
     CALL_FIELDS,
     MESSAGE_FIELDS,
     Extras,
     ExtrasBudget,
-    read_thought,
     repair_surrogates,
 )
 
@@ -30,15 +29,15 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Finish
 
 LONGEST = 16 << 20
-"""Characters of a reply. Nobody's window holds more, so what is longer is no reply but a fault."""
+"""Characters of a reply, above which the endpoint is at fault: no model's window is that large."""
 
 
 _CALL = 64
-"""Characters that a call counts for beside its arguments."""
+"""Characters that a call counts for, besides its arguments."""
 
 
 class TooLong(Exception):
-    """The endpoint does not stop."""
+    """A reply exceeds `LONGEST` characters."""
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class _Call:
     arguments: list[str] = field(default_factory=list[str])
 
     def is_complete(self) -> bool:
-        """Whether its arguments are a whole JSON value."""
+        """Whether the arguments are a complete JSON value."""
         try:
             json.loads("".join(self.arguments))
         except (ValueError, RecursionError):
@@ -59,15 +58,15 @@ class _Call:
 
 
 class Nothing(EOFError):
-    """A stream had no piece of a reply, as that of a web page; its argument is the type that it was said to have."""
+    """A stream ended without a chunk of a reply, such as a web page; the argument is its content type."""
 
 
 class Assembly:
-    """A reply that is coming."""
+    """A reply whose chunks are arriving."""
 
     def __init__(self) -> None:
         self.usage: Usage | None = None
-        """What the endpoint counted, once it told."""
+        """Tokens as the endpoint counted them, once received."""
         self.model = ""
         self._text: list[str] = []
         self._calls: list[_Call] = []
@@ -80,15 +79,15 @@ class Assembly:
 
     @property
     def begun(self) -> bool:
-        """Whether a piece of it came."""
+        """Whether a chunk with content has arrived."""
         return bool(self._text or self._calls or self.model)
 
     def add(self, chunk: ChatCompletionChunk) -> list[Text | Thought]:
-        """Take a piece in; gives what it adds.
+        """Add a chunk; return the text and reasoning in it.
 
         Raises:
-            TooLong: there is no end to it.
-            ExtrasTooLong: what it has beside the known fields exceeds the bound.
+            TooLong: the reply is too long.
+            ExtrasTooLong: its additional fields exceed their limit.
         """
         self.model = chunk.model or self.model
         if chunk.usage is not None:
@@ -96,7 +95,7 @@ class Assembly:
         if not chunk.choices:
             return []
         choice = chunk.choices[0]
-        # Servers that leave fields out give objects of the SDK without them.
+        # Where a server leaves out fields, the SDK's objects lack the attributes.
         delta: ChoiceDelta | None = getattr(choice, "delta", None)
         self._finish = getattr(choice, "finish_reason", None) or self._finish
         if delta is None:
@@ -130,17 +129,17 @@ class Assembly:
         call.extras.add(piece.model_extra)
 
     def _find_call(self, index: int | None, id: str, name: str, arguments: str) -> _Call | None:
-        """The call of which this is one more piece, or None if it begins one."""
+        """Return the call that a chunk continues, or None if it starts a new one."""
         if index is not None:
             call = self._by_index.get(index)
             if call is None or not name or not call.name:
                 return call
-            # Some send every call with index 0: another id, or a name and arguments after whole ones, begins the next.
+            # Some send index 0 for every call: another id, or a name and arguments after complete ones, start the next.
             other = id and call.id and id != call.id
             return None if other or (not id and arguments and call.is_complete()) else call
         if id and (known := self._by_id.get(id)):
             return known
-        # Without an index a new id, or a name again, begins the next call.
+        # Without an index, a new id or another name starts the next call.
         last = self._calls[-1] if self._calls else None
         return None if last is None or (id and id != last.id) or name else last
 
@@ -151,11 +150,11 @@ class Assembly:
 
     @property
     def finished(self) -> bool:
-        """Whether the endpoint said that this is all."""
+        """Whether the endpoint sent a finish reason."""
         return bool(self._finish)
 
     def message(self, origin: str = "") -> Message:
-        """What came, as a message of the endpoint ``origin``. A call without an id gets one."""
+        """Return the reply as a message of the endpoint ``origin``; a call without an id gets one."""
         ordered = self._calls
         if all(call.index is not None for call in ordered):
             ordered = sorted(ordered, key=lambda call: call.index or 0)
@@ -173,31 +172,31 @@ class Assembly:
         )
 
     def finish(self) -> Finish:
-        """Why it is all."""
+        """Return the finish reason."""
         if self._finish == "length":
             return "length"
         if self._finish == "content_filter":
             return "content_filter"
-        # Some say `stop` although they ask for tools.
+        # Some endpoints send `stop` although the reply has tool calls.
         return "tool_calls" if self._calls else "stop"
 
 
 def _text_of(arguments: object) -> str:
-    """Arguments as the JSON text that they should be; some servers send the object itself, and the SDK lets it pass."""
+    """Return arguments as JSON text; some servers send an object instead, and the SDK does not convert it."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _usage(told: CompletionUsage) -> Usage:
-    details = getattr(told, "prompt_tokens_details", None)
-    written = getattr(told, "completion_tokens_details", None)
-    extra = told.model_extra or {}
-    cost = extra.get("cost")  # OpenRouter tells what it bills
+def _usage(usage: CompletionUsage) -> Usage:
+    details = getattr(usage, "prompt_tokens_details", None)
+    written = getattr(usage, "completion_tokens_details", None)
+    extra = usage.model_extra or {}
+    cost = extra.get("cost")  # OpenRouter reports the cost
     return Usage(
-        prompt=told.prompt_tokens or 0,
+        prompt=usage.prompt_tokens or 0,
         cached=getattr(details, "cached_tokens", None) or 0,
-        completion=told.completion_tokens or 0,
+        completion=usage.completion_tokens or 0,
         reasoning=getattr(written, "reasoning_tokens", None) or 0,
         cost=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Models:
-    """``main`` thinks, ``auxiliary`` summarises; the others can be chosen by name."""
+    """``main`` answers, ``auxiliary`` summarizes, and the others are chosen by name."""
 
     def __init__(
         self,
@@ -27,25 +27,25 @@ class Models:
         *,
         secrets: Iterable[Secret] = (),
     ) -> None:
-        """Without an ``auxiliary`` the main model summarises too."""
+        """Without ``auxiliary``, the main model summarizes too."""
         self.main = main
         self.auxiliary = auxiliary or main
         self._named: dict[str, Model] = {"main": main, **(named or {})}
         self.secrets = tuple(secrets)
-        """The keys."""
+        """The models' keys."""
         self.redactor = Redactor(self.secrets)
-        """Takes the keys out of text."""
+        """Removes the keys from text."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What `get` knows."""
+        """The names that `get` accepts."""
         return ("main", "auxiliary", *sorted(self._named.keys() - {"main", "auxiliary"}))
 
     def get(self, name: str) -> Model:
-        """The model of that name.
+        """Return the model of that name.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no model has that name.
         """
         if name == "auxiliary":
             return self.auxiliary
@@ -58,10 +58,10 @@ class Models:
             ) from None
 
     def with_main(self, name: str) -> Models:
-        """The same models by the same names, of which the one called ``name`` is asked from now on.
+        """Return these models with the one called ``name`` as the main model.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: no model has that name.
         """
         return Models(self.get(name), self.auxiliary, self._named, secrets=self.secrets)
 
@@ -70,6 +70,6 @@ class Models:
         prepare(self.main)
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections."""
         every = {id(model): model for model in (self.main, self.auxiliary, *self._named.values())}
         await asyncio.gather(*(model.close() for model in every.values()))

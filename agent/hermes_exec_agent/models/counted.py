@@ -1,4 +1,4 @@
-"""A model whose replies are counted by whoever pays for them, though somebody else asks."""
+"""Charge the replies of a model to somebody else than its caller."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Counted:
-    """The same model; ``spend`` is told what each whole reply took."""
+    """The same model; ``spend`` is called with the usage of each complete reply."""
 
     def __init__(self, model: Model, spend: Callable[[Usage], None]) -> None:
         self._model = model
@@ -23,17 +23,17 @@ class Counted:
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """The model's name."""
         return self._model.name
 
     @property
     def window(self) -> int:
-        """The model's."""
+        """The model's window."""
         return self._model.window
 
     @property
     def scripted(self) -> bool:
-        """Whether the model is."""
+        """Whether the model is scripted."""
         return self._model.scripted
 
     async def stream(
@@ -45,7 +45,7 @@ class Counted:
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Item]:
-        """Answer as the model does."""
+        """Stream the model's reply; see `Model.stream`."""
         stream = self._model.stream(messages, tools, max_tokens=max_tokens, schema=schema, tool_choice=tool_choice)
         async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
             async for item in items:

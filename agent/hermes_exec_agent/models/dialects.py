@@ -1,7 +1,7 @@
-"""The fields of reasoning in requests, which differ from endpoint to endpoint.
+"""Fields of requests that concern reasoning, which differ between endpoints.
 
-An endpoint gets its own messages back as they came. Of all other messages it gets the protocol's fields, and the fields
-that it documents for messages that are not its own.
+An endpoint receives its own messages unchanged. Of other messages it receives the fields of the protocol, and those
+that it documents for messages of other models.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EFFORTS: tuple[Effort, ...] = get_args(Effort)
 Thinking = Literal["on", "off"]
 
 _DUMMY_SIGNATURE = "skip_thought_signature_validator"
-"""Gemini's own value for calls that another model made."""
+"""Gemini's documented value for calls by another model."""
 _UNSIGNED = re.compile(r"(?:.*/)?gemini-[12](?:\D|$)")
-"""Models of Gemini that want no signatures."""
+"""Gemini models that need no signatures."""
 _FIELD = re.compile(r"\breasoning\b|reasoning_content|reasoning_details|extra_content")
 _UNKNOWN = re.compile(
     r"un(?:supported|known|expected|recogni[sz]ed)|not (?:supported|permitted|allowed)|cannot find", re.IGNORECASE
@@ -33,7 +33,7 @@ _MISSING = re.compile(r"reasoning_content.*(?:passed back|missing)|missing.*reas
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """How much a model is asked to think; None leaves it to the endpoint."""
+    """How much a model should reason; None leaves it to the endpoint."""
 
     effort: Effort | None = None
     thinking: Thinking | None = None
@@ -41,16 +41,16 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one kind of endpoint speaks of reasoning."""
+    """The reasoning fields of one kind of endpoint."""
 
     name: str
     ask: Callable[[Reasoning], dict[str, Any]]
-    """The fields of a request that ask for so much of it."""
+    """Returns the request fields for these settings."""
     fill: Callable[[dict[str, Any], bool, str, Reasoning], None] | None = None
-    """Add what the endpoint requires of an assistant's message, given whether it is the endpoint's own, the model, and
-    what is asked for."""
+    """Adds required fields to an assistant's message, given whether the endpoint wrote it, the model and the
+    settings."""
     returns: bool = True
-    """Whether the endpoint takes the extras of its own messages."""
+    """Whether the endpoint accepts the extra fields of its own messages."""
 
 
 def _ask_openai(reasoning: Reasoning) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _ask_openrouter(reasoning: Reasoning) -> dict[str, Any]:
 def _ask_template(reasoning: Reasoning) -> dict[str, Any]:
     fields: dict[str, Any] = {"reasoning_effort": reasoning.effort} if reasoning.effort else {}
     if reasoning.thinking:
-        # Templates call it by one of these names, and pass over the other.
+        # Chat templates use one of these names and ignore the other.
         on = reasoning.thinking == "on"
         fields["chat_template_kwargs"] = {"enable_thinking": on, "thinking": on}
     return fields
@@ -96,7 +96,7 @@ def _fill_deepseek(message: dict[str, Any], own: bool, model: str, reasoning: Re
 def _fill_gemini(message: dict[str, Any], own: bool, model: str, reasoning: Reasoning) -> None:  # noqa: ARG001, FBT001  its shape
     calls = message.get("tool_calls")
     if calls and not own and not _UNSIGNED.match(model):
-        # Of calls that are made together only the first one is signed.
+        # Only the first of several calls in one reply is signed.
         calls[0]["extra_content"] = {"google": {"thought_signature": _DUMMY_SIGNATURE}}
 
 
@@ -123,15 +123,15 @@ _HOSTS = {
 
 
 def find_dialect(provider: str, base_url: str) -> Dialect:
-    """The dialect of an endpoint: a known host decides before the provider."""
+    """Return the dialect of an endpoint; a known host takes precedence over the provider."""
     return _HOSTS.get(urlsplit(base_url).hostname or "") or _PROVIDERS.get(provider, OPENAI)
 
 
 def heed(dialect: Dialect, refusal: str) -> Dialect | None:
-    """The dialect that avoids what an endpoint refuses in these words; None if they are about something else.
+    """Return a dialect without the field that an endpoint refuses, or None if the refusal is about something else.
 
-    A gateway may speak otherwise than its address tells: it requires ``reasoning_content`` of every message, or sends
-    fields that it does not take.
+    A gateway may differ from what its address suggests: it may require ``reasoning_content`` in every message, or send
+    fields that it does not accept.
     """
     if not dialect.returns:
         return None
@@ -145,24 +145,24 @@ def heed(dialect: Dialect, refusal: str) -> Dialect | None:
 def wire_messages(
     messages: Sequence[Message], dialect: Dialect, *, origin: str, model: str, reasoning: Reasoning
 ) -> list[dict[str, Any]]:
-    """The messages as the endpoint ``origin`` gets them."""
+    """Return the messages in the form that the endpoint ``origin`` accepts."""
     wired: list[dict[str, Any]] = []
-    given: dict[str, str] = {}
+    given_ids: dict[str, str] = {}
     for message in messages:
         fields = message.wire()
         if message.role == "assistant":
             own = bool(origin) and message.origin == origin and dialect.returns
-            given = _restore(message, fields) if own else {}
+            given_ids = _restore(message, fields) if own else {}
             if dialect.fill is not None:
                 dialect.fill(fields, own, model, reasoning)
         elif message.role == "tool":
-            fields["tool_call_id"] = given.get(message.tool_call_id, message.tool_call_id)
+            fields["tool_call_id"] = given_ids.get(message.tool_call_id, message.tool_call_id)
         wired.append(fields)
     return wired
 
 
 def _restore(message: Message, fields: dict[str, Any]) -> dict[str, str]:
-    """Make an endpoint's own message what it was; gives the endpoint's ids of calls that have another one here."""
+    """Restore an endpoint's own message; return its ids for calls that were renamed here."""
     fields.update(message.extras)
     calls = message.tool_calls
     ids = [call.given_id or call.id for call in calls]

@@ -1,8 +1,8 @@
-"""A model behind an endpoint that speaks OpenAI's chat completions, by the ``openai`` SDK.
+"""A model behind an endpoint with OpenAI's chat completions API, through the ``openai`` SDK.
 
-The SDK's own retries are off: here one bound holds for all attempts and waits together, and whoever listens is told
-of each. Messages and tools go around the SDK's own types, as it would walk every message of every request again. To
-import the SDK takes most of a second, so that is done in a thread: by `prepare`, or by the first request.
+The SDK's own retries are off: one time limit covers all attempts and waits, and the caller is notified of each.
+Messages and tools bypass the SDK's types, which would validate every message of every request again. Importing the
+SDK takes most of a second, so a thread does it: in `prepare`, or with the first request.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import Assembly, Nothing
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
 from hermes_exec_agent.models.failures import read_refusal, trouble
-from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Retried, estimated_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.models.messages import Message
-    from hermes_exec_agent.models.protocol import Item, Text, Thought, ToolChoice, ToolSpec, Usage
-    from hermes_exec_agent.models.tokens import Price
+    from hermes_exec_agent.models.protocol import Item, Price, Text, Thought, ToolChoice, ToolSpec, Usage
 
 _log = logging.getLogger("hermes_exec.models")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -44,16 +42,16 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long and how often a model is asked."""
+    """Time limits and number of attempts of a request."""
 
     attempts: int = 5
     total_s: float = 600.0
-    """Of all attempts and the waits between them. A reply that goes on for longer is given up too."""
+    """For all attempts and the waits between them. A longer reply is aborted."""
     silence_s: float = 180.0
-    """Until the first piece, and between two: a large prompt takes a machine of one's own minutes."""
+    """Until the first chunk, and between two: a local machine may need minutes for a large prompt."""
     connect_s: float = 15.0
     first_wait_s: float = 0.5
-    """Doubled from wait to wait, where the endpoint does not say how long to wait."""
+    """Doubled after each attempt, unless the endpoint names a time."""
     longest_wait_s: float = 30.0
 
 
@@ -75,15 +73,14 @@ class Endpoint:
         dialect: Dialect = OPENAI,
         reasoning: Reasoning | None = None,
     ) -> None:
-        """``name`` is the endpoint's for the model. ``newer_limit``: see `Provider`."""
+        """``name`` is the endpoint's name of the model. ``newer_limit``: see `Provider`."""
         self.name = name
         self.base_url = base_url
         self.window = window
         self.origin = hashlib.sha256(f"{base_url}\n{name}".encode()).hexdigest()[:16]
-        """The same for the same base URL and model, and for no other: it tells which messages are its own. A digest, as
-        an address may have a secret in it."""
+        """Identifies messages of this base URL and model. It is a digest, as a URL may contain a secret."""
         self.reasoning: Reasoning = reasoning or Reasoning()
-        """How much it is asked to think, from the next request on."""
+        """Settings that apply from the next request on."""
         self._dialect = dialect
         self.key = key
         self._price = price
@@ -105,10 +102,10 @@ class Endpoint:
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Item]:
-        """Ask, and ask again where that can help; see `Model.stream`.
+        """Request a reply, and retry if that can help; see `Model.stream`.
 
         Raises:
-            ModelError: no whole reply came within ``Patience``; ModelRefused and ContextTooLong at once.
+            ModelError: no complete reply arrived within ``Patience``; ModelRefused and ContextTooLong are not retried.
             MissingExtra: the ``openai`` package is not installed.
         """
         request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
@@ -122,7 +119,7 @@ class Endpoint:
                 async with aclosing(self._attempt(client, request, assembly, give_up)) as pieces:
                     async for piece in pieces:
                         yield piece
-            except Exception as cause:  # noqa: BLE001  what is not the endpoint's is raised again
+            except Exception as cause:  # noqa: BLE001  errors that are not the endpoint's are raised again
                 if adapted := heed(self._dialect, read_refusal(cause)):
                     self._dialect = adapted
                     request = self._build_body(messages, tools, max_tokens, schema, tool_choice)
@@ -143,7 +140,7 @@ class Endpoint:
         schema: dict[str, Any] | None,
         tool_choice: ToolChoice | None,
     ) -> dict[str, Any]:
-        """The body of a request, but for the model's name and for ``stream``."""
+        """Return the body of a request, without the model's name and ``stream``."""
         body: dict[str, Any] = {
             "messages": wire_messages(
                 messages, self._dialect, origin=self.origin, model=self.name, reasoning=self.reasoning
@@ -153,7 +150,7 @@ class Endpoint:
         }
         if tools:
             body["tools"] = [tool.wire() for tool in tools]
-            if tool_choice is not None:  # without tools endpoints refuse it
+            if tool_choice is not None:  # endpoints refuse it without tools
                 body["tool_choice"] = tool_choice
         if max_tokens is not None:
             body[self._limit] = max_tokens
@@ -165,7 +162,7 @@ class Endpoint:
     async def _attempt(
         self, client: AsyncOpenAI, request: dict[str, Any], assembly: Assembly, give_up: float
     ) -> AsyncGenerator[Text | Thought]:
-        """What one attempt's pieces add. The bound covers waiting for them, not what is done with them."""
+        """Yield the content of one attempt. The time limit covers waiting for chunks, not processing them."""
         bound = asyncio.get_running_loop().time() + max(give_up - time.monotonic(), 0.0)
         create = cast("Any", client.chat.completions.create)
         async with asyncio.timeout_at(bound):
@@ -182,7 +179,7 @@ class Endpoint:
                 for piece in pieces:
                     yield piece
         except Exception:
-            # What breaks after the last piece takes nothing from the reply.
+            # An error after the last chunk does not affect the reply.
             if not assembly.finished:
                 raise
         finally:
@@ -211,9 +208,9 @@ class Endpoint:
         if attempt >= patience.attempts:
             raise ModelError(f"{reason}; asked {attempt} times", remedy=remedy) from None
         if time.monotonic() + wait_s >= give_up:
-            asked = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
+            hint = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
             times = "attempt" if attempt == 1 else "attempts"
-            raise ModelError(f"{reason}{asked}; given up after {attempt} {times}", remedy="later") from None
+            raise ModelError(f"{reason}{hint}; given up after {attempt} {times}", remedy="later") from None
         _log.info("asking again", extra={"model": self.name, "reason": reason, "wait_s": round(wait_s, 3)})
         return Retried(reason, wait_s, self.name)
 
@@ -226,15 +223,15 @@ class Endpoint:
         return usage
 
     def prepare(self) -> None:
-        """Import the SDK and set it up, so that the first request need not: for a thread, as it takes most of a second.
+        """Import and configure the SDK before the first request; call it in a thread, as it takes most of a second.
 
-        What fails here fails again with that request, which tells it.
+        An error here occurs again with the first request, which reports it.
         """
         with suppress(Exception):
             self._connected()
 
     def _connected(self) -> AsyncOpenAI:
-        """The one client, which keeps the connections."""
+        """Return the client, which keeps the connections open."""
         with self._connecting:
             if self._client is None:
                 self._client = self._connect()

@@ -1,4 +1,4 @@
-"""What an endpoint's failure means: whether to ask again, and when."""
+"""Classify an endpoint's failures: whether to retry, and when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_exec.observe.redact import Redactor
 
 _LONGEST = 300
-"""Characters of an endpoint's own words that are repeated."""
+"""Characters of an endpoint's message that are quoted."""
 _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _NEVER = frozenset({"insufficient_quota", "billing_hard_limit_reached", "account_deactivated"})
 _TOO_LONG = re.compile(
@@ -29,9 +29,9 @@ _TOO_LONG = re.compile(
 )
 _LIMIT = re.compile(r"(?:context length (?:is|of)|context size|context window)\D{0,24}(\d{3,8})", re.IGNORECASE)
 _NO_WORDS = re.compile(r"^Error code: \d+(?: - )?")
-"""What the SDK says of an answer that says nothing."""
+"""The SDK's message for a response without one."""
 _ROUTE = "/chat/completions"
-"""What is asked where the base URL has no path."""
+"""The path of a request if the base URL has none."""
 _ADDRESS = "the endpoint's own address as its base URL, which ends in /v1 mostly"
 _REMEDIES = {
     401: "the right key in OPENAI_API_KEY, or in the provider's own variable",
@@ -47,17 +47,17 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One attempt that failed."""
+    """One failed attempt."""
 
     error: ModelError
     again: bool
-    """Whether the same request may do better."""
+    """Whether the same request may succeed later."""
     wait_s: float | None = None
-    """What the endpoint asks to wait."""
+    """How long the endpoint asks to wait."""
 
 
 def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | None:
-    """What a failure of an attempt means; None if it is none of the endpoint's."""
+    """Classify the failure of an attempt; None if the endpoint did not cause it."""
     import httpx2
     import openai
 
@@ -71,10 +71,10 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
             ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_host(cause)} is up"), again=True
         )
     if isinstance(cause, openai.APIError):
-        words = _words(cause.message, redactor)
-        if _TOO_LONG.search(words):
-            return Trouble(_too_long(who, words), again=False)
-        return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {words}"), again=True)
+        message = _words(cause.message, redactor)
+        if _TOO_LONG.search(message):
+            return Trouble(_too_long(who, message), again=False)
+        return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=True)
     if isinstance(cause, Nothing) and "html" in str(cause):
         return Trouble(ModelRefused(f"{who}: it sent a web page instead of a reply", remedy=_ADDRESS), again=False)
     if isinstance(cause, EOFError):
@@ -88,7 +88,7 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
     if isinstance(
         cause, ValueError | TypeError | AttributeError | RecursionError | httpx2.HTTPError | httpx2.StreamError
     ):
-        # What the SDK raises for a piece that is no JSON, or JSON of another shape.
+        # Raised by the SDK for a chunk that is not JSON, or JSON of another shape.
         return Trouble(ModelError(f"{who}: it sent what is no reply ({_fault(cause)})", remedy=_ADDRESS), again=True)
     return None
 
@@ -101,11 +101,11 @@ def _fault(cause: Exception) -> str:
 
 def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
     status: int = cause.status_code
-    words = _words(_told(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
+    message = _words(_told(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
     code = str(getattr(cause, "code", "") or "")
-    if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(words)):
-        return Trouble(_too_long(who, words), again=False)
-    what = f"{who}: it answered {status}{': ' if words else ''}{words}"
+    if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(message)):
+        return Trouble(_too_long(who, message), again=False)
+    what = f"{who}: it answered {status}{': ' if message else ''}{message}"
     if status in _AGAIN and code not in _NEVER:
         return Trouble(ModelError(what), again=True, wait_s=asked_to_wait(cause.response.headers))
     remedy = _REMEDIES.get(402 if code in _NEVER else status, "")
@@ -115,7 +115,7 @@ def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
 
 
 def read_refusal(cause: BaseException) -> str:
-    """All words with which an endpoint refused the form of a request; empty for every other failure."""
+    """Return the message of an endpoint that refused the form of a request; empty for other failures."""
     import openai
 
     if not isinstance(cause, openai.APIStatusError) or cause.status_code not in (400, 422):
@@ -124,40 +124,40 @@ def read_refusal(cause: BaseException) -> str:
 
 
 def _host(cause: Any) -> str:
-    """The address that was asked, without its path."""
+    """Return the address of the request without its path."""
     try:
         url = cause.request.url
-    except RuntimeError:  # it was not asked yet
+    except RuntimeError:  # no request was sent yet
         return "the endpoint"
     return shown(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
 
 
-def _too_long(who: str, words: str) -> ContextTooLong:
-    found = _LIMIT.search(words)
+def _too_long(who: str, message: str) -> ContextTooLong:
+    found = _LIMIT.search(message)
     return ContextTooLong(
-        f"{who}: the conversation is too long for its window: {words}",
+        f"{who}: the conversation is too long for its window: {message}",
         remedy="a new conversation, or a model with a larger window",
         window=int(found[1]) if found else None,
     )
 
 
 def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """The seconds that an answer asks to wait (RFC 9110, 10.2.3), or None."""
+    """Return the seconds of a Retry-After header (RFC 9110, 10.2.3), or None."""
     try:
         if exact := headers.get("retry-after-ms"):
             return max(float(exact) / 1000, 0.0)
-        told = headers.get("retry-after", "")
-        if not told:
+        value = headers.get("retry-after", "")
+        if not value:
             return None
-        if re.fullmatch(r"\d+(?:\.\d+)?", told):
-            return float(told)
-        return max(parsedate_to_datetime(told).timestamp() - (time.time() if now is None else now), 0.0)
+        if re.fullmatch(r"\d+(?:\.\d+)?", value):
+            return float(value)
+        return max(parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now), 0.0)
     except ValueError:
         return None
 
 
 def _told(body: object) -> str:
-    """The words in an answer's body, in whichever of the usual forms."""
+    """Return the message in a response's body, in any of the usual forms."""
     if isinstance(body, list) and body and isinstance(body[0], dict):  # pyright: ignore[reportUnknownMemberType]  it is JSON
         return _told(cast("list[object]", body)[0])  # Gemini's
     if isinstance(body, dict):
@@ -178,6 +178,6 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _words(text: str, redactor: Redactor) -> str:
-    """An endpoint's words as they can be put into a line: without our keys, short, and safe to print."""
-    line = " ".join(redactor.text(text).split()).rstrip(".")  # the sentence goes on
+    """Return an endpoint's message for use in a line: without keys, short, and safe to print."""
+    line = " ".join(redactor.text(text).split()).rstrip(".")  # more text follows
     return shown(line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…")

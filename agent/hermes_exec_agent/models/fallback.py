@@ -1,4 +1,4 @@
-"""A model that stands in for another while that one cannot answer."""
+"""A model that falls back to another one while the preferred one fails."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec
 
 _NOT_OURS = (ContextTooLong, ScriptEnded)
-"""What another model cannot mend: the caller shortens the conversation; a script is a test's or a replay's own."""
+"""Errors that another model does not avoid: the caller shortens the conversation, and a script belongs to a test."""
 
 
 class Fallback:
-    """Asks the first of ``models`` that can answer; each reply names who it was.
+    """Asks the first of ``models`` that can answer; each reply has its model's name.
 
-    One that could not answer is asked last for ``rest_s`` seconds, so that not every turn waits for it again, and
-    a conversation stays with one model and its cache.
+    For ``rest_s`` seconds a model that failed comes last, so that not every turn waits for it again and a
+    conversation stays with one model and its cache.
     """
 
     def __init__(self, models: Sequence[Model], *, rest_s: float = 120.0) -> None:
-        """``models`` are in the order of preference."""
+        """``models`` are in order of preference."""
         self._models = tuple(models)
         self._rest_s = rest_s
         self._tired: dict[int, float] = {}
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """All of them, in the order of preference."""
+        """All models, in order of preference."""
         return self._models
 
     @property
     def name(self) -> str:
-        """The preferred model's."""
+        """The preferred model's name."""
         return self._models[0].name
 
     @property
     def window(self) -> int:
-        """That of who would be asked now."""
+        """The window of the model that comes first now."""
         return self._order()[0].window
 
     @property
     def scripted(self) -> bool:
-        """Whether any of them is."""
+        """Whether any of the models is scripted."""
         return any(model.scripted for model in self._models)
 
     @property
     def reasoning(self) -> Reasoning | None:
-        """How much the preferred model is asked to think."""
+        """The reasoning settings of the preferred model."""
         return get_reasoning(self._models[0])
 
     @reasoning.setter
@@ -79,7 +79,7 @@ class Fallback:
         """See `Model.stream`.
 
         Raises:
-            ModelError: none of them gave a whole reply; its text has the reason of each.
+            ModelError: no model returned a complete reply; the message has the reason of each.
         """
         reasons: list[str] = []
         order = self._order()
@@ -94,7 +94,7 @@ class Fallback:
             except _NOT_OURS:
                 raise
             except ModelError as error:
-                if tool_choice is None:  # a model that refuses it can answer the next request
+                if tool_choice is None:  # the model may still answer requests without it
                     self._tired[id(model)] = time.monotonic() + self._rest_s
                 reasons.append(str(error))
                 if position + 1 == len(order):
@@ -110,5 +110,5 @@ class Fallback:
         prepare(self._models[0])
 
     async def close(self) -> None:
-        """Give the connections of all back."""
+        """Close the connections of all models."""
         await asyncio.gather(*(model.close() for model in self._models))

@@ -1,4 +1,4 @@
-"""A conversation as models read it: messages in the form of OpenAI's chat completions, which every endpoint speaks."""
+"""Messages of a conversation, in the form of OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -10,44 +10,43 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model asks to be done."""
+    """A model's request to call a tool."""
 
     id: str
-    """Ties the result to it; unique in a conversation."""
+    """Identifies the call and its result in a conversation."""
     name: str
     arguments: str
-    """JSON as the model wrote it, which may be malformed: whoever runs the tool checks it."""
+    """JSON as the model wrote it, which may be malformed; the tool's caller validates it."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    """Fields that the endpoint sent beside these, as they came; see `models.extras`."""
+    """Additional fields of the endpoint, unchanged; see `models.reply_extras`."""
     given_id: str = field(default="", compare=False)
-    """The endpoint's own id, where another call of the conversation had it before."""
+    """The endpoint's id, if another call of the conversation already had it."""
 
     def wire(self) -> dict[str, Any]:
-        """In the form of the protocol."""
+        """Return the call in the protocol's form."""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a conversation."""
+    """One message of a conversation."""
 
     role: Role
     content: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     """Of an assistant's message."""
     tool_call_id: str = ""
-    """Of a tool's message: which call it answers."""
+    """Of a tool's message: the call that it answers."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any], hash=False)
-    """Fields that the endpoint sent beside these, as they came: its reasoning, mostly. Only that endpoint gets them
-    back."""
+    """Additional fields of the endpoint, unchanged, mostly its reasoning. They are sent to that endpoint alone."""
     origin: str = field(default="", compare=False)
-    """Which endpoint gave it (`Endpoint.origin`); empty for a message that no endpoint gave, or that was changed."""
+    """The endpoint that wrote it (`Endpoint.origin`); empty for other messages and changed ones."""
 
     def wire(self) -> dict[str, Any]:
-        """In the form of the protocol, without `extras`."""
-        told: dict[str, Any] = {"role": self.role, "content": self.content}
+        """Return the message in the protocol's form, without `extras`."""
+        fields: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
-            told["tool_calls"] = [call.wire() for call in self.tool_calls]
+            fields["tool_calls"] = [call.wire() for call in self.tool_calls]
         if self.role == "tool":
-            told["tool_call_id"] = self.tool_call_id
-        return told
+            fields["tool_call_id"] = self.tool_call_id
+        return fields

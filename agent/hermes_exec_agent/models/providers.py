@@ -1,4 +1,4 @@
-"""Who serves models, and what is peculiar to each. All speak OpenAI's chat completions."""
+"""Providers of models and their differences. All have OpenAI's chat completions API."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ class Provider:
 
     name: str
     base_url: str
-    """Where it is unless something else is said; empty if that has to be said."""
+    """The default base URL; empty if it must be configured."""
     key: str = ""
-    """The variable of its key, which is looked at before ``OPENAI_API_KEY``."""
+    """The variable of its key, which takes precedence over ``OPENAI_API_KEY``."""
     needs_key: bool = True
     by_key: bool = True
-    """Its key alone means it, where no provider is named."""
+    """Whether its key alone selects it if no provider is configured."""
     own: bool = False
-    """It runs on a machine of one's own, where nothing is billed."""
+    """Whether it runs on one's own machine, at no cost."""
     window: int = 128_000
-    """Tokens, unless something else is said."""
+    """Tokens, unless configured."""
     newer_limit: bool = False
-    """It takes `max_completion_tokens`, and refuses `max_tokens` for its newer models."""
+    """Whether it expects `max_completion_tokens`, and refuses `max_tokens` for newer models."""
 
 
 def _own(name: str, port: int) -> Provider:

@@ -1,7 +1,7 @@
-"""Fields that endpoints send beside the protocol's own: reasoning and its signatures.
+"""Additional fields of replies: reasoning and its signatures.
 
-They are opaque. They are kept as they came, within a bound, and sent back to the endpoint that gave them. Only fields
-that an endpoint's documentation says to return are kept; others, returned, would be refused by some.
+They are opaque: they are kept unchanged, within a limit, and sent back to the endpoint that they came from. Only fields
+whose return an endpoint documents are kept, as some endpoints refuse others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CALL_FIELDS = ("extra_content",)
 LIMIT = 1 << 20
 """Bytes of one reply's extras, as JSON."""
 _GROWING = ("text", "summary", "data")
-"""Fields of an entry of ``reasoning_details`` that come in pieces."""
+"""Fields of an entry of ``reasoning_details`` that arrive in pieces."""
 _DETAILS = "reasoning_details"
 _WHOLE = "reasoning.encrypted"
 
@@ -43,10 +43,10 @@ class ExtrasBudget:
         self._used = 0
 
     def take(self, value: object) -> None:
-        """Count a value that is about to be kept.
+        """Count a value before it is kept.
 
         Raises:
-            ExtrasTooLong: there is no room for it.
+            ExtrasTooLong: the limit is exceeded.
         """
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         self._used += len(text.encode("utf-8", "surrogatepass"))
@@ -55,20 +55,20 @@ class ExtrasBudget:
 
 
 class _Pieces(list[str]):
-    """A text that is still coming."""
+    """A text that is still arriving."""
 
 
 class Extras:
-    """The extras of one message, or of one call, put together from the pieces of a stream."""
+    """The extras of one message or call, assembled from the chunks of a stream."""
 
     def __init__(self, names: tuple[str, ...], budget: ExtrasBudget) -> None:
-        """``names`` are the fields that are kept."""
+        """``names`` are the fields to keep."""
         self._names = names
         self._budget = budget
         self._fields: dict[str, Any] = {}
         self._details: list[Any] = []
         self._known: dict[tuple[object, ...], dict[str, Any]] = {}
-        """The entries of `_details` by index and type, and by index, type and id: the latest of each."""
+        """The latest entries of `_details`, by index and type, and by index, type and id."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -77,10 +77,10 @@ class Extras:
         return {**whole, _DETAILS: _join(self._details)} if self._details else whole
 
     def add(self, piece: Mapping[str, Any] | None) -> None:
-        """Take in what a piece has beside the known fields.
+        """Add the additional fields of a chunk.
 
         Raises:
-            ExtrasTooLong: they exceed the bound.
+            ExtrasTooLong: they exceed the limit.
         """
         for name in self._names:
             value: Any = (piece or {}).get(name)
@@ -117,9 +117,9 @@ class Extras:
             self._known[index, kind] = self._known[index, kind, id] = known
 
     def _find_entry(self, entry: Any) -> dict[str, Any] | None:
-        """The entry of which this is one more piece: of the same index and type, and of no other id.
+        """Return the entry that this one continues: the one with the same index and type, and no other id.
 
-        Without an index it is the last one, unless that is signed. Encrypted entries without an index come whole.
+        Without an index it is the last entry, unless that is signed. Encrypted entries without an index are complete.
         """
         if not _is_table(entry):
             return None
@@ -136,7 +136,7 @@ class Extras:
 
 
 def _get_keys(entry: dict[str, Any]) -> tuple[str, str, str]:
-    """The index, the type and the id of an entry, as text; empty where there is none."""
+    """Return the index, type and id of an entry as text; empty where it has none."""
     index, kind, id = (entry.get(key) for key in ("index", "type", "id"))
     return "" if index is None else str(index), str(kind or ""), str(id or "")
 
@@ -151,7 +151,7 @@ def _append(into: dict[str, Any], key: str, text: str, budget: ExtrasBudget) -> 
 
 
 def _join(value: Any) -> Any:
-    """The value with every text whole."""
+    """Return the value with the pieces of each text joined."""
     if isinstance(value, _Pieces):
         return repair_surrogates("".join(value))
     if _is_table(value):
@@ -162,9 +162,9 @@ def _join(value: Any) -> Any:
 
 
 def repair_surrogates(text: str) -> str:
-    """The text with surrogates that a stream cut apart joined; one without its other half becomes U+FFFD.
+    """Join surrogate pairs that a stream split; a half without its other half becomes U+FFFD.
 
-    A request with such a half in it cannot be sent.
+    A request cannot contain such a half.
     """
     try:
         text.encode()
@@ -180,21 +180,3 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             _merge(before, value)
         else:
             into[key] = value
-
-
-def read_thought(fields: Mapping[str, Any] | None) -> str:
-    """What a person can read of the reasoning in a message's extras, or in a piece of them."""
-    if not fields:
-        return ""
-    for name in ("reasoning_content", "reasoning"):
-        value = fields.get(name)
-        if isinstance(value, str) and value:
-            return value
-    details = fields.get("reasoning_details")
-    if not _is_list(details):
-        return ""
-    parts: list[str] = []
-    for entry in details:
-        if _is_table(entry):
-            parts += [text for text in (entry.get("text"), entry.get("summary")) if isinstance(text, str)]
-    return "".join(parts)

@@ -1,6 +1,6 @@
-"""A model whose replies were written beforehand: for tests of what stands on models, and for replays.
+"""A model whose replies are written beforehand, for tests and replays.
 
-Nobody thinks here, and ``scripted`` says so in every record. Public, so that people can test their own tools:
+``scripted`` marks its replies in every record. It is public, so that people can test their own tools:
 
     model = ScriptedModel([ask(("terminal", {"command": "ls"})), say("There are two files.")])
 """
@@ -18,8 +18,7 @@ from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ModelError, ScriptEnded
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Reply, Text
-from hermes_exec_agent.models.tokens import estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Text, estimated_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -28,13 +27,13 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Item, ToolChoice, ToolSpec
 
 Line: TypeAlias = "str | Reply | ModelError"
-"""What a script says at one point."""
+"""One reply of a script."""
 Written: TypeAlias = "Line | Callable[[Sequence[Message], Sequence[ToolSpec]], Line]"
-"""The same, or what decides it from the conversation so far."""
+"""The same, or a function that chooses it from the conversation."""
 
 Condition: TypeAlias = Literal["denied", "unavailable", "failed"]
-"""How a call ended: it was not allowed; nothing ran as the place cannot be reached; it did not succeed, for any reason
-with these two among them."""
+"""How a call ended: denied; unavailable, because the target cannot be reached and nothing ran; or failed for any
+reason."""
 
 _FORMS = (
     '{"user": "…"} or {"content": "…", "tool_calls": [{"name": "terminal", "arguments": {"command": "ls"}}]}, '
@@ -46,7 +45,7 @@ _call_numbers = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a scripted model was asked."""
+    """A request to a scripted model."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...]
@@ -56,45 +55,47 @@ class Request:
 
 
 def say(text: str) -> Reply:
-    """A reply of text alone."""
+    """Return a reply of text alone."""
     return Reply(Message("assistant", text), "stop")
 
 
 def ask(*calls: tuple[str, dict[str, Any] | str], text: str = "") -> Reply:
-    """A reply that asks for tools, each by its name and its arguments; a string stands as the model wrote it."""
-    asked = tuple(
-        ToolCall(f"call_{next(_call_numbers)}", name, given if isinstance(given, str) else json.dumps(given))
-        for name, given in calls
+    """Return a reply with tool calls, each given by name and arguments; a string is used unchanged."""
+    tool_calls = tuple(
+        ToolCall(
+            f"call_{next(_call_numbers)}", name, arguments if isinstance(arguments, str) else json.dumps(arguments)
+        )
+        for name, arguments in calls
     )
-    return Reply(Message("assistant", text, asked), "tool_calls")
+    return Reply(Message("assistant", text, tool_calls), "tool_calls")
 
 
 class ScriptedModel:
-    """Answers with ``replies``, one after another."""
+    """Returns ``replies``, one after another."""
 
     scripted = True
 
     def __init__(self, replies: Iterable[Written], *, name: str = "scripted", window: int = 128_000) -> None:
-        """``name`` is what is recorded; ``window`` is in tokens."""
+        """``name`` is recorded; ``window`` is in tokens."""
         self.name = name
         self.window = window
         self.requests: list[Request] = []
-        """What it was asked so far."""
+        """The requests so far."""
         self._replies = list(replies)
 
     @classmethod
     def from_file(cls, path: Path) -> ScriptedModel:
-        """The replies of a script; see `read_script`.
+        """Read the replies of a script; see `read_script`.
 
         Raises:
-            ConfigError: it is no such file; names the line.
+            ConfigError: the file is not a script; the message names the line.
         """
         _, replies = read_script(path)
         return cls(replies, name=f"scripted: {shown(path.name)}")
 
     @property
     def left(self) -> int:
-        """Replies that nobody asked for yet."""
+        """The number of replies left."""
         return len(self._replies) - len(self.requests)
 
     async def stream(
@@ -106,37 +107,37 @@ class ScriptedModel:
         schema: dict[str, Any] | None = None,
         tool_choice: ToolChoice | None = None,
     ) -> AsyncGenerator[Item]:
-        """The next reply, its text word by word.
+        """Stream the next reply, its text word by word.
 
         Raises:
-            ScriptEnded: there is none left.
-            ModelError: the script says so.
+            ScriptEnded: no reply is left.
+            ModelError: the script contains it.
         """
         self.requests.append(Request(tuple(messages), tuple(tools), max_tokens, schema, tool_choice))
         if self.left < 0:
             raise ScriptEnded(f"{self.name}: asked {len(self.requests)} times, and has {len(self._replies)} replies")
         written = self._replies[len(self.requests) - 1]
-        said = written(messages, tools) if callable(written) else written
-        if isinstance(said, ModelError):
-            raise said
-        reply = say(said) if isinstance(said, str) else said
+        entry = written(messages, tools) if callable(written) else written
+        if isinstance(entry, ModelError):
+            raise entry
+        reply = say(entry) if isinstance(entry, str) else entry
         for piece in _PIECES.findall(reply.message.content):
             yield Text(piece)
         usage = reply.usage if reply.usage.prompt else estimated_usage(messages, tools, reply.message)
         yield replace(reply, model=self.name, usage=usage)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 def read_script(path: Path) -> tuple[list[str], list[Written]]:
-    """Read a script, a JSON object a line; gives what the person says in it, and the replies.
+    """Read a script of one JSON object a line; return the person's requests in it, and the replies.
 
     A line has ``user``, or ``content`` and ``tool_calls`` (``name``, ``arguments``). Lines that also have ``if`` are
     alternatives to the next reply without it; see `branch`.
 
     Raises:
-        ConfigError: it is no such file; names the line.
+        ConfigError: the file is not a script; the message names the line.
     """
     requests: list[str] = []
     replies: list[Written] = []
@@ -146,14 +147,14 @@ def read_script(path: Path) -> tuple[list[str], list[Written]]:
         if not line.strip():
             continue
         try:
-            told = _table(json.loads(line))
-            if "user" in told:
-                requests.append(_text(told["user"]))
-            elif "if" in told:
-                alternatives.append((_condition(told["if"]), _parsed(told)))
+            fields = _table(json.loads(line))
+            if "user" in fields:
+                requests.append(_text(fields["user"]))
+            elif "if" in fields:
+                alternatives.append((_condition(fields["if"]), _parsed(fields)))
                 continue
             else:
-                replies.append(branch(*alternatives, otherwise=_parsed(told)) if alternatives else _parsed(told))
+                replies.append(branch(*alternatives, otherwise=_parsed(fields)) if alternatives else _parsed(fields))
                 alternatives = []
         except (ValueError, TypeError, KeyError, RecursionError):
             raise ConfigError(f"{shown(path)}: line {number} is no reply and no request", remedy=_FORMS) from None
@@ -166,7 +167,7 @@ def read_script(path: Path) -> tuple[list[str], list[Written]]:
 
 
 def branch(*alternatives: tuple[Condition, Reply], otherwise: Reply) -> Written:
-    """The first reply whose condition holds for one of the calls that the reply before asked for, or ``otherwise``."""
+    """Return the first reply whose condition one of the preceding calls meets, or ``otherwise``."""
 
     def choose(messages: Sequence[Message], _: Sequence[ToolSpec]) -> Reply:
         results = [_result(message) for message in takewhile(lambda each: each.role == "tool", reversed(messages))]
@@ -176,10 +177,10 @@ def branch(*alternatives: tuple[Condition, Reply], otherwise: Reply) -> Written:
 
 
 def _result(message: Message) -> dict[str, Any]:
-    """The envelope in a tool's message; what is none is a call that did not end by itself."""
+    """Parse the envelope in a tool's message; any other text counts as a failed call."""
     try:
-        told, _ = json.JSONDecoder().raw_decode(message.content)  # a notice of ours may follow
-        return _table(told)
+        result, _ = json.JSONDecoder().raw_decode(message.content)  # a notice of the program may follow
+        return _table(result)
     except (ValueError, TypeError, RecursionError):
         return {"ok": False}
 
@@ -196,34 +197,34 @@ _HOLDS: dict[Condition, Callable[[dict[str, Any]], bool]] = {
 }
 
 
-def _condition(told: object) -> Condition:
+def _condition(value: object) -> Condition:
     for condition in _HOLDS:
-        if condition == told:
+        if condition == value:
             return condition
     raise ValueError
 
 
-def _table(told: object) -> dict[str, Any]:
-    if not isinstance(told, dict):
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise TypeError
-    return cast("dict[str, Any]", told)
+    return cast("dict[str, Any]", value)
 
 
-def _text(told: object) -> str:
-    if not isinstance(told, str) or not told:
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
         raise TypeError
-    return told
+    return value
 
 
-def _parsed(told: dict[str, Any]) -> Reply:
-    content = told.get("content") or ""
-    calls = cast("list[dict[str, object]]", told.get("tool_calls") or [])
+def _parsed(fields: dict[str, Any]) -> Reply:
+    content = fields.get("content") or ""
+    calls = cast("list[dict[str, object]]", fields.get("tool_calls") or [])
     if not isinstance(content, str) or not (content or calls):
         raise TypeError
-    asked: list[tuple[str, dict[str, Any] | str]] = []
+    requests: list[tuple[str, dict[str, Any] | str]] = []
     for call in calls:
-        given = call["arguments"]
-        if not isinstance(given, dict | str):
+        arguments = call["arguments"]
+        if not isinstance(arguments, dict | str):
             raise TypeError
-        asked.append((str(call["name"]), cast("dict[str, Any] | str", given)))
-    return ask(*asked, text=content) if asked else say(content)
+        requests.append((str(call["name"]), cast("dict[str, Any] | str", arguments)))
+    return ask(*requests, text=content) if requests else say(content)

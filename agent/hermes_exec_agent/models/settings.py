@@ -1,7 +1,7 @@
-"""Which models there are, from the environment and from ``[models.NAME]`` in the user's own ``hermes.toml``.
+"""The configured models, from the environment and from ``[models.NAME]`` in the user's own ``hermes.toml``.
 
-The environment alone is enough: ``LLM_PROVIDER``, ``OPENAI_API_KEY``, ``DEFAULT_MODEL``, and what docs/models.md lists.
-A project's file has no say: who chooses the address is who gets the key and reads the conversation.
+The environment alone is enough: ``LLM_PROVIDER``, ``OPENAI_API_KEY``, ``DEFAULT_MODEL``, and the other variables in
+docs/models.md. A project's file has no say, as the address determines who receives the key and the conversation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
+from hermes_exec_agent.models.protocol import FREE, Price
 from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
-from hermes_exec_agent.models.tokens import FREE, Price
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
@@ -43,7 +43,7 @@ class Prices(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 class Written(BaseModel, frozen=True, extra="forbid", strict=True):
-    """One model, as it is written in a file; `ModelSettings` says what each key means."""
+    """The table of a model in a file; `ModelSettings` documents the keys."""
 
     provider: str | None = None
     model: str | None = None
@@ -60,7 +60,7 @@ class Written(BaseModel, frozen=True, extra="forbid", strict=True):
 
 
 def read_table(name: str, table: object) -> ModelSettings:
-    """The settings of the model ``name``.
+    """Read the settings of the model ``name``.
 
     Raises:
         ConfigError: one line for each problem.
@@ -69,10 +69,10 @@ def read_table(name: str, table: object) -> ModelSettings:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: should be a table")
     written = checked(Written, cast("Mapping[str, object]", table), where)
-    said: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
+    values: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
     if written.prices is not None:
-        said["prices"] = Price(**written.prices.model_dump())
-    return ModelSettings(**said)
+        values["prices"] = Price(**written.prices.model_dump())
+    return ModelSettings(**values)
 
 
 _URL_VARIABLES = ("LLM_BASE_URL", "OPENAI_BASE_URL")
@@ -81,44 +81,44 @@ _GENERAL_KEY = "OPENAI_API_KEY"
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """One model, as the environment and a file's table (`written`) describe it."""
+    """The settings of one model, from the environment and from a file's table."""
 
     provider: str | None = None
     """openai, openrouter, nous, deepseek, gemini, wisgate, vllm, sglang, llama.cpp, ollama or custom."""
     model: str | None = None
     """The provider's name for it."""
     base_url: str | None = None
-    """Where the endpoint is; the provider's own address when left out."""
+    """The endpoint's address; the provider's own when left out."""
     key: str | dict[str, object] | None = None
-    """Where the key is found: env:NAME, file:/path or {command = [argv]}; the provider's variable when left out."""
+    """Source of the key: env:NAME, file:/path or {command = [argv]}; the provider's variable when left out."""
     window: int | None = None
     """Tokens that a prompt and its reply may have together, 1024 at least."""
     prices: Price | None = None
-    """US dollars for a million tokens, if costs are to be told."""
+    """US dollars for a million tokens, to report costs."""
     fallbacks: tuple[str, ...] = ()
-    """Names of other models, asked in this order when it cannot answer."""
+    """Names of other models, which are asked in this order if it fails."""
     attempts: int = 5
-    """How often a request is made at most."""
+    """The most attempts of a request."""
     total_s: float = 600.0
-    """Seconds for a reply, with every attempt and wait."""
+    """Seconds for a reply, with all attempts and waits."""
     silence_s: float = 180.0
-    """Seconds until the first piece of a reply, and between two."""
+    """Seconds until the first chunk of a reply, and between two."""
     effort: Effort | None = None
-    """How much it thinks: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
+    """Reasoning effort: minimal, low, medium, high, xhigh or max; the endpoint's default when left out."""
     thinking: Thinking | None = None
-    """Whether it thinks, on or off; the endpoint's default when left out."""
+    """Whether it reasons, on or off; the endpoint's default when left out."""
 
 
 def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, object] | None = None) -> Models:
-    """Every model that the settings name. Nothing is asked of any of them, and no SDK is imported.
+    """Load every configured model. No request is sent, and no SDK is imported.
 
     Args:
-        environ: the process's own, if left out. It comes before the tables, but for their keys.
+        environ: the process's own, if left out. It takes precedence over the tables, except over their keys.
         tables: ``[models]`` of the user's file; looked up if both are left out.
 
     Raises:
-        NoModel: nothing says which model is meant, or its key is missing.
-        ConfigError: what is said is wrong.
+        NoModel: no model, or no key for it, is configured.
+        ConfigError: a setting is invalid.
     """
     known = os.environ if environ is None else environ
     if environ is None and tables is None and not nothing_configured(known):
@@ -139,31 +139,31 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
 
 
 def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
-    """The main model with what the environment says of it."""
-    said: dict[str, Any] = {}
+    """Apply the environment to the main model's settings."""
+    values: dict[str, Any] = {}
     for field, variables in (
         ("provider", ("LLM_PROVIDER",)),
         ("model", ("DEFAULT_MODEL",)),
         ("base_url", _URL_VARIABLES),
     ):
         if value := next((known[each] for each in variables if known.get(each)), ""):
-            said[field] = value
+            values[field] = value
     if window := known.get("LLM_CONTEXT"):
         if not (window.isascii() and window.isdigit() and int(window) >= 1024):
             raise ConfigError(f"LLM_CONTEXT={shown(window)}: should be a number of tokens, 1024 or more")
-        said["window"] = int(window)
-    if "provider" in said and said["provider"] != main.provider and main.provider is not None:
-        # Another provider has another address and another key than those that the file gives.
-        said = {"base_url": None, "key": None, **said}
-    return replace(main, **said)
+        values["window"] = int(window)
+    if "provider" in values and values["provider"] != main.provider and main.provider is not None:
+        # The file's address and key belong to another provider.
+        values = {"base_url": None, "key": None, **values}
+    return replace(main, **values)
 
 
 def _address(name: str, base_url: str) -> str:
-    """A base URL that can be asked. The address of the one route that we ask means the one below which it is."""
+    """Validate a base URL, and remove the route of chat completions from its end."""
     try:
         parts = urlsplit(base_url)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # brackets or a port that are none
+    except ValueError:  # invalid brackets or port
         usable = False
     else:
         usable = usable and not (parts.username or parts.password)
@@ -185,7 +185,7 @@ def _read(tables: Mapping[str, object]) -> dict[str, ModelSettings]:
 
 
 class _Builder:
-    """Turns settings into models; each is made once."""
+    """Creates models from settings, each once."""
 
     def __init__(self, known: Mapping[str, str], settings: Mapping[str, ModelSettings]) -> None:
         self._known = known
@@ -210,7 +210,7 @@ class _Builder:
         if name not in self._settings:
             raise ConfigError(f"[models]: no model is called {shown(name)!r}", remedy=f"[models.{shown(name)}]")
         settings = self._settings[name]
-        # Whoever names no provider but has a key for one, or an address, means that one.
+        # Without a provider, a provider's key or a base URL selects one.
         by_key = next(
             (each for each in PROVIDERS.values() if each.by_key and each.key and self._known.get(each.key)), None
         )
@@ -218,8 +218,8 @@ class _Builder:
         if settings.provider is not None:
             chosen = provider(settings.provider)
             if chosen is None:
-                spoken = self._known.get("LLM_PROVIDER") == settings.provider
-                where = "LLM_PROVIDER=" if spoken else f"[models.{shown(name)}]: provider "
+                from_environment = self._known.get("LLM_PROVIDER") == settings.provider
+                where = "LLM_PROVIDER=" if from_environment else f"[models.{shown(name)}]: provider "
                 raise ConfigError(
                     f"{where}{shown(settings.provider)}: not a provider that is known",
                     remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",

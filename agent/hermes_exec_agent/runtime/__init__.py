@@ -1,12 +1,14 @@
-"""The loop: observe, act, look at the outcome, do better; until there is an answer."""
+"""The agent's loop: ask the model, run its tool calls, return their results, until it answers."""
+
+from hermes_exec_agent._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_exec_agent.runtime.budget import Budget
     from hermes_exec_agent.runtime.conversation import Conversation
     from hermes_exec_agent.runtime.guardrails import Guardrails
     from hermes_exec_agent.runtime.opening import open_conversation
     from hermes_exec_agent.runtime.options import Options
+    from hermes_exec_agent.runtime.turn import Budget
     from hermes_exec_agent.runtime.updates import (
         Answer,
         CallEnded,
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
         Warned,
     )
 
-_HOME = {
+_MODULES = {
     "Answer": "updates",
-    "Budget": "budget",
+    "Budget": "turn",
     "CallEnded": "updates",
     "CallStarted": "updates",
     "Compacted": "updates",
@@ -62,12 +64,4 @@ __all__ = [
     "open_conversation",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_loader(__name__, _MODULES)

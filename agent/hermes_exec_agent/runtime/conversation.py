@@ -1,4 +1,4 @@
-"""One conversation: requests, each answered in as many steps as it takes, everything recorded as it happens."""
+"""One conversation: requests and answers over one terminal, each event recorded as it happens."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import finished, settled
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.models.protocol import Usage
-from hermes_exec_agent.models.tokens import total
+from hermes_exec_agent.models.protocol import Usage, total
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
-from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, record_of
+from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, Recorder, record_of
 from hermes_exec_agent.runtime.options import Options
-from hermes_exec_agent.runtime.recorder import Recorder
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.tool_executor import Acting
 from hermes_exec_agent.runtime.turn import Turn, usage_record
@@ -39,7 +37,7 @@ _log = logging.getLogger("hermes_exec.agent")
 
 
 class Conversation:
-    """Requests and answers over one terminal. Belongs to the event loop it was begun on; one turn at a time."""
+    """Requests and answers over one terminal. It belongs to the event loop of `begin`; one turn runs at a time."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class Conversation:
         log: EventLog,
         options: Options | None = None,
     ) -> None:
-        """``context.conversation`` is the id of one to go on with; a new one is made, and set there, if it is empty."""
+        """``context.conversation`` is the id of a conversation to resume; if empty, it is set to a new id."""
         if not context.conversation:
             context.conversation = new_id()
         self.options = options or Options()
@@ -71,7 +69,7 @@ class Conversation:
 
     @property
     def id(self) -> str:
-        """Its id in the log."""
+        """The conversation's id in the log."""
         return self._context.conversation
 
     @property
@@ -81,22 +79,22 @@ class Conversation:
 
     @property
     def terminal(self) -> Terminal:
-        """The place itself."""
+        """The conversation's terminal."""
         return self._context.terminal
 
     @property
     def model(self) -> Model:
-        """Who is asked."""
+        """The main model."""
         return self._models.main
 
     @property
     def models(self) -> Models:
-        """All of them."""
+        """All models."""
         return self._models
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model can ask for."""
+        """The tools of the model."""
         return self._specs
 
     @property
@@ -105,18 +103,18 @@ class Conversation:
         return self._recorder.history.messages
 
     def set_model(self, name: str) -> None:
-        """Ask another model from the next turn on.
+        """Use another model from the next turn on.
 
         Raises:
-            ConfigError: there is none of that name.
+            ConfigError: no model has that name.
         """
         self._models = self._models.with_main(name)
 
     async def begin(self) -> list[Event]:
-        """Begin, or go on where the log has the conversation; gives what was recorded before.
+        """Begin the conversation, or resume it from the log; return the events recorded before.
 
-        A turn that a kill cut short is ended in the record: what was running then has an unknown outcome, and the
-        model is told so. One that another program runs now is left to it.
+        If the program was killed during a turn, the record ends that turn: its running calls have an unknown outcome,
+        and the model is notified. A turn that runs in another program is left alone.
 
         Raises:
             HermesError: the log cannot be read or written.
@@ -139,7 +137,7 @@ class Conversation:
         self.usage = total([self.usage, *counted])
 
     async def _branch(self, other: str) -> dict[str, object]:
-        """What another conversation has recorded, as the beginning of this one; the other is left as it is."""
+        """Return the events of another conversation as the beginning of this one; the other stays unchanged."""
         loop = asyncio.get_running_loop()
         events = await loop.run_in_executor(self._log.executor, self._log.events, other)
         history = History(events)
@@ -154,7 +152,7 @@ class Conversation:
 
     @contextlib.asynccontextmanager
     async def _held(self) -> AsyncGenerator[None]:
-        """Hold the turn: no other program has it meanwhile, and what others added before is read first.
+        """Hold the turn, so that no other program runs one, and read what others added before.
 
         Raises:
             TurnHeld: another program holds it.
@@ -185,7 +183,7 @@ class Conversation:
                 _log.warning("the turn's lease was not renewed: %s", error)
 
     def _started(self) -> dict[str, object]:
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "target": self.place,
             "model": self.model.name,
             "scripted": self.model.scripted,
@@ -194,17 +192,18 @@ class Conversation:
             "system": system_prompt(self.place, self.options.instructions),
         }
         if self.options.history:
-            told["history"] = [record_of(message) for message in self.options.history]
-        return told
+            record["history"] = [record_of(message) for message in self.options.history]
+        return record
 
     async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
-        """Answer ``request``. ``listener`` is told of everything as it happens; it must not block.
+        """Answer ``request``. ``listener`` is called with each update and must not block.
 
-        A cancelled caller, `interrupt` and the time limit leave nothing running, and the record says so.
+        If the caller is cancelled, `interrupt` is called or the time limit expires, nothing is left running, and the
+        record has the interruption.
 
         Raises:
-            ModelError: no model gave a reply; what was done until then stays done, and is recorded.
-            UsageError: another turn goes on; `TurnHeld` where another program runs it.
+            ModelError: no model replied; completed calls stay recorded.
+            UsageError: another turn runs; `TurnHeld` if another program runs it.
             TurnLost: another program took this turn over.
             HermesError: the log cannot be written.
         """
@@ -222,9 +221,9 @@ class Conversation:
             answer = await self._result(self._task, turn)
         except asyncio.CancelledError:
             _cancel(self._task)
-            await settled(self._task)  # until then something may run
+            await settled(self._task)  # calls may run until then
             if not self._task.cancelled():
-                self._task.exception()  # looked at, so that asyncio does not complain of it
+                self._task.exception()  # retrieved, so that asyncio does not log it
             raise
         finally:
             self._turn, self._task = None, None
@@ -233,10 +232,10 @@ class Conversation:
         return answer
 
     async def compact(self, listener: Callable[[Update], None] | None = None) -> bool:
-        """Make what the model reads shorter now; gives whether anything was gained. The record keeps all of it.
+        """Shorten the model's messages now; return whether that freed anything. The record keeps all of them.
 
         Raises:
-            UsageError: a turn goes on; `TurnHeld` where another program runs it.
+            UsageError: a turn runs; `TurnHeld` if another program runs it.
             HermesError: the log cannot be written.
         """
         if self._task is not None:
@@ -275,7 +274,7 @@ class Conversation:
                 raise
 
     async def _record_interruption(self, turn: Turn, tell: Callable[[Update], None]) -> None:
-        """Record it; at the time limit with the program's list of the turn, as no last word can be had."""
+        """Record it; at the time limit with the program's list of the turn, as the model cannot be asked."""
         if not self._recorder.history.open:
             return
         if self._reason == TIME_LIMIT:
@@ -293,13 +292,13 @@ class Conversation:
         return turn.answer(turn.said, "stopped" if self._reason == TIME_LIMIT else "interrupted")
 
     def interrupt(self, by: str = "the person") -> None:
-        """End the running turn, if there is one: what runs is stopped, and `ask` gives what was said so far."""
+        """End the running turn, if any: running calls are stopped, and `ask` returns the text so far."""
         if self._task is not None and not self._task.done():
             self._reason = by
             _cancel(self._task)
 
     async def turn(self, request: str) -> AsyncGenerator[Update]:
-        """The same as `ask`, as an iterator whose last item is `Ended`. To cancel or close it is to interrupt."""
+        """Return the updates of `ask` as an iterator whose last item is `Ended`. Closing it interrupts the turn."""
         updates: asyncio.Queue[Update | None] = asyncio.Queue()
         asking = asyncio.create_task(self.ask(request, updates.put_nowait))
         asking.add_done_callback(lambda _: updates.put_nowait(None))
@@ -311,25 +310,25 @@ class Conversation:
             _cancel(asking)
             cancelled = await settled(asking)
             if not asking.cancelled():
-                asking.exception()  # it is raised above, or nobody is there any more to hear of it
+                asking.exception()  # raised above, or the consumer has left
         if cancelled:
             raise asyncio.CancelledError
 
     @property
     def background(self) -> bool:
-        """Whether something was started in the background that ends with this conversation."""
+        """Whether processes were started in the background that end with this conversation."""
         return self._context.background
 
     async def runs_in_background(self) -> bool:
-        """Whether some of that still runs.
+        """Whether one of these processes still runs.
 
         Raises:
-            PlaceError: the place is lost.
+            PlaceError: the connection to the target is lost.
         """
         return self.background and await self._context.workspace.runs_in_background()
 
     async def end_background(self) -> list[str]:
-        """End that, as the conversation ends, and record it; gives a line for each command that still ran."""
+        """End these processes with the conversation, and record it; return a line for each that still ran."""
         ended = await self._context.end_background()
         if ended:
             with contextlib.suppress(HermesError):  # another program holds the conversation
@@ -337,7 +336,7 @@ class Conversation:
         return ended
 
     def _spent(self, usage: Usage) -> None:
-        """A tool asked a model by itself: it is a part of what the turn took."""
+        """Count the usage of a model that a tool asked by itself."""
         self._recorder.note("spent", {"usage": usage_record(usage)})
         if self._turn is not None:
             self._turn.usages.append(usage)
@@ -347,21 +346,21 @@ class Conversation:
 
 
 def _cancel(task: asyncio.Task[Answer]) -> None:
-    """Tell it to end, once: to be told again would cut short what ends the processes."""
+    """Cancel the turn once: a second cancellation would cut short the code that ends its processes."""
     if not task.cancelling():
         task.cancel()
 
 
 def _usage(event: Event) -> Usage:
-    told: dict[str, Any] = event.data.get("usage") or {}
-    cost = told.get("cost")
+    record: dict[str, Any] = event.data.get("usage") or {}
+    cost = record.get("cost")
     return Usage(
-        prompt=int(told.get("prompt", 0)),
-        cached=int(told.get("cached", 0)),
-        completion=int(told.get("completion", 0)),
-        reasoning=int(told.get("reasoning", 0)),
+        prompt=int(record.get("prompt", 0)),
+        cached=int(record.get("cached", 0)),
+        completion=int(record.get("completion", 0)),
+        reasoning=int(record.get("reasoning", 0)),
         cost=None if cost is None else float(cost),
-        estimated=bool(told.get("estimated")),
+        estimated=bool(record.get("estimated")),
     )
 
 
@@ -373,4 +372,4 @@ def _version() -> str:
 
 
 def _nobody(update: Update) -> None:
-    """Nobody listens."""
+    """Ignore an update."""

@@ -1,9 +1,9 @@
-"""Notice when a model goes in circles.
+"""Detect loops in a model's calls.
 
-Three signs are counted in a turn: the same call failing the same way, one tool failing again and again, and the same
-call giving the same result. Each first earns a warning, which the model reads, and at last a stop where nobody watches.
-A change that is new gives hope: it lets the counts of identical calls begin anew, so that to mend a file and run the
-tests again is no circle, while to write the same file and run the same tests is one.
+Three signs are counted in a turn: the same call failing the same way, one tool failing repeatedly, and the same call
+returning the same result. Each first causes a warning that the model reads, and finally a stop in unattended
+conversations. A new change resets the counts of identical calls, so that fixing and retesting does not count as a loop,
+while writing the same file and running the same tests does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Occurrences until a warning and until a stop; 0 is never."""
+    """Occurrences until a warning and until a stop; 0 means never."""
 
     warn: int
     stop: int
@@ -28,21 +28,21 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Guardrails:
-    """When to warn and when to stop."""
+    """Thresholds of warnings and stops."""
 
     identical_failures: Threshold = Threshold(2, 5)
     """Of one call with the same arguments."""
     tool_failures: Threshold = Threshold(3, 8)
-    """Of one tool in a row, whatever its arguments."""
+    """Of one tool in a row, with any arguments."""
     same_results: Threshold = Threshold(2, 5)
-    """Of one call that changes nothing, giving the same again."""
+    """Of one call that changes nothing and returns the same result."""
     same_effects: Threshold = Threshold(3, 6)
-    """Of one call that may change something, giving the same again."""
+    """Of one call that may change something and returns the same result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A call and what came of it."""
+    """A call and its result."""
 
     name: str
     arguments: str
@@ -52,19 +52,19 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do."""
+    """The guardrails' reaction to a call."""
 
     reason: str = ""
     content: str = ""
-    """For the model; empty if there is nothing to say."""
+    """A message for the model; empty if there is none."""
     stop: bool = False
 
 
 class Guard:
-    """Watches one turn."""
+    """Watches the calls of one turn."""
 
     def __init__(self, guardrails: Guardrails, *, stops: bool, patient: frozenset[str]) -> None:
-        """``stops``: whether it may end the turn. ``patient``: tools that may give the same for ever."""
+        """``stops``: whether it may end the turn. ``patient``: tools that may return the same result without limit."""
         self._rails = guardrails
         self._stops = stops
         self._patient = patient
@@ -74,7 +74,7 @@ class Guard:
 
     def observe(self, seen: Observed) -> Verdict:
         """Count a call."""
-        asked = _digest(seen.name, _canonical(seen.arguments))
+        call = _digest(seen.name, _canonical(seen.arguments))
         failed = not seen.envelope.ok or seen.envelope.exit_code not in (None, 0)
         verdicts: list[Verdict] = []
         if failed:
@@ -85,16 +85,16 @@ class Guard:
             ))  # fmt: skip
         else:
             self._failed[seen.name] = 0
-            if seen.changes and asked not in self._done and seen.name not in self._patient:
+            if seen.changes and call not in self._done and seen.name not in self._patient:
                 self._same.clear()
-            self._done.add(asked)
+            self._done.add(call)
         if seen.name not in self._patient:
-            verdicts.append(self._again(seen, asked, failed=failed))
+            verdicts.append(self._again(seen, call, failed=failed))
         return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=Verdict())
 
-    def _again(self, seen: Observed, asked: str, *, failed: bool) -> Verdict:
-        # How long it took differs each time, and says nothing.
-        key = _digest(asked, replace(seen.envelope, duration_s=0.0, output_ref="").text())
+    def _again(self, seen: Observed, call: str, *, failed: bool) -> Verdict:
+        # The duration differs each time, and means nothing.
+        key = _digest(call, replace(seen.envelope, duration_s=0.0, output_ref="").text())
         self._same[key] += 1
         if failed:
             text = f"The same call of {seen.name} failed in the same way {{}} times. To repeat it changes nothing."
@@ -113,7 +113,7 @@ class Guard:
 
 
 def _canonical(arguments: str) -> str:
-    """Arguments without the differences that mean nothing."""
+    """Return arguments without meaningless differences."""
     try:
         found: Any = json.loads(arguments)
     except (ValueError, RecursionError):

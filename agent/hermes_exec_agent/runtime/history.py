@@ -1,25 +1,33 @@
-"""A conversation as the model reads it: a view of the events, the same however often and whenever it is made.
+"""A conversation as its model reads it, and the recorder that appends to its log.
 
-The rules of the strictest endpoints hold for every list of events, also one that a kill cut short: each call has its
-result right after it, in the order of the calls, and between a tool's result and a person's word the agent speaks.
+The history is a function of the events: the same events always result in the same messages. It follows the rules of the
+strictest endpoints for every list of events, also after a kill: each call has its result right after it, in the order
+of the calls, and an assistant's message comes between a tool's result and a person's message.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._async import settled
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.messages import Message, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hermes_exec_agent.runtime.events.event import Event
+    from hermes_exec_agent.runtime.events.event import Event, Kind
+    from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.events.turn_lock import TurnLock
+
 
 NOTICE = "[notice of the agent's program] "
 _CUT = "(This turn ended without an answer.)"
 _INTERRUPTED = "(The person interrupted this.)"
 TIME_LIMIT = "the time limit"
-"""By this a turn is interrupted that takes too long."""
+"""The cause of interruptions by the time limit."""
 _LATE = "(The time limit of this turn ended it.)"
 LOST = (
     "unknown: the agent's program ended while this ran. It may have run, wholly or in part. Look before you repeat it."
@@ -34,7 +42,7 @@ _NOT_RUN = "not run: the turn ended before."
 
 
 class History:
-    """The messages of one conversation; `add` each event in its order."""
+    """The messages of one conversation; `add` takes each event in order."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.request = ""
@@ -46,23 +54,23 @@ class History:
         self._begun: set[str] = set()
         self._results: dict[str, str] = {}
         self.ids: set[str] = set()
-        """Of all calls so far."""
+        """The ids of all calls so far."""
         for event in events:
             self.add(event)
 
     @property
     def messages(self) -> list[Message]:
-        """Everything so far. While calls are open, these are left out with their results."""
+        """All messages so far. Open calls and their results are left out."""
         return list(self._messages)
 
     def cut(self, lost: str = LOST, note: str = _CUT) -> None:
-        """End a turn that is open, as if the program had ended with it: what ran then has the result ``lost``."""
+        """End an open turn as if the program had ended with it: its running calls get the result ``lost``."""
         if self.open:
             self._close(lost)
             self._end("", note)
 
     def add(self, event: Event) -> None:
-        """Take the next event in."""
+        """Add the next event."""
         data = event.data
         match event.kind:
             case "started":
@@ -113,27 +121,27 @@ class History:
         self.open = bool(message.tool_calls)
 
     def _close(self, lost: str) -> None:
-        """Give every open call a result."""
+        """Add a result to every open call."""
         for call in self._calls:
             content = self._results.get(call.id, lost if call.id in self._begun else _NOT_RUN)
             self._messages.append(Message("tool", content, tool_call_id=call.id))
         self._calls = ()
 
     def _notice(self, content: str) -> None:
-        """Tell the model something. It goes into the last message, as some endpoints take no other after a tool's."""
+        """Add a notice for the model to the last message, as some endpoints accept no other message after a tool's."""
         last = self._messages[-1]
         if last.role == "assistant":
             self._messages.append(Message("user", NOTICE + content))
         else:
-            told = f"{last.content}\n\n{NOTICE}{content}"
-            self._messages[-1] = Message(last.role, told, tool_call_id=last.tool_call_id)
+            text = f"{last.content}\n\n{NOTICE}{content}"
+            self._messages[-1] = Message(last.role, text, tool_call_id=last.tool_call_id)
 
-    def _end(self, said: str, note: str) -> None:
-        self._messages.append(Message("assistant", f"{said}\n\n{note}" if said else note))
+    def _end(self, text: str, note: str) -> None:
+        self._messages.append(Message("assistant", f"{text}\n\n{note}" if text else note))
         self.open = False
 
     def _add_list(self, content: str) -> None:
-        """Let the agent say what the program listed at the end of a turn, after what the model said last."""
+        """Add the program's list at the end of a turn to the assistant's last message."""
         if not content:
             return
         last = self._messages[-1]
@@ -143,13 +151,13 @@ class History:
             self._messages.append(Message("assistant", content))
 
     def _answer(self, note: str) -> None:
-        """See that the agent spoke last."""
+        """Add an assistant's message if the last one is not the assistant's."""
         if self._messages and self._messages[-1].role in ("user", "tool"):
             self._messages.append(Message("assistant", note))
 
 
-def message_of(told: Mapping[str, Any]) -> Message:
-    """A message from its record."""
+def message_of(record: Mapping[str, Any]) -> Message:
+    """Return the message of a record."""
     calls = tuple(
         ToolCall(
             str(call["id"]),
@@ -158,36 +166,132 @@ def message_of(told: Mapping[str, Any]) -> Message:
             dict(call.get("extras") or {}),
             str(call.get("given_id") or ""),
         )
-        for call in told.get("tool_calls") or ()
+        for call in record.get("tool_calls") or ()
     )
     return Message(
-        told["role"],
-        str(told.get("content") or ""),
+        record["role"],
+        str(record.get("content") or ""),
         calls,
-        str(told.get("tool_call_id") or ""),
-        dict(told.get("extras") or {}),
-        str(told.get("origin") or ""),
+        str(record.get("tool_call_id") or ""),
+        dict(record.get("extras") or {}),
+        str(record.get("origin") or ""),
     )
 
 
 def record_of(message: Message) -> dict[str, Any]:
-    """A message for the record."""
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    """Return the record of a message."""
+    record: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        told["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
+        record["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
     if message.tool_call_id:
-        told["tool_call_id"] = message.tool_call_id
+        record["tool_call_id"] = message.tool_call_id
     if message.extras:
-        told["extras"] = message.extras
+        record["extras"] = message.extras
     if message.origin:
-        told["origin"] = message.origin
-    return told
+        record["origin"] = message.origin
+    return record
 
 
 def _record_of_call(call: ToolCall) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    record: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
     if call.extras:
-        told["extras"] = call.extras
+        record["extras"] = call.extras
     if call.given_id:
-        told["given_id"] = call.given_id
-    return told
+        record["given_id"] = call.given_id
+    return record
+
+
+class Recorder:
+    """The events of one conversation, in the log and as its history."""
+
+    def __init__(self, log: EventLog, conversation: str) -> None:
+        self.conversation = conversation
+        self.history = History()
+        self._log = log
+        self._last = 0
+        self._lock = asyncio.Lock()
+        self._turn: TurnLock | None = None
+        self._noted: list[tuple[Kind, dict[str, Any]]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._last
+
+    async def load(self) -> list[Event]:
+        """Read the recorded events."""
+        events = await asyncio.get_running_loop().run_in_executor(
+            self._log.executor, self._log.events, self.conversation
+        )
+        self.history = History(events)
+        self._last = events[-1].number if events else 0
+        return events
+
+    async def acquire(self, lease_s: float) -> list[Event]:
+        """Hold the turn, and read the events that other programs added; return them. See `EventLog.acquire_turn`."""
+        await self.release()  # if that failed before
+        loop = asyncio.get_running_loop()
+        acquiring = loop.run_in_executor(self._log.executor, self._log.acquire_turn, self.conversation, lease_s)
+        cancelled = await settled(acquiring)
+        self._turn = acquiring.result()
+        if cancelled:
+            await self.release()
+            raise asyncio.CancelledError
+        try:
+            added = await loop.run_in_executor(self._log.executor, self._log.events, self.conversation, self._last)
+        except BaseException:
+            await self.release()
+            raise
+        for event in added:
+            self.history.add(event)
+            self._last = event.number
+        return added
+
+    async def renew(self) -> None:
+        """Renew the lease of the turn. See `EventLog.renew_turn`."""
+        if self._turn is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._log.executor, self._log.renew_turn, self._turn)
+
+    async def release(self) -> None:
+        """Release the turn. If that cannot be written, the next `acquire` repeats it."""
+        if self._turn is not None:
+            with contextlib.suppress(HermesError):
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._log.executor, self._log.release_turn, self._turn)
+                self._turn = None
+
+    def drop_notes(self) -> None:
+        """Drop the notes for an event that is never recorded."""
+        self._noted = []
+
+    async def record(self, kind: Kind, data: dict[str, Any]) -> Event:
+        """Append an event; one whose recording is cancelled is still recorded, and the cancellation follows.
+
+        Raises:
+            TurnLost: another program took this conversation over.
+            HermesError: the event could not be written; nothing was recorded.
+        """
+        async with self._lock:
+            self.note(kind, data)
+            events, self._noted = self._noted, []
+            return await self._keep(events)
+
+    def note(self, kind: Kind, data: dict[str, Any]) -> None:
+        """Append something together with the next recorded event, right before it."""
+        self._noted.append((kind, data))
+
+    async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._log.executor, self._append, events, self._last)
+        cancelled = await settled(writing)
+        kept = writing.result()
+        for event in kept:
+            self.history.add(event)
+        self._last = kept[-1].number
+        if cancelled:
+            raise asyncio.CancelledError
+        return kept[-1]
+
+    def _append(self, events: list[tuple[Kind, dict[str, Any]]], after: int) -> list[Event]:
+        return self._log.append_all(self.conversation, events, after=after, turn=self._turn)

@@ -1,4 +1,4 @@
-"""Open a place and hold a conversation over it; everything is closed at the end."""
+"""Open a target and hold a conversation over it; everything is closed at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from hermes_exec_policies.gate.cases import Case
 
 _LEASE_S = 30.0
-"""For which a command goes on where a killed agent left it, in the background too, as nobody waits for it any more.
+"""How long a command runs on after its agent was killed, in the background too, as no other program waits for it.
 Jobs, which the tool ``terminal`` starts with ``keep``, have a lease of their own."""
 _FAR_LEASE_S = 180.0
-"""The same where a connection can break while both of its ends live, and comes back."""
+"""The same for targets whose connection may break and come back."""
 
 
 @asynccontextmanager
@@ -44,30 +44,30 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     cases: Sequence[Case] = (),
     repair_skills: bool = True,
 ) -> AsyncGenerator[Conversation]:
-    """Open ``target`` and begin a conversation there, or go on with the one whose id begins with ``resume``.
+    """Open ``target`` and begin a conversation there, or resume the one whose id begins with ``resume``.
 
-    There is one terminal, and no other is opened in its stead: if the place is lost, calls fail and say so.
-    ``models`` and ``log`` stay open. At the end, what runs in the background is ended, but for jobs that were started
-    on purpose. Where this program is killed, what runs in the place ends soon: its lease is half
-    a minute for ``local`` and three minutes for the others, if the place's profile does not say another.
+    The conversation has one terminal, which is never replaced: calls fail if its target is lost.
+    ``models`` and ``log`` stay open. At the end, background processes are ended, except for jobs that were started
+    with ``keep``. If this program is killed, its processes in the target end with their lease: after half a minute for
+    ``local``, after three minutes for other targets, unless the profile has another value.
 
     Args:
-        target: the place; the configured default if None.
-        models: who thinks.
-        person: whom it works for.
-        log: where everything is recorded.
+        target: where to work; the configured default if None.
+        models: the models to ask.
+        person: answers questions and approvals.
+        log: records all events.
         tools: the model's tools, or a function that creates them; those of the user's configuration if left out.
         resume: the beginning of a conversation's id.
-        options: how it is held.
-        cwd: the folder to start in, in the place.
-        approvals: what tools may do without being asked.
-        tell: shows the person a line of a tool's own.
-        cases: a person's, which skills that are made here have to hold.
+        options: of the conversation.
+        cwd: the folder to start in, in the target.
+        approvals: which tools may run without a question.
+        tell: shows the person a line from a tool.
+        cases: a person's test cases for skills that are built here.
         repair_skills: whether a skill that fails in use may be improved and run once more.
 
     Raises:
-        PlaceError, ConfigError: the place could not be opened; nothing was recorded.
-        UsageError: there is no such conversation.
+        PlaceError, ConfigError: the target could not be opened; nothing was recorded.
+        UsageError: ``resume`` matches no conversation, or several.
     """
     chosen = log.find(resume) if resume else ""
     async with await _opened(target, cwd) as terminal:

@@ -1,4 +1,4 @@
-"""How a conversation is held."""
+"""Options of a conversation."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The defaults fit a person at a terminal."""
+    """Options of a conversation; the defaults suit a person at a terminal."""
 
     budget: int = 90
     """Replies in one turn."""
     unattended: bool = False
-    """Nobody watches, so guardrails do not only warn: they stop."""
+    """Whether no person watches, so that guardrails may stop a turn."""
     instructions: str = ""
-    """Added to the prompt's beginning, which stays the same for the whole conversation."""
+    """Added to the system message, which stays the same for the whole conversation."""
     history: tuple[Message, ...] = ()
-    """What was said before, by another program."""
+    """Earlier messages, from another program."""
     parent: str = ""
-    """The conversation that this one was delegated from."""
+    """The conversation that delegated this one."""
     window: int | None = None
     """Tokens; the model's own if left out."""
     max_tokens: int | None = None
     """Of each reply."""
     turn_lease_s: float = LEASE_S
-    """Seconds after which a turn may be taken over by a program on another machine, unless it is renewed; see
-    `events.turnlock`. It is renewed in each third of them."""
+    """Seconds after which a program on another machine may take over a turn whose lease was not renewed; see
+    `events.turn_lock`. It is renewed after each third of them."""
     branch_of: str = ""
-    """The id of the conversation whose record a new one begins with."""
+    """The conversation whose events a new one begins with."""
     time_limit_s: float | None = None
-    """Of a turn; what runs at its end is stopped."""
+    """Of a turn; running calls are stopped at its end."""
     refunded: frozenset[str] = frozenset({"execute_code"})
-    """Tools that make many calls from one program: a reply that asks for these alone is not counted."""
+    """Tools that make many calls from one program: a reply with calls of these alone does not count."""
     patient: frozenset[str] = frozenset({"process", "clarify"})
-    """Tools for which it is right to be asked the same again and again."""
+    """Tools for which repeated identical calls are legitimate."""
     guardrails: Guardrails = field(default_factory=Guardrails)

@@ -1,4 +1,4 @@
-"""Do what a model asked for, in its order; each call is recorded before it runs, its result before it is shown."""
+"""Run a model's tool calls in order; each is recorded before it runs, and its result before it is shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_exec_agent.tools.base import failed
 from hermes_exec_agent.tools.dispatch import resolve
 from hermes_exec_agent.tools.dispatch import run as do
 from hermes_exec_agent.tools.envelope import Failure
-from hermes_exec_agent.tools.stopwatch import Stopwatch
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -33,16 +33,16 @@ _CUT = (
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """A call and what came of it."""
+    """A call and its result."""
 
     call: ToolCall
-    """Under the name and with the arguments of the tool that was asked to do it."""
+    """With the name and arguments of the tool that ran."""
     envelope: Envelope
     changes: bool
 
 
 class Acting:
-    """Runs the calls of one conversation."""
+    """Runs the tool calls of one conversation."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Acting:
         record: Callable[[Kind, dict[str, Any]], Awaitable[object]],
         clean: Callable[[str], str],
     ) -> None:
-        """``record`` keeps an event; ``clean`` takes keys out of what a tool shows."""
+        """``record`` appends an event; ``clean`` removes keys from a tool's output."""
         self._tools = {tool.spec.name: tool for tool in tools}
         self._context = context
         self._record = record
@@ -60,10 +60,10 @@ class Acting:
         self._cut = ""
 
     async def run(self, calls: Sequence[ToolCall], tell: Callable[[Update], None], *, cut: bool = False) -> list[Acted]:
-        """Run the calls in their order; neighbours that change nothing run side by side.
+        """Run the calls in order; neighbours that change nothing run concurrently.
 
-        ``cut``: the reply was not whole, so that its last call is not run.
-        When this ends, however it ends, none of them runs any more.
+        ``cut``: the reply was truncated, so that its last call does not run.
+        When this returns or raises, no call runs any more.
         """
         self._cut = calls[-1].id if cut else ""
         done: list[Acted] = []
@@ -76,7 +76,7 @@ class Acting:
         return done
 
     async def list_running(self) -> list[str]:
-        """The background processes of this conversation that still run, a line each."""
+        """List the background processes of this conversation that still run, one line each."""
         return await self._context.workspace.list_running()
 
     async def _side_by_side(self, calls: Sequence[ResolvedCall], tell: Callable[[Update], None]) -> list[Acted]:

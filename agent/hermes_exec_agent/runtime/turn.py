@@ -1,16 +1,15 @@
-"""One turn: the model is asked, does what it asks for, sees what came of it, until it answers or is stopped."""
+"""One turn: ask the model, run its tool calls and return their results, until it answers or is stopped."""
 
 from __future__ import annotations
 
 import secrets
+import threading
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
-from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import tokens_of_tools, total
-from hermes_exec_agent.runtime.budget import Budget
+from hermes_exec_agent.models.protocol import Reply, Retried, tokens_of_tools, total
 from hermes_exec_agent.runtime.guardrails import Guard, Observed, Verdict
 from hermes_exec_agent.runtime.history import record_of
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
@@ -22,13 +21,14 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
+    from hermes_exec_agent.runtime.history import Recorder
     from hermes_exec_agent.runtime.options import Options
-    from hermes_exec_agent.runtime.recorder import Recorder
     from hermes_exec_agent.runtime.tool_executor import Acted, Acting
     from hermes_exec_agent.runtime.updates import Outcome, Update
 
+
 _EMPTY = 2
-"""Replies without a word or a call that are asked for again."""
+"""How often a reply without text and calls is requested again."""
 _BUDGET = "The budget of {} steps for this request is spent."
 _SPENT = "{} Call no more tools. Say now, in plain words, what was done, what was found, and what is left to do."
 _SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered by its provider"}
@@ -37,8 +37,36 @@ _STOPPED = (
 )
 
 
+class Budget:
+    """A thread-safe counter between zero and its initial value."""
+
+    def __init__(self, limit: int) -> None:
+        """Start with ``limit`` replies."""
+        self.limit = limit
+        self._left = limit
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        """The replies left."""
+        return self._left
+
+    def take(self) -> bool:
+        """Take one; False if none is left."""
+        with self._lock:
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            return True
+
+    def refund(self) -> None:
+        """Return one: a reply that only started a program with many calls is free."""
+        with self._lock:
+            self._left = min(self._left + 1, self.limit)
+
+
 class Turn:
-    """A request on its way to its answer."""
+    """One request until its answer."""
 
     def __init__(
         self,
@@ -66,7 +94,7 @@ class Turn:
         self._report = TurnReport()
         self.usages: list[Usage] = []
         self.said = ""
-        """What came of a reply that is not whole yet."""
+        """The text of a reply that is not complete yet."""
         self._steps = 0
         self._calls = 0
 
@@ -74,7 +102,7 @@ class Turn:
         """Answer ``request``.
 
         Raises:
-            ModelError: no reply could be had; the record says so.
+            ModelError: no model replied; the failure is recorded.
         """
         await self._recorder.record("user", {"content": request})
         try:
@@ -118,7 +146,7 @@ class Turn:
         return self.answer(reply.message.content, outcome)
 
     def answer(self, text: str, outcome: Outcome) -> Answer:
-        """The end of this turn."""
+        """Return the answer of this turn."""
         return Answer(text, outcome, total(self.usages), self._steps, self._calls)
 
     def _judge(self, acted: Sequence[Acted]) -> Verdict:
@@ -133,9 +161,9 @@ class Turn:
         self._tell(Warned(reason, content))
 
     async def _last_word(self, outcome: Outcome, reason: str, ended: str, notice: str) -> Answer:
-        """Ask for a summary. Calls in it are not run; where it has some, or there is none, the program's list follows.
+        """Request a summary. Calls in it do not run; if it has some, or there is none, the program's list follows.
 
-        The tools stay in the request, as its beginning is what endpoints cache.
+        The tools stay in the request, as endpoints cache its beginning.
         """
         await self._warn(reason, notice.format(ended))
         try:
@@ -154,22 +182,22 @@ class Turn:
     async def _end_with_list(
         self, outcome: Outcome, reason: str, ended: str, *, why: str, message: Message | None = None
     ) -> Answer:
-        """End with the program's list of the turn, after what the model said in its last ``message``."""
+        """End with the program's list of the turn, after the text of the model's last ``message``."""
         text = await self.report(ended, why=why, refused=message.tool_calls if message else ())
         await self._recorder.record("ended", {"reason": reason, "content": text})
         self._tell(Text(text))
-        said = message.content.strip() if message else ""
-        return self.answer(f"{said}\n\n{text}" if said else text, outcome)
+        last = message.content.strip() if message else ""
+        return self.answer(f"{last}\n\n{text}" if last else text, outcome)
 
     async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
-        """What this turn did, as a list; see `TurnReport.text`."""
+        """Return the program's list of this turn; see `TurnReport.text`."""
         running = await self._acting.list_running()
         request = self._recorder.history.request
         text = self._report.text(request=request, ended=ended, why=why, refused=refused, running=running)
         return self._acting.clean(text)
 
     async def _reply(self, tool_choice: ToolChoice | None = None) -> Reply:
-        """Ask, record what is answered, and count it."""
+        """Request a reply, record it, and count it."""
         await self.compact()
         reply = await self._fitting(tool_choice)
         for _ in range(_EMPTY):
@@ -180,7 +208,7 @@ class Turn:
         calls = self._own_ids(message)
         message = replace(message, tool_calls=calls)
         reply = replace(reply, message=message)
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "tool_calls": [],
             **record_of(message),
             "finish": reply.finish,
@@ -188,15 +216,15 @@ class Turn:
             "usage": usage_record(reply.usage),
         }
         if calls:
-            self._recorder.note("assistant", told)  # the first call is recorded at once
+            self._recorder.note("assistant", record)  # the first call's event follows at once
         else:
-            await self._recorder.record("assistant", told)
+            await self._recorder.record("assistant", record)
         self.said = ""
         self._tell(Replied(reply))
         return reply
 
     async def _fitting(self, tool_choice: ToolChoice | None) -> Reply:
-        """Ask; if the endpoint finds the conversation too long, make it shorter and ask once more."""
+        """Request a reply; if the endpoint finds the conversation too long, shorten it and retry once."""
         try:
             return await self._asked(tool_choice)
         except ContextTooLong as error:
@@ -206,7 +234,7 @@ class Turn:
             return await self._asked(tool_choice)
 
     async def compact(self, *, force: bool = False) -> bool:
-        """Make the conversation shorter if it fills the window, or now; gives whether it was."""
+        """Shorten the conversation if it fills the window, or if ``force``; return whether it was shortened."""
         history = self._recorder.history
         found = await self._compactor.shorten(
             history.messages,
@@ -218,7 +246,7 @@ class Turn:
         )
         if found is None:
             return False
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "upto": self._recorder.last,
             "messages": [record_of(message) for message in found.messages[1:]],
             "how": found.how,
@@ -227,8 +255,8 @@ class Turn:
         }
         if found.usage is not None:
             self.usages.append(found.usage)
-            told["usage"] = usage_record(found.usage)
-        await self._recorder.record("compacted", told)
+            record["usage"] = usage_record(found.usage)
+        await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
         return True
 
@@ -254,7 +282,7 @@ class Turn:
         raise ModelError(f"{self._model.name}: the stream ended without a reply")
 
     def _own_ids(self, message: Message) -> tuple[ToolCall, ...]:
-        """The calls, each with an id that no other of the conversation has: some endpoints count from 0 each time."""
+        """Return the calls with ids that are unique in the conversation; some endpoints restart at 0 each time."""
         known = set(self._recorder.history.ids)
         calls: list[ToolCall] = []
         for call in message.tool_calls:
@@ -269,12 +297,12 @@ class Turn:
 
 
 def usage_record(usage: Usage) -> dict[str, object]:
-    """As an event has it."""
-    told: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
+    """Return the usage as an event contains it."""
+    record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.reasoning:
-        told["reasoning"] = usage.reasoning
+        record["reasoning"] = usage.reasoning
     if usage.cost is not None:
-        told["cost"] = usage.cost
+        record["cost"] = usage.cost
     if usage.estimated:
-        told["estimated"] = True
-    return told
+        record["estimated"] = True
+    return record

@@ -1,4 +1,4 @@
-"""List what happened in a turn, without a model: the answer of a turn that stops before the model writes one."""
+"""List the events of a turn without a model: the answer of a turn that stops before the model writes one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LINE = 200
 _CALL_AS_TEXT = re.compile(
     r"<tool_call>|<function[=_]|<\|python_tag\|>|\[TOOL_CALLS\]|<[|｜]tool[_▁]calls?[_▁a-z]*begin[|｜]>"  # noqa: RUF001  DeepSeek's own signs
 )
-"""How models write a call when their server does not parse calls, as some do not with ``tool_choice: "none"``."""
+"""How models write calls that their server does not parse, as some do not with ``tool_choice: "none"``."""
 
 
 class TurnReport:
-    """Collects the calls of a turn. `update` takes each update; `text` gives the list."""
+    """Collects the calls of a turn: `update` takes each update, and `text` returns the list."""
 
     def __init__(self) -> None:
         self._done: Counter[str] = Counter()
@@ -50,13 +50,13 @@ class TurnReport:
                 self._done[title] += 1
 
     def text(self, *, request: str, ended: str, why: str, refused: Iterable[ToolCall], running: Sequence[str]) -> str:
-        """The list, as Markdown.
+        """Return the list as Markdown.
 
         Args:
             request: the person's.
             ended: why the turn stops.
             why: what the model did instead of answering, as a clause without its subject.
-            refused: calls that the model asked for and that were not run.
+            refused: calls of the model that did not run.
             running: background processes that still run.
         """
         return "\n".join(
@@ -106,10 +106,10 @@ def _section(name: str, lines: Counter[str], *, optional: bool = False) -> Itera
             yield from ("", f"{name}: nothing")
         return
     yield from ("", f"{name}:", "")
-    told = [f"- {line}{f' ({count} times)' if count > 1 else ''}" for line, count in lines.items()]
-    if len(told) > _FIRST + _LAST:
-        told[_FIRST:-_LAST] = [f"- … {len(told) - _FIRST - _LAST} more"]
-    yield from told
+    items = [f"- {line}{f' ({count} times)' if count > 1 else ''}" for line, count in lines.items()]
+    if len(items) > _FIRST + _LAST:
+        items[_FIRST:-_LAST] = [f"- … {len(items) - _FIRST - _LAST} more"]
+    yield from items
 
 
 def _shorten(text: str, most: int = _LINE) -> str:

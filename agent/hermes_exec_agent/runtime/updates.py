@@ -1,4 +1,4 @@
-"""What a turn tells whoever listens, while it goes on."""
+"""Updates that a turn sends to its listener."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ __all__ = [
 ]
 
 Outcome = Literal["answered", "budget", "stopped", "length", "filtered", "empty", "interrupted"]
-"""Why a turn ended: with an answer; its budget was spent; a guardrail or the time limit stopped it; the reply was cut
-at its limit or by the endpoint's filter; the model said nothing, however often it was asked; the person interrupted
-it."""
+"""Why a turn ended: it was answered; its budget was spent; a guardrail or the time limit stopped it; the reply was
+cut at its limit or by the endpoint's filter; the model's replies were empty; the person interrupted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +40,30 @@ class Answer:
     text: str
     outcome: Outcome
     usage: Usage
-    """Of all replies of the turn, with those that summarised."""
+    """Of all replies of the turn, with summaries."""
     steps: int
-    """Replies that were asked for."""
+    """Replies that were requested."""
     calls: int
-    """Tools that ran."""
+    """Tool calls that ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The model's whole reply; its text came before as pieces."""
+    """A complete reply of the model; its text came before, in pieces."""
 
     reply: Reply
 
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A tool begins."""
+    """A tool call begins."""
 
     call: ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """A tool has ended."""
+    """A tool call has ended."""
 
     call: ToolCall
     envelope: Envelope
@@ -73,7 +72,7 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A guardrail, or the budget, told the model something; or the model could not be asked for its last word."""
+    """A guardrail or the budget warned the model, or the model could not be asked for its last message."""
 
     reason: str
     content: str
@@ -81,20 +80,20 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Delegated:
-    """Something happened in a conversation that a task was delegated to."""
+    """An update of a delegated conversation."""
 
     update: CallEnded | Warned | Retried
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Old parts of the conversation were cleared or summarised."""
+    """Old parts of the conversation were cleared or summarized."""
 
     before: int
     """Tokens, about."""
     after: int
     how: str
-    """`cleared`, `summarised` or `listed`, the last where no model could summarise."""
+    """`cleared`, `summarised`, or `listed` if no model could summarize."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Run a script in the place that calls tools from within: one turn of the model, many calls."""
+"""Run a script in the target that calls tools: one turn of the model, many calls."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.dispatch import perform
-from hermes_exec_agent.tools.stopwatch import Stopwatch
 from hermes_exec_agent.tools.target_python import words
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context, Tool
 
 MOST_CALLS = 200
-"""Calls of tools from one script."""
+"""Tool calls of one script."""
 _LONGEST_LINE = 8 << 20
 _KEPT = 4 << 20
 _HALF = _KEPT // 2
 
 
-class Code(Asked):
-    """Run a Python script in the place that calls tools, for many calls with logic between them.
+class ExecuteCodeArguments(ToolArguments):
+    """Run a Python script in the target that calls tools, for many calls with logic between them.
 
     tools.read_file(path="a") returns the result as a dict, or raises tools.ToolFailed. Print what you want to see.
     """
@@ -39,40 +39,40 @@ class Code(Asked):
     timeout: int = Field(300, ge=1, le=3600, description="Seconds")
 
 
-class ExecuteCode(BaseTool[Code]):
-    """Runs scripts in the place."""
+class ExecuteCode(BaseTool[ExecuteCodeArguments]):
+    """Runs scripts in the target."""
 
     name = "execute_code"
     position = 70
     callable_from_scripts = False
-    takes = Code
+    arguments_type = ExecuteCodeArguments
 
-    def summary(self, asked: Code) -> str:
-        """The script."""
-        return asked.code
+    def summary(self, args: ExecuteCodeArguments) -> str:
+        """Return the script."""
+        return args.code
 
-    async def run(self, asked: Code, context: Context) -> Envelope:
-        """Run it, and answer its calls. When it ends, or is cancelled, nothing of it goes on."""
+    async def run(self, args: ExecuteCodeArguments, context: Context) -> Envelope:
+        """Run the script and answer its calls. When it ends, or is cancelled, nothing of it is left running."""
         workspace = context.workspace
         folder = await workspace.cwd()
         stream = context.terminal.stream(
-            words(context.terminal, "code", "-u"), interactive=True, timeout=asked.timeout, cwd=folder,
+            words(context.terminal, "code", "-u"), interactive=True, timeout=args.timeout, cwd=folder,
             env=workspace.env,
         )  # fmt: skip
         talk = _Talk([tool for tool in context.tools if _is_callable(tool)], context)
         async with stream:
             with Stopwatch() as watch:
-                result = await talk.hold(stream, asked.code)
+                result = await talk.hold(stream, args.code)
         text, reference = await workspace.shortened(talk.printed)
-        made = await workspace.envelope(result, folder)
+        envelope = await workspace.envelope(result, folder)
         note = f"{talk.calls} {'call' if talk.calls == 1 else 'calls'} of tools" if talk.calls else ""
         return dataclasses.replace(
-            made,
+            envelope,
             output=text,
             output_ref=reference,
             truncated=bool(reference),
-            duration_s=max(made.duration_s - watch.paused_s, 0.0),
-            note="; ".join(filter(None, [made.note, note])),
+            duration_s=max(envelope.duration_s - watch.paused_s, 0.0),
+            note="; ".join(filter(None, [envelope.note, note])),
         )
 
 
@@ -81,7 +81,7 @@ def _is_callable(tool: Tool) -> bool:
 
 
 class _Talk:
-    """The calls of one script. What it writes is untrusted, and is treated as what a model writes."""
+    """The calls of one script. The script's output is untrusted, like a model's."""
 
     def __init__(self, tools: Sequence[Tool], context: Context) -> None:
         self.calls = 0
@@ -93,13 +93,13 @@ class _Talk:
 
     @property
     def printed(self) -> str:
-        """What it printed, without its middle where that is long."""
+        """The script's output, without the middle if it is long."""
         return (self._head + self._tail).decode("utf-8", "replace")
 
     async def hold(self, stream: Stream, code: str) -> Result:
-        """Send the script and answer until it ends."""
-        taken = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
-        await stream.write(json.dumps({"code": code, "tools": taken}) + "\n")
+        """Send the script, and answer calls until it ends."""
+        parameters = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
+        await stream.write(json.dumps({"code": code, "tools": parameters}) + "\n")
         async for event in stream:
             if event.kind == "stderr":
                 self._print(event.data)
@@ -123,12 +123,12 @@ class _Talk:
             answer = await self._answer(line)
             await stream.write(json.dumps(answer) + "\n")
         if len(self._line) > _LONGEST_LINE:
-            self._line.clear()  # no call of ours is as long
+            self._line.clear()  # no call is that long
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            told: Any = json.loads(line)
-            call = ToolCall(f"code-{self.calls}", str(told["tool"]), json.dumps(told["arguments"]))
+            fields: Any = json.loads(line)
+            call = ToolCall(f"code-{self.calls}", str(fields["tool"]), json.dumps(fields["arguments"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             return _no("this is no call of a tool")
         self.calls += 1

@@ -1,4 +1,4 @@
-"""Files that a skill left, brought to a person's folder. No link that lies there is followed."""
+"""Copy files of a skill to the person's folder, without following links in it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def deliver(source: Path, files: Iterable[str], into: Path) -> list[str]:
-    """Copy ``files`` of the folder ``source`` into the folder ``into``, which is made; older ones are replaced.
+    """Copy ``files`` of the folder ``source`` into the folder ``into``, which is created; existing files are replaced.
 
-    Gives their new paths.
+    Returns their new paths.
 
     Raises:
-        HermesError: one of them cannot be put there; those before it are there.
+        HermesError: a file cannot be written; those before it are.
     """
     done: list[str] = []
     try:
@@ -35,7 +35,7 @@ def deliver(source: Path, files: Iterable[str], into: Path) -> list[str]:
     except OSError as error:
         raise HermesError(
             f"the skill's files cannot be put into {into}: {error.strerror}",
-            remedy="look at what lies there",
+            remedy="look at what is there",
             state=f"the skill ran; put there: {', '.join(done) or 'nothing'}",
         ) from error
     return done
@@ -52,8 +52,8 @@ def _copy(source: Path, into: Path, parts: list[str]) -> None:
             here = below
         draft = f".{secrets.token_hex(8)}"
         try:
-            with source.open("rb") as taken, os.fdopen(os.open(draft, _NEW, 0o666, dir_fd=here), "wb") as file:
-                shutil.copyfileobj(taken, file)
+            with source.open("rb") as original, os.fdopen(os.open(draft, _NEW, 0o666, dir_fd=here), "wb") as file:
+                shutil.copyfileobj(original, file)
             os.replace(draft, parts[-1], src_dir_fd=here, dst_dir_fd=here)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

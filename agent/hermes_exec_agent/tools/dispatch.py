@@ -1,7 +1,7 @@
-"""Do the calls of a model, whatever it wrote.
+"""Run the tool calls of a model.
 
-A call is resolved first: the result has the name and the arguments of a tool of ours. Approvals, guardrails, the record
-and a person see the resolved call; the model reads its own words again, with a note that names the tool that ran.
+A call is resolved first: the result has the name and arguments of a tool of ours. Approvals, guardrails, the record and
+the person see the resolved call; the model reads its own call again, with a note that names the tool that ran.
 """
 
 from __future__ import annotations
@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEqual
 from hermes_exec_agent.tools.base import BaseTool, failed, failure_of
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES, adapt, normalize_name, read_bare_patch
+from hermes_exec_agent.tools.foreign_calls import (
+    ABSENT,
+    ALIASES,
+    ArgumentConverter,
+    NoEqual,
+    adapt,
+    normalize_name,
+    read_bare_patch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,24 +35,24 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_exec.agent")
 _AROUND = 30
-"""Characters before the place where JSON breaks that are shown."""
+"""Characters that are shown before the position where JSON breaks."""
 _LONGEST_SHOWN = 60
 _LONGEST_REPAIRED = 64 << 10
 _NOTHING = "Nothing was done; call it again"
 
 
 class BrokenJson(ValueError):
-    """Text that is no JSON; the message says where it breaks."""
+    """Text that is not JSON; the message names the position."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedCall:
-    """A call as a tool of ours does it, or the reason why none does."""
+    """A call of a tool of ours, or the reason why there is none."""
 
     call: ToolCall
-    """Under our name, with our arguments; as the model wrote it where it cannot be done."""
+    """With our name and arguments; as the model wrote it if it cannot run."""
     written: ToolCall
-    """As the model wrote it."""
+    """The call as the model wrote it."""
     tool: Tool | None = None
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     notes: tuple[str, ...] = ()
@@ -53,16 +60,16 @@ class ResolvedCall:
 
     @property
     def changes(self) -> bool:
-        """Whether it can change anything."""
+        """Whether the call can change anything."""
         return self.tool.changes if self.tool else False
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether what is done has another name or other arguments than the model wrote."""
+        """Whether the call has another name or other arguments than the model wrote."""
         return self.call is not self.written
 
     def annotate(self, envelope: Envelope) -> Envelope:
-        """The result with what the model has to know of the rewriting."""
+        """Add a note about the rewriting for the model."""
         if not self.is_rewritten:
             return envelope
         verb = "ran" if envelope.error is None else "taken"
@@ -77,7 +84,7 @@ async def perform(tools: Iterable[Tool], call: ToolCall, context: Context) -> En
 
 
 def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
-    """Find the tool and the arguments that a model means. Runs nothing; a call in doubt gets a failure and no tool."""
+    """Find the tool and arguments that a model means. Nothing runs; an ambiguous call gets a failure and no tool."""
     name = normalize_name(call.name, known)
     if name not in known and name not in ALIASES:
         return ResolvedCall(call, call, failure=Failure("unknown_tool", unknown(call.name, known)))
@@ -103,12 +110,12 @@ def resolve(known: Mapping[str, Tool], call: ToolCall) -> ResolvedCall:
 def _rewrite(
     known: Mapping[str, Tool], name: str, arguments: dict[str, Any], notes: list[str]
 ) -> tuple[str, dict[str, Any]]:
-    """The name of our tool and its arguments."""
+    """Return the name of our tool and its arguments."""
     if name not in known:
-        given = ArgumentConverter(name, arguments)
-        name, arguments = ALIASES[name].convert(given)
-        given.end()
-        notes += given.notes
+        converter = ArgumentConverter(name, arguments)
+        name, arguments = ALIASES[name].convert(converter)
+        converter.end()
+        notes += converter.notes
     if name in known:
         arguments, more = adapt(name, arguments, known[name].spec.parameters)
         notes += more
@@ -125,7 +132,7 @@ def _make_resolved(
 
 
 def _decode_or_none(text: str) -> Any:
-    """The value of JSON text; None if it is not JSON."""
+    """Decode JSON text; None if it is not JSON."""
     try:
         return json.loads(text, strict=False) if text.strip() else {}
     except ValueError:
@@ -133,7 +140,7 @@ def _decode_or_none(text: str) -> Any:
 
 
 def _repair(known: Mapping[str, Tool], name: str, call: ToolCall, why: str) -> ResolvedCall | None:
-    """A call whose JSON is broken, repaired; None if its tool does more than to read, or its meaning is in doubt."""
+    """Repair the broken JSON of a call; None if its tool does more than read, or its meaning is ambiguous."""
     if len(call.arguments) > _LONGEST_REPAIRED or not is_installed("json_repair"):
         return None
     from json_repair import repair_json
@@ -170,12 +177,12 @@ def _explain(known: Mapping[str, Tool], name: str, error: NoEqual) -> str:
 
 
 async def run(resolved: ResolvedCall, context: Context) -> Envelope:
-    """Run a call, once. The envelope has every failure; a cancelled call leaves nothing running."""
+    """Run a call once. The envelope contains any failure; a cancelled call leaves nothing running."""
     if resolved.tool is None:
         return failed("agent", resolved.failure or Failure("arguments", "this cannot be done"))
     envelope = await _done(resolved.tool, resolved.arguments, context)
     if not envelope.ok and (task := asyncio.current_task()) is not None and task.cancelling():
-        raise asyncio.CancelledError  # it failed as it was ended, and nobody goes on with that
+        raise asyncio.CancelledError  # it failed because it was cancelled
     return envelope
 
 
@@ -184,15 +191,15 @@ async def _done(tool: Tool, arguments: dict[str, Any], context: Context) -> Enve
         return await tool.call(arguments, context)
     except HermesError as error:
         return failed(context.place, failure_of(error))
-    except Exception as error:  # noqa: BLE001  a mistake of ours must not end somebody's conversation
+    except Exception as error:  # noqa: BLE001  a bug in a tool must not end the conversation
         name = tool.spec.name
         _log.exception("%s failed", name)
-        said = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
-        return failed(context.place, Failure("internal", said))
+        message = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
+        return failed(context.place, Failure("internal", message))
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """What is said of a tool that is not there."""
+    """Return the failure of a call of an unknown tool."""
     names = list(known)
     there = f"there is no tool {name!r}"
     if name in ABSENT:
@@ -205,11 +212,11 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The arguments of a call. Nothing at all stands for no arguments, and JSON text of an object for the object.
+    """Parse the arguments of a call. An empty text means no arguments; a JSON string may contain the object.
 
     Raises:
-        BrokenJson: they are no JSON; says where it breaks.
-        ValueError: they are no JSON object.
+        BrokenJson: they are not JSON; the message names the position.
+        ValueError: they are not a JSON object.
     """
     value: Any = _decode(text) if text.strip() else {}
     if isinstance(value, str):
@@ -235,7 +242,7 @@ def _refuse_constant(word: str) -> None:
 
 
 def _format_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call in one line, without its long values: the model wrote them."""
+    """Format a call in one line, without its long values."""
     return f"{name}({', '.join(f'{key}={_format_value(value)}' for key, value in arguments.items())})"
 
 

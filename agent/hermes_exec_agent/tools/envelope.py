@@ -1,4 +1,4 @@
-"""The one form that every tool's result has."""
+"""The form of every tool's result."""
 
 from __future__ import annotations
 
@@ -9,45 +9,49 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a tool could not do its part; a command that fails is no failure of a tool."""
+    """Why a tool failed; a command that fails is not a failure of its tool."""
 
     type: str
     message: str
-    """What, why, and what to try."""
+    """The cause, and what to try."""
     retryable: bool = False
-    """Whether the same call may do better later: nothing of it ran."""
+    """Whether the same call may succeed later, as nothing of it ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """A tool's result, which always names where it ran."""
+    """The result of a tool, with the target that it ran in."""
 
     ok: bool
     place: str
     """The target, as the person wrote it."""
     output: str = ""
     exit_code: int | None = None
-    """Of a command; None where there was none, never a number of ours."""
+    """Of a command; None if it has none, never a number of ours."""
     truncated: bool = False
     output_ref: str = ""
-    """Where the rest of a truncated output can be read, in the place."""
+    """The file in the target that has the whole output, if it is truncated."""
     cwd: str = ""
     duration_s: float = 0.0
     session_id: str = ""
-    """Of a process that goes on."""
+    """Of a process that keeps running."""
     note: str = ""
-    """What is to be known besides, in our words; it is no output."""
+    """Further information from the program, which is not output."""
     error: Failure | None = None
 
     def text(self) -> str:
-        """As the model reads it: JSON without what is empty."""
-        told: dict[str, Any] = {"ok": self.ok, "backend": self.place}
+        """Return the result for the model: JSON without empty fields."""
+        fields: dict[str, Any] = {"ok": self.ok, "backend": self.place}
         for name in ("output", "exit_code", "truncated", "output_ref", "cwd", "session_id", "note"):
             value = getattr(self, name)
             if value is not None and value is not False and value != "":
-                told[name] = value
+                fields[name] = value
         if self.duration_s:
-            told["duration_s"] = round(self.duration_s, 3)
+            fields["duration_s"] = round(self.duration_s, 3)
         if self.error is not None:
-            told["error"] = {"type": self.error.type, "message": self.error.message, "retryable": self.error.retryable}
-        return json.dumps(told, ensure_ascii=False)
+            fields["error"] = {
+                "type": self.error.type,
+                "message": self.error.message,
+                "retryable": self.error.retryable,
+            }
+        return json.dumps(fields, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Files of the place: read, write, change."""
+"""Files in the target: read, write, change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads i
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.reader import Reader
 
@@ -20,59 +20,59 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 20
 _LARGEST = 16 << 20
-"""Bytes of a file that is changed as a whole."""
+"""Bytes of a file that can be changed."""
 _SEARCHED = 256 << 20
 """Bytes of a file in which lines are counted."""
 _LONGEST_LINE = 2000
 _MOST_SHOWN = 60_000
 
 
-class Reading(Asked):
-    """Read a text file of the place; each line comes after its number and a bar."""
+class ReadFileArguments(ToolArguments):
+    """Read a text file; each line follows its number and a bar."""
 
     path: str = Field(min_length=1)
     offset: int = Field(1, ge=1, description="First line")
     limit: int = Field(500, ge=1, le=2000, description="Lines")
 
 
-class ReadFile(BaseTool[Reading]):
+class ReadFile(BaseTool[ReadFileArguments]):
     """Reads files."""
 
     name = "read_file"
     position = 30
     changes = False
     only_reads = True
-    takes = Reading
+    arguments_type = ReadFileArguments
 
-    async def run(self, asked: Reading, context: Context) -> Envelope:
-        """Read the lines that were asked for, whatever the size of the file."""
-        path = await context.workspace.path(asked.path)
-        last = asked.offset + asked.limit - 1
+    async def run(self, args: ReadFileArguments, context: Context) -> Envelope:
+        """Read the requested lines, whatever the size of the file."""
+        path = await context.workspace.path(args.path)
+        last = args.offset + args.limit - 1
         text = await _lines(path, last, Reader(self.name, context))
         if text is None:
-            said = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
-            return Envelope(ok=False, place=context.place, error=Failure("binary", said))
+            message = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
+            return Envelope(ok=False, place=context.place, error=Failure("binary", message))
         lines = text.split("\n")
-        if lines[-1] == "":  # what comes after the last line break is no line
+        if lines[-1] == "":  # nothing follows the last line break
             lines.pop()
         whole = len(lines) <= last
         shown: list[str] = []
         room = _MOST_SHOWN
-        for number, each in enumerate(lines[asked.offset - 1 : last], asked.offset):
+        for number, each in enumerate(lines[args.offset - 1 : last], args.offset):
             cut = each if len(each) <= _LONGEST_LINE else f"{each[:_LONGEST_LINE]}[... {len(each)} characters]"
             room -= len(cut)
             if room < 0:
                 whole = False
                 break
             shown.append(f"{number}|{cut}")
-        note = "" if whole else f"there is more: offset {asked.offset + len(shown)}"
-        if not shown and asked.offset > 1:
+        note = "" if whole else f"there is more: offset {args.offset + len(shown)}"
+        if not shown and args.offset > 1:
             note = f"it has {len(lines)} lines"
         return Envelope(ok=True, place=context.place, output="\n".join(shown), truncated=not whole, note=note)
 
 
 async def _lines(path: str, last: int, reader: Reader) -> str | None:
-    """The text up to the line after the last one that is wanted; None where it is none."""
+    """Return the text up to the line after the last requested one; None if the file is not text."""
     data = bytearray()
     while piece := await reader.read(path, len(data), _PIECE):
         if not data and b"\0" in piece[:8192]:
@@ -85,32 +85,32 @@ async def _lines(path: str, last: int, reader: Reader) -> str | None:
     return data.decode("utf-8", "replace")
 
 
-class Writing(Asked):
-    """Give a file of the place a new content; folders above it are made."""
+class WriteFileArguments(ToolArguments):
+    """Replace or create a file; missing folders are created."""
 
     path: str = Field(min_length=1)
     content: str
-    create: SkipJsonSchema[bool] = False  # keeps a file that exists; in no schema
+    create: SkipJsonSchema[bool] = False  # refuses to replace a file; not in the schema
 
 
-class WriteFile(BaseTool[Writing]):
+class WriteFile(BaseTool[WriteFileArguments]):
     """Writes files."""
 
     name = "write_file"
     position = 40
-    takes = Writing
+    arguments_type = WriteFileArguments
 
-    def summary(self, asked: Writing) -> str:
-        """Where, and how much."""
-        verb = "create" if asked.create else "write"
-        return f"{verb} {asked.path} ({len(asked.content)} characters): {asked.content}"
+    def summary(self, args: WriteFileArguments) -> str:
+        """Return the path and the content."""
+        verb = "create" if args.create else "write"
+        return f"{verb} {args.path} ({len(args.content)} characters): {args.content}"
 
-    async def run(self, asked: Writing, context: Context) -> Envelope:
-        """Write it at once: whoever reads it sees the old or the new one."""
-        path = await context.workspace.path(asked.path)
-        if asked.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
+    async def run(self, args: WriteFileArguments, context: Context) -> Envelope:
+        """Write the file atomically: readers see the old or the new content."""
+        path = await context.workspace.path(args.path)
+        if args.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
-        data = asked.content.encode("utf-8", "surrogatepass")
+        data = args.content.encode("utf-8", "surrogatepass")
         await _write(path, data, context)
         return Envelope(ok=True, place=context.place, output=f"wrote {len(data)} bytes to {path}")
 
@@ -123,7 +123,7 @@ async def _write(path: str, data: bytes, context: Context) -> None:
     await context.terminal.write(path, data)
 
 
-class Patching(Asked):
+class PatchArguments(ToolArguments):
     """Change files. replace: old_string, which occurs once, becomes new_string. patch: V4A text, many files at once."""
 
     mode: Literal["replace", "patch"]
@@ -134,28 +134,28 @@ class Patching(Asked):
     patch: str = Field("", description="*** Begin Patch / *** Update File: / @@ / *** End Patch")
 
 
-class Patch(BaseTool[Patching]):
+class Patch(BaseTool[PatchArguments]):
     """Changes files."""
 
     name = "patch"
     position = 50
-    takes = Patching
+    arguments_type = PatchArguments
 
-    def summary(self, asked: Patching) -> str:
-        """Which files, and what goes."""
-        if asked.mode == "replace":
-            return f"in {asked.path}: {asked.old_string!r} becomes {asked.new_string!r}"
-        return asked.patch
+    def summary(self, args: PatchArguments) -> str:
+        """Return the files and their changes."""
+        if args.mode == "replace":
+            return f"in {args.path}: {args.old_string!r} becomes {args.new_string!r}"
+        return args.patch
 
-    async def run(self, asked: Patching, context: Context) -> Envelope:
-        """Work out every file's new content first, then write: a patch that does not fit changes nothing."""
-        if asked.mode == "replace":
-            if not asked.path:
+    async def run(self, args: PatchArguments, context: Context) -> Envelope:
+        """Compute all new contents before writing: a patch that does not fit changes nothing."""
+        if args.mode == "replace":
+            if not args.path:
                 raise UsageError("replace needs a path")
-            replace = v4a.Replace(asked.path, asked.old_string, asked.new_string, everywhere=asked.replace_all)
+            replace = v4a.Replace(args.path, args.old_string, args.new_string, everywhere=args.replace_all)
             operations: list[v4a.Operation] = [replace]
         else:
-            operations = v4a.parse(asked.patch)
+            operations = v4a.parse(args.patch)
         plan: list[tuple[str, v4a.Change]] = []
         for operation in operations:
             path = await context.workspace.path(operation.path)
@@ -172,7 +172,7 @@ class Patch(BaseTool[Patching]):
 
 
 async def _current(path: str, reader: Reader) -> str | None:
-    """What is in a file; None where there is none."""
+    """Return the content of a file; None if it does not exist."""
     try:
         data = await reader.read(path, 0, _LARGEST + 1)
     except TransferError as error:

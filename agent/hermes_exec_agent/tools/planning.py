@@ -1,4 +1,4 @@
-"""What an agent does besides work: keep a list, ask, and hand on."""
+"""Tools that run in the agent itself: keep a list, ask the person, delegate a task."""
 
 from __future__ import annotations
 
@@ -8,61 +8,61 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hermes_exec.errors import Unsupported, UsageError
-from hermes_exec_agent.tools.base import Asked, BaseTool, failed
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 HERE = "agent"
-"""Where those run that touch no place."""
+"""The place of tools that run in the agent."""
 _MOST = 50
 _MARKS = {"pending": " ", "in_progress": ">", "completed": "x", "cancelled": "-"}
 
 
 class Item(BaseModel):
-    """One thing to do."""
+    """One item of the list."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     content: str
     status: Literal["pending", "in_progress", "completed", "cancelled"] = "pending"
-    id: SkipJsonSchema[str] = ""  # as Hermes Agent's tool has them; in no schema
+    id: SkipJsonSchema[str] = ""  # as in Hermes Agent's tool; not in the schema
 
 
-class Items(Asked):
-    """Keep a list of what is to be done: send all of it anew each time, or nothing to read it."""
+class TodoArguments(ToolArguments):
+    """Keep a to-do list: send the whole list each time, or nothing to read it."""
 
     todos: list[Item] = Field([], max_length=_MOST)
     merge: SkipJsonSchema[bool] = False
 
 
-class Todo(BaseTool[Items]):
+class Todo(BaseTool[TodoArguments]):
     """Keeps the list of one conversation."""
 
     name = "todo"
     position = 120
     callable_from_scripts = False
     changes = False
-    takes = Items
+    arguments_type = TodoArguments
 
     def __init__(self) -> None:
         super().__init__()
         self._items: list[Item] = []
 
-    async def run(self, asked: Items, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
-        """Keep the new list, if there is one, and show it."""
-        if asked.todos:
-            self._items = _merge_items(self._items, asked.todos) if asked.merge else asked.todos
+    async def run(self, args: TodoArguments, context: Context) -> Envelope:  # noqa: ARG002  it runs in the agent
+        """Replace or merge the list, if one is given, and show it."""
+        if args.todos:
+            self._items = _merge_items(self._items, args.todos) if args.merge else args.todos
         lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
         return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
 
 
 def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
-    """The list with what ``changes`` says of the items with these ids, and the new ones at its end.
+    """Return the list with ``changes`` applied by id, and new items at its end.
 
     Raises:
-        UsageError: it cannot be told which item is meant.
+        UsageError: an item has no id of its own.
     """
     places = {item.id: place for place, item in enumerate(items)}
     if not all(each.id for each in [*items, *changes]) or len(places) < len(items):
@@ -72,8 +72,8 @@ def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
     merged = list(items)
     for change in changes:
         if change.id in places:
-            said = {key: getattr(change, key) for key in change.model_fields_set}
-            merged[places[change.id]] = merged[places[change.id]].model_copy(update=said)
+            values = {key: getattr(change, key) for key in change.model_fields_set}
+            merged[places[change.id]] = merged[places[change.id]].model_copy(update=values)
         else:
             places[change.id] = len(merged)
             merged.append(change)
@@ -84,68 +84,68 @@ def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
     return merged
 
 
-class Question(Asked):
+class ClarifyArguments(ToolArguments):
     """Ask the person when you cannot go on without an answer."""
 
     question: str = Field(min_length=1)
     choices: list[str] = Field([], max_length=8)
 
 
-class Clarify(BaseTool[Question]):
+class Clarify(BaseTool[ClarifyArguments]):
     """Asks the person."""
 
     name = "clarify"
     position = 130
     callable_from_scripts = False
     available_to_delegates = False
-    takes = Question
+    arguments_type = ClarifyArguments
 
-    def asks(self, asked: Question) -> bool:  # noqa: ARG002  to ask is not to do
-        """Whether a question needs an approval: it does not."""
+    def needs_approval(self, args: ClarifyArguments) -> bool:  # noqa: ARG002  the person answers it
+        """A question needs no approval."""
         return False
 
-    async def run(self, asked: Question, context: Context) -> Envelope:
-        """Ask, and wait."""
+    async def run(self, args: ClarifyArguments, context: Context) -> Envelope:
+        """Ask, and wait for the answer."""
         try:
-            answer = await context.person.clarify(asked.question, asked.choices)
+            answer = await context.person.clarify(args.question, args.choices)
         except Unsupported:
             why = "nobody is there to be asked. Take the most careful choice, and say at the end what you assumed"
             return failed(HERE, Failure("nobody", why))
         return Envelope(ok=True, place=HERE, output=answer)
 
 
-class Handing(Asked):
-    """Let another agent do a task of its own with the same tools in the same place; you get only what it says last."""
+class DelegateArguments(ToolArguments):
+    """Delegate a task to another agent with the same tools in the same target; you get only its last message."""
 
     goal: str = Field(min_length=1)
-    context: str = Field("", description="All that it has to know; it sees nothing else")
+    context: str = Field("", description="All that it needs to know; it sees nothing else")
 
 
-class Delegate(BaseTool[Handing]):
-    """Hands a task to a conversation of its own, with a budget of its own."""
+class Delegate(BaseTool[DelegateArguments]):
+    """Delegates a task to a conversation of its own, with a budget of its own."""
 
     name = "delegate_task"
     position = 140
     callable_from_scripts = False
     available_to_delegates = False
-    takes = Handing
+    arguments_type = DelegateArguments
 
     @classmethod
     def is_available(cls, context: Context) -> bool:
-        """Whether the conversation can hold another one."""
+        """Whether the conversation can delegate."""
         return context.delegate is not None
 
-    def summary(self, asked: Handing) -> str:
-        """The goal."""
-        return asked.goal
+    def summary(self, args: DelegateArguments) -> str:
+        """Return the goal."""
+        return args.goal
 
-    def asks(self, asked: Handing) -> bool:  # noqa: ARG002  what the other one does is asked for there
-        """Whether handing on needs an approval: each call of the other agent does."""
+    def needs_approval(self, args: DelegateArguments) -> bool:  # noqa: ARG002  each call of the delegate needs its own
+        """Delegating needs no approval, as each call of the other conversation does."""
         return False
 
-    async def run(self, asked: Handing, context: Context) -> Envelope:
-        """Wait for the other agent; cancelled, it ends too."""
-        request = f"{asked.goal}\n\n{asked.context}".strip()
+    async def run(self, args: DelegateArguments, context: Context) -> Envelope:
+        """Wait for the other conversation; it ends if this call is cancelled."""
+        request = f"{args.goal}\n\n{args.context}".strip()
         if context.delegate is None:
             raise Unsupported("this conversation cannot delegate", remedy="do it here")
         ok, message = await context.delegate(request, context)

@@ -1,4 +1,4 @@
-"""Reading for a model: what is outside of the workspace, and well-known secrets, need a person's word."""
+"""Reads for a model: files outside of the workspace, and well-known secrets, need the person's approval."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ printf '%s\\0%s\\0' "${path%?x}" "$links" && cat /proc/self/mountinfo
 
 
 class Reader:
-    """Reads one file of the place, after it is clear that the model may see it.
+    """Reads one file of the target, after checking that the model may see it.
 
-    The question is about the very file that is read: it is resolved as it is opened, and a path that leads to another
+    The question is about the file that is read: its path is resolved as it is opened, and a path that leads to another
     file at the next piece is refused.
     """
 
@@ -51,7 +51,7 @@ class Reader:
         self._whole: bytes | None = None
 
     async def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Bytes of the file at an absolute path.
+        """Read bytes of the file at an absolute path.
 
         Raises:
             Denied: the model may not see it.
@@ -78,7 +78,7 @@ class Reader:
         return self._whole
 
     def _is_likely(self, path: str) -> bool:
-        """Whether a path looks free as it is written, so that it is read first and judged by where it led."""
+        """Whether a path looks free as written, so that it is read first and judged by where it led."""
         workspace = self._context.workspace
         if workspace.kept and is_below(path, workspace.kept):
             return True
@@ -86,7 +86,7 @@ class Reader:
         return inside and not secret_of(path, _ours())
 
     async def _settle(self, path: str, where: ResolvedPath) -> None:
-        """Ask, if it needs a word, and keep what was agreed to."""
+        """Ask for approval if needed, and remember the resolved path."""
         kind = await self._kind(where)
         if kind == OUTSIDE and where.path in self._seen:
             kind = ""
@@ -110,10 +110,10 @@ class Reader:
 
 
 async def ask(tool: str, verb: str, path: str, real: str, kind: str, context: Context) -> None:
-    """Have a person agree to a read outside of the workspace, or of a secret.
+    """Ask the person to approve a read outside of the workspace, or of a secret.
 
     Raises:
-        Denied: it may not be.
+        Denied: the read is not approved.
     """
     root = context.workspace.root
     if kind in _REASONS:
@@ -130,10 +130,10 @@ async def ask(tool: str, verb: str, path: str, real: str, kind: str, context: Co
 
 
 async def ask_for_folders(tool: str, version: Version, context: Context) -> None:
-    """Have a person agree to a run of a skill that was granted a folder of this machine with secrets in it.
+    """Ask the person to approve a run of a skill that was granted a folder of this machine with secrets in it.
 
     Raises:
-        Denied: it may not be.
+        Denied: the run is not approved.
     """
     from hermes_exec_agent.skills.run.preconditions import folders_of
 
@@ -151,17 +151,17 @@ def _look_below(folder: str) -> tuple[str, str]:
 
 
 def wish(context: Context) -> dict[str, object]:
-    """The limits for programs that walk the folders of the place: home, own state, kept outputs and workspace."""
+    """Return the limits for programs that walk folders of the target: home, own state, kept outputs and workspace."""
     workspace = context.workspace
     return {"home": workspace.home, "ours": _ours(), "kept": workspace.kept, "root": workspace.root}
 
 
 async def _other_name(where: ResolvedPath, context: Context) -> str:
-    """Whether a file with several names (hard links) is a secret by another one."""
+    """Check whether a file with several names (hard links) is a secret by another one."""
     try:
-        asked = json.dumps({**wish(context), "identity": where.identity})
+        payload = json.dumps({**wish(context), "identity": where.identity})
         result = await context.terminal.run(
-            words(context.terminal, "linked", "-I", "-S"), stdin=asked, timeout=_LIMIT_S
+            words(context.terminal, "linked", "-I", "-S"), stdin=payload, timeout=_LIMIT_S
         )
         if result.ok and result.stdout_text.strip() == "no":
             return ""
@@ -172,7 +172,7 @@ async def _other_name(where: ResolvedPath, context: Context) -> str:
 
 
 async def _resolve_plainly(path: str, context: Context) -> ResolvedPath:
-    """Where a path leads, by the programs of a place without a guest.
+    """Resolve a path with the programs of a target without a guest.
 
     Raises:
         TransferError: it cannot be read.
@@ -181,14 +181,14 @@ async def _resolve_plainly(path: str, context: Context) -> ResolvedPath:
     real, _, rest = result.stdout.partition(b"\0")
     links, _, mounts = rest.partition(b"\0")
     if not result.ok:
-        await context.terminal.read(path)  # says what is amiss
+        await context.terminal.read(path)  # raises the error
     if not result.ok or not real.startswith(b"/") or not links.isdigit():
         return ResolvedPath("", "", 1, "")
     return ResolvedPath(os.fsdecode(real), os.fsdecode(source(real, mounts.splitlines())), int(links), "")
 
 
 def _ours() -> tuple[str, ...]:
-    """The folders of our own state on this machine, which a place may share."""
+    """Return the folders of our own state on this machine, which a target may share."""
     return _state_folders(*(os.environ.get(name, "") for name in _VARIABLES))
 
 

@@ -1,4 +1,4 @@
-"""Skills: what there is, and what one says."""
+"""Tools that list skills and show one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote, quote_name
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
 from hermes_exec_agent.tools.skillset import Skillset
@@ -21,68 +21,68 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 
-class Listing(Asked):
-    """List skills: functions that were proven for a kind of task. Look here before you write one."""
+class SkillsListArguments(ToolArguments):
+    """List skills: tested functions for kinds of tasks. Look here before you write one."""
 
     query: str = Field("", description="Words that occur in name or summary")
     offset: int = Field(0, ge=0)
     limit: int = Field(50, ge=1, le=200)
 
 
-class SkillsList(BaseTool[Listing]):
+class SkillsList(BaseTool[SkillsListArguments]):
     """Lists skills."""
 
     name = "skills_list"
     position = 80
     changes = False
     only_reads = True
-    takes = Listing
+    arguments_type = SkillsListArguments
 
-    async def run(self, asked: Listing, context: Context) -> Envelope:
-        """List them by name."""
-        words = asked.query.lower().replace("_", "-").split()
+    async def run(self, args: SkillsListArguments, context: Context) -> Envelope:
+        """List skills by name."""
+        terms = args.query.lower().replace("_", "-").split()
         found = [
             each
             for each in context.service(Skillset).registry.listed()
-            if all(word in f"{each['name']} {each['summary']}".lower() for word in words)
+            if all(word in f"{each['name']} {each['summary']}".lower() for word in terms)
         ]
         lines = [
             f"{each['name']} {each['version']} ({each['level']}, {each['state']}): {quote(each['summary'])}"
-            for each in found[asked.offset : asked.offset + asked.limit]
+            for each in found[args.offset : args.offset + args.limit]
         ]
-        more = len(found) - asked.offset - len(lines)
-        note = f"there are {more} more: offset {asked.offset + len(lines)}" if more > 0 else ""
+        more = len(found) - args.offset - len(lines)
+        note = f"there are {more} more: offset {args.offset + len(lines)}" if more > 0 else ""
         return Envelope(ok=True, place=HERE, output="\n".join(lines) or "none", truncated=more > 0, note=note)
 
 
-class Viewing(Asked):
-    """Read what a skill says of itself and which arguments it takes, or one of its files."""
+class SkillViewArguments(ToolArguments):
+    """Read a skill's documentation and its arguments, or one of its files."""
 
     name: str = Field(min_length=1)
     file_path: str = Field("", description="Such as scripts/x.py")
 
 
-class SkillView(BaseTool[Viewing]):
-    """Shows one skill, as little of it as is needed."""
+class SkillView(BaseTool[SkillViewArguments]):
+    """Shows one skill, or one of its files."""
 
     name = "skill_view"
     position = 90
     changes = False
     only_reads = True
-    takes = Viewing
+    arguments_type = SkillViewArguments
 
-    async def run(self, asked: Viewing, context: Context) -> Envelope:
-        """Show it, compared with what was signed."""
+    async def run(self, args: SkillViewArguments, context: Context) -> Envelope:
+        """Show the skill, after comparing its files with the signed list."""
         skills = context.service(Skillset)
-        version = skills.registry.version(asked.name)
+        version = skills.registry.version(args.name)
         files = await skills.workshop.files(version)
-        if asked.file_path:
-            if asked.file_path not in files:
-                raise UsageError(f"{version.name} has no file {asked.file_path!r}", remedy=f"one of {_listed(files)}")
-            text = files[asked.file_path]
+        if args.file_path:
+            if args.file_path not in files:
+                raise UsageError(f"{version.name} has no file {args.file_path!r}", remedy=f"one of {_listed(files)}")
+            text = files[args.file_path]
         else:
             body = files["SKILL.md"].split("\n---\n", 1)[-1].strip()
-            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{told(version)}"
+            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{describe_version(version)}"
         shown, reference = await context.workspace.shortened(text)
         return Envelope(ok=True, place=HERE, output=shown, truncated=bool(reference), output_ref=reference)
 
@@ -91,7 +91,7 @@ def _listed(paths: Iterable[str]) -> str:
     return ", ".join(map(quote_name, paths))
 
 
-def told(version: Version) -> str:
-    """What is known of a version, in a line."""
+def describe_version(version: Version) -> str:
+    """Describe a version in one line."""
     schema = {key: value for key, value in version.schema.items() if key != "$schema"}
     return f"{version.name} {version.number}, evidence: {version.level}. Arguments: {json.dumps(schema)}"

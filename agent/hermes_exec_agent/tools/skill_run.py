@@ -1,4 +1,4 @@
-"""Running a skill; one that fails is mended, where it may be, and run once more."""
+"""The tool that runs a skill; one that fails is repaired if permitted, and run once more."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.quoting import quote_name
 from hermes_exec_agent.tools import reader
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.dispatch import parsed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
@@ -28,62 +28,62 @@ if TYPE_CHECKING:
 _LOG = 2000
 """Characters of a failed skill's log that are shown."""
 _MANAGE = "skill_manage"
-"""The tool whose approval a change of a skill takes, whoever wants it."""
+"""The tool whose approval a change of a skill needs."""
 
 
-class Running(Asked):
-    """Run a skill in a sandbox of its own. Files that it leaves come into the person's data folder."""
+class SkillRunArguments(ToolArguments):
+    """Run a skill in a sandbox of its own. Its files are copied to the person's data folder."""
 
     name: str = Field(min_length=1)
     arguments: str = Field("{}", description="JSON object")
     version: int = Field(0, ge=0, description="0 is the current one")
-    copy_to: str = Field("", description="Copy its files to this folder of the place, too")
+    copy_to: str = Field("", description="Copy its files to this folder of the target, too")
 
 
-class SkillRun(BaseTool[Running]):
+class SkillRun(BaseTool[SkillRunArguments]):
     """Runs skills."""
 
     name = "skill_run"
     position = 110
-    takes = Running
+    arguments_type = SkillRunArguments
 
-    def summary(self, asked: Running) -> str:
-        """Which one, with what."""
-        return f"{asked.name} {asked.arguments}"
+    def summary(self, args: SkillRunArguments) -> str:
+        """Return the skill and its arguments."""
+        return f"{args.name} {args.arguments}"
 
-    async def run(self, asked: Running, context: Context) -> Envelope:
-        """Run it, and count how it went; if it fails by its own fault, run its next version."""
+    async def run(self, args: SkillRunArguments, context: Context) -> Envelope:
+        """Run the skill, and count the run; if the skill itself is at fault, run its next version."""
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         try:
-            arguments = parsed(asked.arguments)
+            arguments = parsed(args.arguments)
         except ValueError as error:
             raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
-        version = context.service(Skillset).registry.version(asked.name, asked.version or None)
-        envelope, outcome = await self._once(version, asked, arguments, context)
+        version = context.service(Skillset).registry.version(args.name, args.version or None)
+        envelope, outcome = await self._once(version, args, arguments, context)
         if outcome.ok or outcome.kind == SECURITY:
             return envelope
         try:
-            better = await self._mended(version, asked, outcome, arguments, context)
+            better = await self._mended(version, args, outcome, arguments, context)
         except HermesError as error:
             return _noted(envelope, f"it was not improved: {error}")
         if better is None:
             return envelope
         failed = f"{version.name} {version.number} failed ({outcome.error})"
         try:
-            envelope, _ = await self._once(better, asked, arguments, context)
+            envelope, _ = await self._once(better, args, arguments, context)
         except HermesError as error:
             return _noted(envelope, f"{failed}; version {better.number} is registered, and did not run: {error}")
         return _noted(envelope, f"{failed}; it was improved, and this is of version {better.number}")
 
     async def _once(
-        self, version: Version, asked: Running, arguments: dict[str, Any], context: Context
+        self, version: Version, args: SkillRunArguments, arguments: dict[str, Any], context: Context
     ) -> tuple[Envelope, Outcome]:
+        from hermes_exec_agent.skills.registry.content import private_folder
         from hermes_exec_agent.skills.run import runner
-        from hermes_exec_agent.skills.run.private_dirs import private_folder
 
         skills = context.service(Skillset)
-        agreed = await self._agreed(version, asked, context)
+        agreed = await self._agreed(version, args, context)
         await reader.ask_for_folders(self.name, version, context)
         with private_folder() as folder:
             outcome = await runner.run(
@@ -94,8 +94,8 @@ class SkillRun(BaseTool[Running]):
             if not outcome.ok:
                 return self._failed(outcome, arguments, context), outcome
             kept = deliver(folder / "files", outcome.files, skills.data)
-            if asked.copy_to:
-                kept += await _copied(folder / "files", outcome.files, asked.copy_to, context)
+            if args.copy_to:
+                kept += await _copied(folder / "files", outcome.files, args.copy_to, context)
         skills.failures.pop(version.name, None)
         text, reference = await context.workspace.shortened(json.dumps(outcome.result, ensure_ascii=False))
         notes = [
@@ -109,22 +109,22 @@ class SkillRun(BaseTool[Running]):
         return envelope, outcome
 
     async def _mended(
-        self, version: Version, asked: Running, outcome: Outcome, arguments: dict[str, Any], context: Context
+        self, version: Version, args: SkillRunArguments, outcome: Outcome, arguments: dict[str, Any], context: Context
     ) -> Version | None:
-        """The next version; None where that is not even tried.
+        """Return the repaired version; None if no repair is attempted.
 
         Raises:
-            HermesError: there is none, and why.
+            HermesError: the repair failed; the message has the cause.
         """
         from hermes_exec_agent.skills.build.repair import Failed, NotMended, mended, why_not
 
         skills = context.service(Skillset)
-        if asked.version or skills.mender is None or version.name in skills.mended:
+        if args.version or skills.mender is None or version.name in skills.mended:
             return None
         if why := why_not(skills.registry.skill(version.name), version, outcome):
             raise NotMended(why)
-        wish = f"improve {version.name} {version.number}, which failed: {outcome.error}"
-        if no := await refusal(_MANAGE, wish, context):
+        summary = f"improve {version.name} {version.number}, which failed: {outcome.error}"
+        if no := await refusal(_MANAGE, summary, context):
             raise NotMended(no.message)
         skills.mended.add(version.name)
         failed = Failed(version, arguments, outcome.error, outcome.logs)
@@ -132,33 +132,33 @@ class SkillRun(BaseTool[Running]):
         context.record("skill", {"name": better.name, "version": better.number, "outcome": "registered"})
         return better
 
-    async def _agreed(self, version: Version, asked: Running, context: Context) -> bool:
-        """Whether a person agreed to run what nothing but its own tests speaks for."""
+    async def _agreed(self, version: Version, args: SkillRunArguments, context: Context) -> bool:
+        """Whether a person approves a run of a skill whose only evidence is its own tests."""
         if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
             return True
-        why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {asked.arguments}?"
+        why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {args.arguments}?"
         try:
             return await approve(self.name, safe(why), context)
         except HermesError:
-            return False  # nobody is there
+            return False  # no person can be asked
 
     def _failed(self, outcome: Outcome, arguments: dict[str, Any], context: Context) -> Envelope:
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         if outcome.denied:
             context.tell(outcome.denied)
-        if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
-            said = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
-            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", said))
+        if outcome.kind == SECURITY:  # no repair: a model must not work around a security check
+            message = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
+            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", message))
         context.service(Skillset).failures[outcome.name] = (
             f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
         )
-        said = f"{outcome.name} {outcome.version}: {outcome.error}"
+        message = f"{outcome.name} {outcome.version}: {outcome.error}"
         remedy = "other arguments, or skill_manage with the action improve"
         return Envelope(
             ok=False, place=SANDBOX, output=outcome.logs[-_LOG:], duration_s=outcome.seconds,
             note="it failed too often and is kept back now" if outcome.quarantined else "",
-            error=Failure("skill_failed", f"{said}. Try: {remedy}"),
+            error=Failure("skill_failed", f"{message}. Try: {remedy}"),
         )  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def _noted(envelope: Envelope, note: str) -> Envelope:
 
 
 async def _copied(source: Path, files: tuple[str, ...], folder: str, context: Context) -> list[str]:
-    """Copy files into the place of the conversation."""
+    """Copy files to the target of the conversation."""
     done: list[str] = []
     for file in files:
         path = await context.workspace.path(f"{folder}/{file}")

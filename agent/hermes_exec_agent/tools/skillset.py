@@ -1,4 +1,4 @@
-"""The skills of one conversation: the registry, opened when it is first needed, and the workshop that adds to it."""
+"""The skills of one conversation: the registry, opened on first use, and the builder that adds to it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.tool import Context
 
 SANDBOX = "sandbox"
-"""Where skills are judged and run: a sandbox of their own on the machine of hermes_exec, in whatever place the
+"""Where skills are validated and run: a sandbox of their own on the machine of hermes_exec, wherever the
 conversation is."""
 
 
 class Skillset:
-    """What the tools for skills share: ``context.service(Skillset)``."""
+    """The shared state of the tools for skills: ``context.service(Skillset)``."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.failures: dict[str, str] = {}
-        """How each skill failed last in this conversation."""
+        """The last failure of each skill in this conversation."""
         self.mended: set[str] = set()
-        """Those that were to be improved after a failure; it is tried once."""
+        """Skills whose repair was attempted after a failure, which happens once."""
 
     @cached_property
     def registry(self) -> Registry:
-        """This user's.
+        """The user's registry.
 
         Raises:
-            Refused: it cannot be trusted.
+            Refused: the registry cannot be trusted.
         """
         from hermes_exec_agent.skills.registry.registry import Registry
         from hermes_exec_agent.skills.registry.script_copies import NAME
@@ -45,7 +45,7 @@ class Skillset:
 
     @cached_property
     def workshop(self) -> Workshop:
-        """Where skills are made, with what was tried so far in this conversation."""
+        """The builder of skills, with the attempts of this conversation."""
         from hermes_exec_agent.models.counted import Counted
         from hermes_exec_agent.skills.build.builder import Maker, Workshop
 
@@ -55,14 +55,14 @@ class Skillset:
             try:
                 return await approve("skill_manage", safe(why), context)
             except HermesError:
-                return False  # nobody is there
+                return False  # no person can be asked
 
         maker = Maker(model=context.model or "unknown", shells=(context.terminal.kind,), tell=context.tell, agree=agree)
         judge = Counted(models.auxiliary, context.spend) if models else None
         return Workshop(self.registry, maker, self._counted(), judge=judge, cases=context.cases)
 
     def _counted(self) -> Model | None:
-        """Who drafts; the conversation pays for it."""
+        """Return the model that drafts, whose usage the conversation counts."""
         from hermes_exec_agent.models.counted import Counted
 
         models = self._context.models
@@ -76,5 +76,5 @@ class Skillset:
 
     @property
     def data(self) -> Path:
-        """Where files come that a skill leaves."""
+        """The folder for files of skills."""
         return self._context.data or Path(os.environ.get("PERSISTENT_DIR") or "data").absolute()

@@ -1,4 +1,4 @@
-"""Programs for the place's own Python."""
+"""Programs for the Python of the target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _START = 'p=$(command -v python3 || command -v /usr/libexec/platform-python) || 
 
 _SENSITIVE = ("hermes_exec.guest.files.real_path", "hermes_exec_agent.tools.inside.sensitive")
 _BEFORE = {"search": _SENSITIVE, "linked": _SENSITIVE}
-"""Modules that are sent before a program, in one text with it."""
+"""Modules that are sent before a program, concatenated with it."""
 
 
 @cache
@@ -27,10 +27,10 @@ def _text(module: str) -> str:
 
 
 def words(terminal: Terminal, program: str, *options: str) -> list[str]:
-    """The argv that runs a program of ``inside`` in the place.
+    """Return the argv that runs a program of ``inside`` in the target.
 
     Raises:
-        Unsupported: it is known to have no Python.
+        Unsupported: the target has no Python.
     """
     if terminal.capabilities.carrier == "plain":
         raise Unsupported("this place has no Python", remedy=NO_PYTHON)

@@ -1,17 +1,19 @@
-"""What a tool is, and what it is given."""
+"""The interfaces of tools, persons and contexts; approvals; and the stopwatch that approvals pause."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.tools.envelope import Failure
-from hermes_exec_agent.tools.stopwatch import pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
     from pathlib import Path
 
     from hermes_exec import Terminal
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.tools.workspace import Workspace
     from hermes_exec_policies.gate.cases import Case
 
+
 S = TypeVar("S")
 
 Mode = Literal["ask", "allow", "deny"]
@@ -31,12 +34,12 @@ _LONGEST = 2000
 
 
 class Denied(HermesError):
-    """A read that may not be done; nothing of it reached the model."""
+    """A read was not approved; the model received nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """``mode`` holds for every tool that can change something, unless ``tools`` says otherwise for one by its name."""
+    """``mode`` applies to every tool that can change something, unless ``tools`` has another one for its name."""
 
     mode: Mode = "ask"
     tools: Mapping[str, Mode] = field(default_factory=dict[str, Mode])
@@ -47,21 +50,21 @@ class Approvals:
                 raise ConfigError(f"approvals: {mode!r}", remedy=f"one of {', '.join(MODES)}")
 
     def of(self, tool: str) -> Mode:
-        """How it is with a tool."""
+        """Return the mode of a tool."""
         return self.tools.get(tool, self.mode)
 
 
 async def refusal(
     tool: str, summary: str, context: Context, *, scope: str = "", always: bool = False
 ) -> Failure | None:
-    """Why a call may not be made, or None. Where nobody is there to be asked, the answer is no.
+    """Return why a call may not run, or None. If no person can be asked, the answer is no.
 
     Args:
         tool: its name.
-        summary: what is to be done.
+        summary: describes the call.
         context: of the conversation.
-        scope: what a lasting yes holds for; the tool, if it is empty.
-        always: ask also where the tool is allowed.
+        scope: what a lasting approval covers; the tool, if it is empty.
+        always: ask even if the tool is allowed.
     """
     mode = context.approvals.of(tool)
     if mode == "allow" and not always:
@@ -79,7 +82,7 @@ async def refusal(
 
 
 async def _asked(tool: str, line: str, scope: str, context: Context) -> tuple[str, str]:
-    """The answer for the log, and the reason of a no."""
+    """Return the answer for the log, and the reason of a refusal."""
     try:
         if await approve(tool, line, context, scope):
             return "approved", ""
@@ -90,19 +93,20 @@ async def _asked(tool: str, line: str, scope: str, context: Context) -> tuple[st
 
 
 async def approve(tool: str, line: str, context: Context, scope: str = "") -> bool:
-    """Ask the person; the time in which they think is not the call's.
+    """Ask the person; stopwatches pause meanwhile.
 
     Raises:
-        Unsupported: nobody is there.
+        Unsupported: no person can be asked.
     """
     with pause_stopwatches():
         return await context.person.approve(tool, line, scope)
 
 
 def safe(text: str) -> str:
-    """One line of bounded length that moves no cursor: what is quoted comes from a model.
+    """Return untrusted text as one line of bounded length that moves no cursor.
 
-    Of a longer one the end is shown too, and how much is missing: nothing can be hidden behind a long beginning.
+    The beginning and the end of a longer text are shown, with the number of characters between them, so that nothing
+    hides behind a long beginning.
     """
     flat = " ".join(text.split())
     clean = "".join(each if each.isprintable() else "?" for each in flat)
@@ -113,54 +117,54 @@ def safe(text: str) -> str:
 
 
 class Person(Protocol):
-    """Whom the agent works for. Where nobody is there, both raise `Unsupported`: nothing is done in their name."""
+    """The person whom the agent works for. If none can be asked, both methods raise `Unsupported`."""
 
     async def approve(self, tool: str, summary: str, scope: str = "") -> bool:
-        """Whether this may be done; ``summary`` is a line, safe to print.
+        """Return whether the call may run; ``summary`` is a line that is safe to print.
 
-        A yes that lasts holds for the tool; with ``scope``, for the same tool with the same scope alone.
+        A lasting approval covers the tool; with ``scope``, the same tool with the same scope alone.
         """
         ...
 
     async def clarify(self, question: str, choices: Sequence[str]) -> str:
-        """Their answer, one of the choices or in their own words."""
+        """Return the person's answer: one of the choices, or their own text."""
         ...
 
 
 def _drop(*_: Any) -> None:
-    """Whoever wants to be told says so."""
+    """Ignore the call."""
 
 
 @dataclass(slots=True)
 class Context:
-    """What a conversation gives to each of its tools."""
+    """What a conversation provides to its tools."""
 
     terminal: Terminal
-    """The conversation's one terminal; there is no other, and none is opened in its stead."""
+    """The conversation's terminal; no tool opens another one."""
     place: str
-    """Its target, as the person wrote it."""
+    """The target, as the person wrote it."""
     person: Person
     conversation: str
     """The id of the conversation in the event log."""
     model: str = ""
-    """The name of the model; shells are told it, and skills are signed with it."""
+    """The name of the model, for the environment of shells and the author of skills."""
     approvals: Approvals = field(default_factory=Approvals)
     tell: Callable[[str], None] = _drop
     """Shows the person one line."""
     notify: Callable[[Update], None] = _drop
-    """Tells the listener of the turn what a tool does meanwhile."""
+    """Sends an update to the listener of the turn."""
     record: Callable[[Kind, dict[str, Any]], None] = _drop
     """Appends to the log of events."""
     spend: Callable[[Usage], None] = _drop
-    """Counts what a model took that a tool asked by itself."""
+    """Counts the usage of a model that a tool asked by itself."""
     request: str = ""
-    """What the person said last, in their own words: examples in it are cases that a skill has to hold."""
+    """The person's last request, verbatim: examples in it are test cases of skills."""
     data: Path | None = None
-    """Where files come that a skill leaves; the environment's PERSISTENT_DIR, or ./data, if left out."""
+    """The folder for files of skills; the environment's PERSISTENT_DIR, or ./data, if left out."""
     models: Models | None = None
     """The models that tools may ask; without any, no tool asks a model."""
     cases: Sequence[Case] = ()
-    """A person's, which the skills of this conversation have to hold."""
+    """A person's test cases for skills of this conversation."""
     repair_skills: bool = True
     """Whether a skill that fails in use may be improved and run once more."""
     tools: Sequence[Tool] = ()
@@ -171,7 +175,7 @@ class Context:
     _services: dict[object, object] = field(default_factory=dict[object, object])
 
     def service(self, create: Callable[[Context], S]) -> S:
-        """Return what ``create`` makes of this context: once, so that tools of one conversation share it."""
+        """Return ``create(context)``, created once, so that the tools of a conversation share it."""
         if create not in self._services:
             self._services[create] = create(self)
         return cast("S", self._services[create])
@@ -182,7 +186,7 @@ class Context:
 
     @property
     def workspace(self) -> Workspace:
-        """The shell of this conversation in its place, made when it is first needed."""
+        """The conversation's shell in the target, created on first use."""
         from hermes_exec_agent.tools.workspace import Workspace
 
         if self._workspace is None:
@@ -191,18 +195,18 @@ class Context:
 
     @property
     def background(self) -> bool:
-        """Whether something was started in the background that ends with this conversation."""
+        """Whether processes were started in the background that end with this conversation."""
         return self._workspace is not None and bool(self._workspace.background)
 
     async def end_background(self) -> list[str]:
-        """End what runs in the background and was not started as a job on purpose; tells and gives a line for each."""
+        """End background processes, except for jobs started with ``keep``; show and return a line for each."""
         ended = await self._workspace.end_background() if self._workspace is not None else []
         for each in ended:
             self.tell(f"ended with the conversation: {each}")
         return ended
 
     async def close(self) -> None:
-        """End what runs and the shell, and remove what tools kept; the terminal stays. Safe to call twice."""
+        """End background processes and the shell, and remove kept outputs; the terminal stays open. Idempotent."""
         await self.end_background()
         if self._workspace is not None:
             for id in await self._workspace.close():
@@ -210,21 +214,79 @@ class Context:
 
 
 class Tool(Protocol):
-    """Something that a model can ask for."""
+    """A tool that a model can call."""
 
     @property
     def spec(self) -> ToolSpec:
-        """As a model sees it."""
+        """The tool's description for a model."""
         ...
 
     @property
     def changes(self) -> bool:
-        """Whether a call can change anything. Calls of tools that change nothing run side by side."""
+        """Whether a call can change anything. Calls of tools that change nothing run concurrently."""
         ...
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
-        """Do it, if it may be done. A cancelled call leaves nothing running.
+        """Run the call if it is approved. A cancelled call leaves nothing running.
 
-        A `HermesError` of the place becomes an envelope with a `Failure`; it is never shown as a command's output.
+        A `HermesError` of the target becomes an envelope with a `Failure`; it is never shown as a command's output.
         """
         ...
+
+
+_running: ContextVar[tuple[Stopwatch, ...]] = ContextVar("the stopwatches that a task runs in", default=())
+
+
+class Stopwatch:
+    """``with Stopwatch() as watch:`` measures a block, and the tasks that start in it, without pauses."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._paused_s = 0.0
+        self._pauses = 0
+        """Pauses that last: a script, or another conversation, may ask several questions at once."""
+        self._pause_began = 0.0
+
+    def __enter__(self) -> Self:
+        self._token = _running.set((*_running.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _running.reset(self._token)
+        self._ended = time.monotonic()
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds of pauses."""
+        return self._paused_s + (time.monotonic() - self._pause_began if self._pauses else 0.0)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds without pauses."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._began - self.paused_s
+
+    def pause(self) -> None:
+        """Pause until as many calls of `resume`."""
+        if not self._pauses:
+            self._pause_began = time.monotonic()
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """End a `pause`."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._paused_s += time.monotonic() - self._pause_began
+
+
+@contextmanager
+def pause_stopwatches() -> Generator[None]:
+    """Pause every stopwatch of the current task for the block."""
+    watches = _running.get()
+    for watch in watches:
+        watch.pause()
+    try:
+        yield
+    finally:
+        for watch in watches:
+            watch.resume()

@@ -1,7 +1,7 @@
-"""Changes to texts: one string for another, and patches in the form V4A, which many models write.
+"""Changes of texts: replacements of one string by another, and patches in the form V4A, which many models write.
 
-A hunk is found by its lines alone, first as they are, then without the blanks at their ends: models get blanks wrong,
-and line numbers are not part of the form.
+A hunk is found by its lines alone, first verbatim, then without the blanks at their ends: models get blanks wrong, and
+line numbers are not part of the form.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _ADD, _DELETE, _UPDATE, _MOVE = "*** Add File: ", "*** Delete File: ", "*** Upda
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a file is to become; ``text`` is None where it goes."""
+    """The new content of a file; ``text`` is None if it is deleted."""
 
     text: str | None
     moved: str = ""
-    """Its new path."""
+    """Its new path, if it is moved."""
     summary: str = ""
 
 
@@ -30,21 +30,21 @@ class Operation(Protocol):
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """The file's path."""
         ...
 
     def change(self, text: str | None) -> Change:
-        """What the file becomes, from what it is now; None where it is not there.
+        """Return the file's new content, given its current text; None if it does not exist.
 
         Raises:
-            UsageError: that cannot be done with this file.
+            UsageError: the change does not fit the file.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """One string for another."""
+    """Replace one string by another."""
 
     path: str
     old: str
@@ -52,7 +52,7 @@ class Replace:
     everywhere: bool = False
 
     def change(self, text: str | None) -> Change:
-        """The text with the new string."""
+        """Return the text with the new string."""
         if text is None:
             raise UsageError(f"there is no file {self.path}", remedy="write_file makes one")
         if not self.old or self.old == self.new:
@@ -75,7 +75,7 @@ class Add:
     text: str
 
     def change(self, text: str | None) -> Change:
-        """The new text."""
+        """Return the new text."""
         if text is not None:
             raise UsageError(f"{self.path} is there already", remedy=f"{_UPDATE}{self.path}")
         return Change(self.text, summary="new")
@@ -83,12 +83,12 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A file that goes."""
+    """A deleted file."""
 
     path: str
 
     def change(self, text: str | None) -> Change:
-        """Nothing."""
+        """Return a deletion."""
         if text is None:
             raise UsageError(f"there is no file {self.path} to delete")
         return Change(None)
@@ -96,10 +96,10 @@ class Delete:
 
 @dataclass(slots=True)
 class Hunk:
-    """Lines that are there, and lines that take their place."""
+    """Lines of a file, and their replacement."""
 
     anchors: list[str] = field(default_factory=list[str])
-    """Lines before it, in their order, that are looked for first."""
+    """Lines before it, in order, that are looked for first."""
     old: list[str] = field(default_factory=list[str])
     new: list[str] = field(default_factory=list[str])
     last: bool = False
@@ -108,14 +108,14 @@ class Hunk:
 
 @dataclass(slots=True)
 class Update:
-    """A file that changes."""
+    """A changed file."""
 
     path: str
     moved: str = ""
     hunks: list[Hunk] = field(default_factory=list[Hunk])
 
     def change(self, text: str | None) -> Change:
-        """The text with every hunk in its place."""
+        """Return the text with every hunk applied."""
         if text is None:
             raise UsageError(f"there is no file {self.path} to update", remedy=f"{_ADD}{self.path}")
         newline = "\r\n" if "\r\n" in text else "\n"
@@ -138,7 +138,7 @@ class Update:
 
 
 def _place(lines: list[str], hunk: Hunk, at: int) -> int:
-    if not hunk.old:  # lines that are added after the anchor, or at the end
+    if not hunk.old:  # lines to add after the anchor, or at the end
         return at if hunk.anchors and not hunk.last else len(lines) - (1 if lines[-1] == "" else 0)
     if hunk.last:
         end = len(lines) - (1 if lines[-1] == "" else 0) - len(hunk.old)
@@ -158,10 +158,10 @@ def _find(lines: list[str], wanted: list[str], start: int) -> int:
 
 
 def parse(text: str) -> list[Operation]:
-    """The changes that a patch asks for.
+    """Parse a patch into changes.
 
     Raises:
-        UsageError: it is no patch; says which line is none.
+        UsageError: the text is not a patch; the message names the line.
     """
     lines = text.strip("\n").split("\n")
     if not lines or lines[0].strip() != _BEGIN:
@@ -193,7 +193,7 @@ def _operation(line: str, body: list[str], number: int) -> Operation:
     update = Update(line.removeprefix(_UPDATE).strip())
     if body and body[0].startswith(_MOVE):
         update.moved = body.pop(0).removeprefix(_MOVE).strip()
-    while body and not body[-1]:  # between two files, and no part of either
+    while body and not body[-1]:  # blank lines between two files
         body.pop()
     _hunks(update, body)
     if not update.hunks and not update.moved:

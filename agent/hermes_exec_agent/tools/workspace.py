@@ -1,4 +1,4 @@
-"""One conversation's shell in its place, and how its results become envelopes."""
+"""A conversation's shell in the target, and the conversion of command results to envelopes."""
 
 from __future__ import annotations
 
@@ -17,53 +17,54 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.session import Session
 
 AGENT = "HERMES_EXEC_AGENT"
-"""Set in the shells of an agent to its model: what is registered from there is the agent's, not a person's."""
+"""The variable that has the model's name in shells of an agent: skills registered from there are the agent's."""
 SHOWN = 20_000
-"""Characters of output that a model reads; the rest is kept in the place."""
+"""Characters of output that a model reads; the rest is kept in the target."""
 KEPT = 4 << 20
 """Bytes of each output that are kept."""
 _HEAD = 0.4
 _MAKE = 'd=$(mktemp -d /tmp/hermes-agent.XXXXXXXX) && cd "$d" && pwd -P'
 _HOSTS = frozenset({"local", "ssh", "slurm"})
-"""Kinds of places that are a whole machine."""
+"""Kinds of targets that are a whole machine."""
 _ASKED_S = 30.0
 _SHOWN_OF_COMMAND = 100
 
 
 class Workspace:
-    """A live shell of its own, so that conversations that share a terminal do not change each other's folder."""
+    """A shell of its own, so that conversations that share a terminal do not change each other's folder."""
 
     def __init__(self, terminal: Terminal, place: str, model: str = "") -> None:
         self.terminal = terminal
         self.place = place
         self.env = {AGENT: model or "unknown"}
         self.background: dict[str, str] = {}
-        """Commands that were started in the background and end with the conversation, by the ids of their jobs."""
+        """Background commands that end with the conversation, by the ids of their jobs."""
         self.lasting: dict[str, str] = {}
-        """Those that were started as jobs on purpose."""
+        """Commands that were started as jobs with ``keep``."""
         self._session: Session | None = None
         self._cwd = ""
         self.home = ""
-        """The person's home folder in the place."""
+        """The person's home folder in the target."""
         self.root = ""
-        """The folder in which the conversation began, without links: what is below may be read. Empty for none."""
+        """The folder in which the conversation began, without links, whose files may be read; empty if there is
+        none."""
         self.start = ""
         """The same, as the shell named it."""
         self._moved = True
-        """Whether the shell may be in another folder than we know: a command in it was not seen to its end."""
+        """Whether the shell's folder may have changed: the end of a command in it was not observed."""
         self.kept = ""
         """The folder of long outputs of this conversation, without links; empty before the first one."""
         self._turn = asyncio.Lock()
 
     async def session(self) -> Session:
-        """The shell."""
+        """Return the shell."""
         async with self._turn:
             if self._session is None:
                 self._session = await self.terminal.session(env=self.env)
             root = ""
             if first := not self.home:
-                told = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)
-                home, _, root = told.stdout_text.removesuffix("\n").partition("\0")
+                result = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)
+                home, _, root = result.stdout_text.removesuffix("\n").partition("\0")
                 self.home = home or "/"
             if self._moved:
                 await self._ask_folder(self._session)
@@ -82,23 +83,23 @@ class Workspace:
         return await self.envelope(result, folder or self._cwd)
 
     async def cwd(self) -> str:
-        """The shell's folder."""
+        """Return the shell's folder."""
         await self.session()
         return self._cwd
 
     async def path(self, path: str) -> str:
-        """A path as seen from the shell's folder, made absolute."""
+        """Make a path absolute, relative to the shell's folder."""
         await self.session()
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
         return posixpath.normpath(posixpath.join(self._cwd or "/", path))
 
     def _is_workspace(self, folder: str) -> bool:
-        """Whether a folder is one; the root of a machine is everybody's."""
+        """Whether a folder can be a workspace; the root of a machine cannot."""
         return folder.startswith("/") and (folder != "/" or self.terminal.kind not in _HOSTS)
 
     async def envelope(self, result: Result, cwd: str) -> Envelope:
-        """A command's result, shortened for a model."""
+        """Convert a command's result, shortened for a model."""
         text, reference = await self.shortened(result.stdout_text)
         error = None
         if result.timed_out:
@@ -113,7 +114,7 @@ class Workspace:
         )  # fmt: skip
 
     async def shortened(self, text: str) -> tuple[str, str]:
-        """A text of which the middle may be missing, and the file in the place that has all of it."""
+        """Return a text, without its middle if it is long, and the file in the target that has all of it."""
         if len(text) <= SHOWN:
             return text, ""
         reference = await self.keep(text.encode("utf-8", "replace"))
@@ -123,17 +124,17 @@ class Workspace:
         return f"{text[:head]}\n[... {missing} characters are left out{where} ...]\n{text[head - SHOWN :]}", reference
 
     async def keep(self, data: bytes) -> str:
-        """Write bytes to a new private file in the place; gives its path, or nothing where that cannot be done."""
+        """Write bytes to a new private file in the target; return its path, or an empty string if that fails."""
         try:
             if not self.kept:
-                made = await self.terminal.run(["sh", "-c", _MAKE], timeout=_ASKED_S)
-                self.kept = made.stdout_text.rstrip("\n") if made.ok else ""
+                created = await self.terminal.run(["sh", "-c", _MAKE], timeout=_ASKED_S)
+                self.kept = created.stdout_text.rstrip("\n") if created.ok else ""
             if not self.kept:
                 return ""
             path = f"{self.kept}/{secrets.token_hex(4)}.txt"
             await self.terminal.write(path, data)
         except HermesError:
-            return ""  # the command itself is not concerned
+            return ""  # the command's result does not depend on it
         return path
 
     @property
@@ -142,7 +143,7 @@ class Workspace:
         return self.background.keys() | self.lasting.keys()
 
     async def list_running(self) -> list[str]:
-        """The background processes that still run, a line each; where the place cannot tell, all that were started."""
+        """List the background processes that still run, one line each; all started ones if the target cannot tell."""
         started = self.jobs
         if not started:
             return []
@@ -157,13 +158,13 @@ class Workspace:
         """Whether a command still runs that ends with the conversation.
 
         Raises:
-            PlaceError: the place is lost.
+            PlaceError: the connection to the target is lost.
         """
         running = {status.id for status in await self.terminal.jobs() if status.result is None}
         return not running.isdisjoint(self.background)
 
     async def end_background(self) -> list[str]:
-        """End what runs in the background, but for jobs that were started on purpose; gives a line for each."""
+        """End background processes, except for jobs started with ``keep``; return a line for each."""
         commands, self.background = self.background, {}
         ended = await asyncio.gather(*(self._end(id, command) for id, command in commands.items()))
         return [line for line in ended if line]
@@ -175,7 +176,7 @@ class Workspace:
             running = (await job.status()).result is None
             if running:
                 await job.kill(max_output=0)
-            await job.prune()  # an ended one that is remembered would keep the place
+            await job.prune()  # a remembered ended job would keep the target
         except UsageError:
             return ""  # it ended with an earlier lease
         except HermesError as error:
@@ -183,15 +184,15 @@ class Workspace:
         return shown if running else ""
 
     async def close(self) -> list[str]:
-        """End the shell and remove what was kept; gives the ids of the jobs that go on."""
+        """Close the shell and remove kept outputs; return the ids of the jobs that keep running."""
         running: list[str] = []
         for id in self.lasting:
             try:
-                await (await self.terminal.job(id)).prune()  # an ended one that is remembered would keep the place
+                await (await self.terminal.job(id)).prune()  # a remembered ended job would keep the target
             except UsageError:
                 running.append(id)
             except HermesError:
-                pass  # the place is lost
+                pass  # the target is lost
         self.lasting = {}
         with contextlib.suppress(HermesError):
             if self.kept:
@@ -202,10 +203,10 @@ class Workspace:
         return running
 
     async def _ask_folder(self, session: Session) -> None:
-        """Ask the shell where it is; where it cannot say, it is where it was."""
-        told = await session.run("command pwd", timeout=_ASKED_S)
-        if told.ok and told.stdout:
-            self._cwd = told.stdout_text.removesuffix("\n")
+        """Ask the shell for its folder; if it cannot tell, the folder is unchanged."""
+        result = await session.run("command pwd", timeout=_ASKED_S)
+        if result.ok and result.stdout:
+            self._cwd = result.stdout_text.removesuffix("\n")
         self._moved = False
 
 

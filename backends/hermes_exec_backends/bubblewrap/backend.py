@@ -25,7 +25,7 @@ from hermes_exec_backends.bubblewrap.options import options, options_under, pref
 from hermes_exec_backends.bubblewrap.outer_host import TRIAL, Outside, look
 from hermes_exec_backends.sandbox import PathRule
 from hermes_exec_backends.sandbox.control import inline
-from hermes_exec_backends.sandbox.host import explain, read_settings, run_program
+from hermes_exec_backends.sandbox.host import explain, read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

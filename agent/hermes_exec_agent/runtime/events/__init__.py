@@ -1,19 +1,21 @@
-"""The one append-only record of conversations; resuming, listing, searching and exporting are views of it."""
+"""The append-only log of conversations, from which they are resumed, listed, searched and exported."""
+
+from hermes_exec_agent._lazy import lazy_loader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event, Kind
     from hermes_exec_agent.runtime.events.log import Conflict, EventLog, new_id
+    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
     from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLock, TurnLost
-    from hermes_exec_agent.runtime.events.views import Found, Summary
 
-_HOME = {
+_MODULES = {
     "Conflict": "log",
     "Event": "event",
     "EventLog": "log",
-    "Found": "views",
+    "SearchHit": "queries",
     "Kind": "event",
-    "Summary": "views",
+    "Summary": "queries",
     "TurnHeld": "turn_lock",
     "TurnLock": "turn_lock",
     "TurnLost": "turn_lock",
@@ -24,8 +26,8 @@ __all__ = [
     "Conflict",
     "Event",
     "EventLog",
-    "Found",
     "Kind",
+    "SearchHit",
     "Summary",
     "TurnHeld",
     "TurnLock",
@@ -33,12 +35,4 @@ __all__ = [
     "new_id",
 ]
 
-
-def __getattr__(name: str) -> object:
-    """Load a public name."""
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazy_loader(__name__, _MODULES)

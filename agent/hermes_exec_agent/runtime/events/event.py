@@ -1,4 +1,4 @@
-"""What is recorded of a conversation."""
+"""Events of conversations."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ Kind = Literal[
     # {content, tool_calls: [{id, name, arguments, extras, given_id}], extras, origin, finish, model, usage}; extras and
     # origin as in `Message`
     "assistant",
-    # {id, name}: written before a tool runs, so that after a crash a call without a result is known; also {arguments,
-    # written: {name, arguments}} where a model wrote another name or other arguments than those of the tool.
+    # {id, name}: written before a tool runs, so that a call without a result is known after a crash; also {arguments,
+    # written: {name, arguments}} if the model wrote another name or other arguments than those of the tool.
     "call",
     "result",  # {id, name, content, duration_s}
     "approval",  # {tool, summary, answer}
     "warning",  # {reason, content}: a guardrail's or the budget's own message to the model
-    "compacted",  # {upto, messages}: what stands for everything before
+    "compacted",  # {upto, messages}: the messages that replace everything before
     "skill",  # {name, version, outcome}
-    "spent",  # {usage}: what a model took that a tool asked by itself
+    "spent",  # {usage}: of a model that a tool asked by itself
     "failed",  # {error}: a turn that ended without an answer
     "interrupted",  # {}
-    "ended",  # {reason, content}: the program's own list of the turn, where the model wrote no last word
+    "ended",  # {reason, content}: the program's list of the turn, if the model wrote no last message
 ]
 
 
@@ -32,7 +32,7 @@ class Event:
 
     conversation: str
     number: int
-    """Counts from 1 in its conversation, without a gap."""
+    """Counts from 1 in its conversation, without gaps."""
     at: float
     """Seconds since 1970, UTC."""
     kind: Kind

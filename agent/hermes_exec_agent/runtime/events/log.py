@@ -1,7 +1,7 @@
 """The log of conversations: events are appended, and never changed or removed.
 
-Each conversation counts its own events without a gap. A program that goes on with one holds its turn (`turnlock`), and
-says which event it believes to be the last, so two programs never go on with the same conversation at once.
+Each conversation numbers its events without gaps. A program that resumes one holds its turn (`turn_lock`), and names
+the event that it believes to be the last, so that two programs never continue one conversation at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import search, turn_lock, views
+from hermes_exec_agent.runtime.events import queries, turn_lock
 from hermes_exec_agent.runtime.events.event import Event
 from hermes_exec_agent.runtime.events.storage import connect, conversations_file, is_there, refusing
 
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec_agent.runtime.events.event import Kind
+    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
     from hermes_exec_agent.runtime.events.turn_lock import TurnLock
-    from hermes_exec_agent.runtime.events.views import Found, Summary
 
 
 class Conflict(HermesError):
-    """Somebody else went on with the conversation; nothing was recorded."""
+    """Another program continued the conversation; nothing was recorded."""
 
 
 def new_id() -> str:
-    """An id for a conversation: when it began, and a random part. Sorts by time."""
+    """Return an id for a conversation: its start time and a random part. Ids sort by time."""
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def _last(base: sqlite3.Connection, conversation: str, after: int | None) -> int:
-    """The number of the last event, which has to be ``after`` if that is given."""
-    last = views.last(base, conversation)
+    """Return the number of the last event, which must be ``after`` if that is given."""
+    last = queries.last(base, conversation)
     if after is not None and last != after:
         raise Conflict(
             f"conversation {shown(conversation)}: another program went on with it",
-            remedy="end that program, or begin this conversation again from what is recorded now",
+            remedy="end that program, or resume this conversation from its record",
         )
     return last
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """As text that a database can hold: half of a surrogate pair, which a model may send, is written as an escape."""
+    """Return text that a database can hold: half of a surrogate pair, which a model may send, is escaped."""
     text = json.dumps(dict(data), ensure_ascii=False, separators=(",", ":"))
     return text if _encodable(text) else json.dumps(dict(data), separators=(",", ":"))
 
@@ -72,15 +72,15 @@ def _insert(base: sqlite3.Connection, conversation: str, number: int, at: float,
         (conversation, number, at, kind, text),
     ).lastrowid
     data: dict[str, Any] = json.loads(text)
-    search.index(base, seq or 0, kind, data)
+    queries.index(base, seq or 0, kind, data)
     return Event(conversation, number, at, kind, data)
 
 
 class EventLog:
-    """One log. Threads may share it; each call is short, and safe against being killed at any moment."""
+    """One log. Threads may share it; each call is short, and safe against kills at any moment."""
 
     def __init__(self, path: Path, *, redactor: Redactor | None = None) -> None:
-        """``path`` is made with the first event, for this user alone. ``redactor`` takes keys out of what is kept."""
+        """``path`` is created with the first event, for this user alone. ``redactor`` removes keys from events."""
         self.path = path
         self._redactor = redactor or Redactor()
         self._lock = threading.Lock()
@@ -89,17 +89,17 @@ class EventLog:
 
     @classmethod
     def of_user(cls, environ: Mapping[str, str] | None = None, *, redactor: Redactor | None = None) -> EventLog:
-        """The user's own; see `conversations_file`."""
+        """Return the user's log; see `conversations_file`."""
         return cls(conversations_file(environ), redactor=redactor)
 
     def append(self, conversation: str, kind: Kind, data: Mapping[str, Any], *, after: int | None = None) -> Event:
-        """Record an event. When this returns it is there, and before that it is there whole or not at all.
+        """Record an event; it lasts when this returns, and is never recorded in part.
 
         Args:
             conversation: its id.
             kind: see `Kind`.
-            data: what happened, as JSON can hold it.
-            after: the number of what is believed to be the last event.
+            data: of the event, in JSON's types.
+            after: the expected number of the last event.
 
         Raises:
             Conflict: there are events after ``after``.
@@ -132,16 +132,16 @@ class EventLog:
             ]
 
     def acquire_turn(self, conversation: str, lease_s: float = turn_lock.LEASE_S) -> TurnLock:
-        """Hold the turn of a conversation, until `release_turn`; renew it before ``lease_s`` seconds are over.
+        """Hold the turn of a conversation until `release_turn`; renew it before ``lease_s`` seconds have passed.
 
         Raises:
-            TurnHeld: another holder, in this program or in another one, may still live.
+            TurnHeld: another holder, in this program or in another one, may still be alive.
         """
         with self._writing() as base:
             return turn_lock.acquire(base, conversation, lease_s)
 
     def renew_turn(self, turn: TurnLock) -> None:
-        """Begin its lease anew.
+        """Renew the lease.
 
         Raises:
             TurnLost: another program holds it now, or held it meanwhile.
@@ -150,38 +150,38 @@ class EventLog:
             turn_lock.renew(base, turn)
 
     def release_turn(self, turn: TurnLock) -> None:
-        """Let the next one have it; safe for one that was lost."""
+        """Release the turn; safe for a lost one."""
         with self._writing() as base:
             turn_lock.release(base, turn)
 
     def refuse_held_turn(self, conversation: str) -> None:
-        """See that no turn of a conversation runs, before anything is opened for the next one.
+        """Check that no turn of a conversation runs, before anything is opened for the next one.
 
         Raises:
-            TurnHeld: one runs.
+            TurnHeld: a turn runs.
         """
         with self._reading() as base:
             if base is not None:
                 turn_lock.refuse_held(base, conversation)
 
     def events(self, conversation: str, since: int = 0) -> list[Event]:
-        """The events of a conversation whose numbers are greater than ``since``; none if there is no such one."""
+        """Return the events of a conversation after ``since``; none if the conversation does not exist."""
         with self._reading() as base:
-            return views.events(base, conversation, since) if base else []
+            return queries.events(base, conversation, since) if base else []
 
     def last(self, conversation: str) -> int:
-        """The number of its last event, or 0."""
+        """Return the number of a conversation's last event, or 0."""
         with self._reading() as base:
-            return views.last(base, conversation) if base else 0
+            return queries.last(base, conversation) if base else 0
 
     def find(self, beginning: str) -> str:
-        """The id that begins so.
+        """Return the id that begins with ``beginning``.
 
         Raises:
-            UsageError: none does, or several do.
+            UsageError: no id does, or several do.
         """
         with self._reading() as base:
-            found = views.beginning(base, beginning) if base else []
+            found = queries.beginning(base, beginning) if base else []
         if len(found) == 1 or beginning in found:
             return beginning if beginning in found else found[0]
         if not found:
@@ -189,35 +189,35 @@ class EventLog:
         raise UsageError(f"several conversations begin with {shown(beginning)}: {', '.join(found[:5])}")
 
     def title(self, conversation: str) -> str:
-        """The first line that the person wrote; escape it before a terminal shows it."""
+        """Return the first line of the person's first message; escape it before a terminal shows it."""
         with self._reading() as base:
-            return views.title(base, conversation) if base else ""
+            return queries.title(base, conversation) if base else ""
 
     def conversations(self, limit: int = 50, before: str | None = None) -> list[Summary]:
-        """The conversations, the latest first; ``before`` is the id of the last one of the page before."""
+        """Return the latest conversations; ``before`` is the id of the last one of the preceding page."""
         with self._reading() as base:
-            return views.conversations(base, limit, before) if base else []
+            return queries.conversations(base, limit, before) if base else []
 
-    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[Found]:
-        """Where the words of ``text`` were said or shown, best first; with ``thoughts`` where models thought them."""
+    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[SearchHit]:
+        """Return events that contain the words of ``text``, best first; with ``thoughts``, in models' reasoning."""
         with self._reading() as base:
-            return search.search(base, text, limit, thoughts=thoughts) if base else []
+            return queries.search(base, text, limit, thoughts=thoughts) if base else []
 
     def export(self, conversation: str) -> Iterator[str]:
-        """The conversation as lines of JSON, an event each."""
+        """Yield the conversation as lines of JSON, one event each."""
         for event in self.events(conversation):
-            told = {"conversation": event.conversation, "number": event.number, "at": event.at, "kind": event.kind}
-            yield json.dumps({**told, "data": event.data}, ensure_ascii=False)
+            fields = {"conversation": event.conversation, "number": event.number, "at": event.at, "kind": event.kind}
+            yield json.dumps({**fields, "data": event.data}, ensure_ascii=False)
 
     @property
     def executor(self) -> ThreadPoolExecutor:
-        """A thread for those who must not block: a write may wait for another program, or for a slow disk."""
+        """A thread for callers that must not block: a write may wait for another program, or for a slow disk."""
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix="hermes-events")
         return self._executor
 
     def close(self) -> None:
-        """Let go of the file. A later call opens it again."""
+        """Close the file. A later call opens it again."""
         executor, self._executor = self._executor, None
         if executor is not None:
             executor.shutdown()
@@ -241,7 +241,7 @@ class EventLog:
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
-        """The database in a transaction, which counts as a whole or not at all."""
+        """Open the database for a transaction, which is committed completely or not at all."""
         with self._lock, refusing(self.path):
             base = self._open(make=True)
             base.execute("BEGIN IMMEDIATE")
@@ -250,12 +250,12 @@ class EventLog:
                 yield base
                 base.execute("COMMIT")
             except BaseException:
-                if base.in_transaction:  # SQLite ends some by itself, as where the disk is full
+                if base.in_transaction:  # SQLite ends some by itself, for example if the disk is full
                     base.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection | None]:
-        """The database, or None where nothing was ever recorded."""
+        """Open the database, or return None if nothing was ever recorded."""
         with self._lock, refusing(self.path):
             yield self._open(make=False) if self._base or is_there(self.path) else None

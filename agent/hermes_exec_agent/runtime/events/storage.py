@@ -1,4 +1,4 @@
-"""The database file of the log: where it is, how it is written, what it looks like."""
+"""The database file of the log: its path, schema and connection settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import make_private_folder, shown, state_folder
+from hermes_exec.config.paths import make_private_folder, shown
 from hermes_exec.errno_hints import is_full, remedy_at
-from hermes_exec.errors import ConfigError, HermesError
-from hermes_exec_agent.skills.registry.home import NETWORKED, file_system
+from hermes_exec.errors import HermesError
+from hermes_exec_agent.state_paths import NETWORKED, file_system, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -47,22 +47,18 @@ COMMIT;
 
 
 def conversations_file(environ: Mapping[str, str] | None = None) -> Path:
-    """The user's log, or what ``HERMES_EXEC_CONVERSATIONS`` says. It need not exist.
+    """Return the path of the user's log, or of ``HERMES_EXEC_CONVERSATIONS``. It need not exist.
 
     Raises:
-        ConfigError: the variable is no absolute path.
+        ConfigError: the variable is not an absolute path.
     """
-    known = os.environ if environ is None else environ
-    chosen = known.get(VARIABLE, "")
-    if chosen and not chosen.startswith("/"):
-        raise ConfigError(f"{VARIABLE}={shown(chosen)}: should be an absolute path")
-    return Path(chosen) if chosen else state_folder(known) / "conversations.sqlite"
+    return state_path(VARIABLE, "conversations.sqlite", os.environ if environ is None else environ)
 
 
 def shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether other machines, or another kernel, may have the folder too: there SQLite's WAL is not safe.
+    """Whether other machines, or another kernel, may share the folder, where SQLite's WAL is not safe.
 
-    WAL needs memory that all its users share (sqlite.org/wal.html), so what cannot be told counts as shared.
+    WAL needs memory that all its users share (sqlite.org/wal.html), so an unknown file system counts as shared.
     """
     try:
         kind = file_system(folder, mounts.read_text(encoding="utf-8", errors="surrogateescape"))
@@ -73,10 +69,10 @@ def shared(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a log.
+    """Whether the log exists.
 
     Raises:
-        OSError: its folder cannot be looked into, or is none.
+        OSError: its folder cannot be read, or is not a folder.
     """
     try:
         path.stat()
@@ -86,17 +82,17 @@ def is_there(path: Path) -> bool:
 
 
 def connect(path: Path, *, make: bool) -> sqlite3.Connection:
-    """Open the database; ``make`` it if it is not there, for this user alone.
+    """Open the database; ``make`` creates it for this user alone if it is missing.
 
     Raises:
-        HermesError: it cannot be opened, or is something else.
+        HermesError: it cannot be opened, or is another kind of file.
     """
     with refusing(path):
         if make and not path.exists():
             make_private_folder(path.parent)
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not say why it cannot
+        read_only = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # SQLite does not report the cause
         os.close(read_only)
         base = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=rw",
@@ -114,17 +110,17 @@ def connect(path: Path, *, make: bool) -> sqlite3.Connection:
 
 
 def _prepare(base: sqlite3.Connection, path: Path) -> None:
-    base.execute("BEGIN")  # all at one moment: another program may be making the file
+    base.execute("BEGIN")  # one snapshot: another program may be creating the file
     empty = base.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
     (found,) = base.execute("PRAGMA application_id").fetchone()
     (version,) = base.execute("PRAGMA user_version").fetchone()
     base.execute("COMMIT")
     if not empty and (found != _APPLICATION or version != 1):
         raise HermesError(
-            f"{shown(path)}: it is no log of conversations, or one of a later version",
+            f"{shown(path)}: it is not a log of conversations, or one of a later version",
             remedy=_ELSEWHERE,
         )
-    # With WAL a kill loses nothing and a power cut at most the latest events; the other mode is synced each time.
+    # With WAL a kill loses nothing, and a power failure at most the latest events; the other mode syncs each time.
     safe = shared(path.parent)
     _set_journal(base, "DELETE" if safe else "WAL")
     base.execute("PRAGMA trusted_schema = OFF")
@@ -134,7 +130,7 @@ def _prepare(base: sqlite3.Connection, path: Path) -> None:
 
 
 def _set_journal(base: sqlite3.Connection, mode: str) -> None:
-    """Set the mode that the file keeps; the change is refused at once while somebody else reads or writes."""
+    """Set the file's journal mode; SQLite refuses the change at once while another program reads or writes."""
     give_up = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -142,14 +138,14 @@ def _set_journal(base: sqlite3.Connection, mode: str) -> None:
         except sqlite3.OperationalError:
             if time.monotonic() > give_up:
                 raise
-            time.sleep(0.02)  # no event tells when they are done
+            time.sleep(0.02)  # SQLite does not notify when they have finished
         else:
             return
 
 
 @contextlib.contextmanager
 def refusing(path: Path) -> Generator[None]:
-    """What goes wrong with the database, in one line."""
+    """Turn errors of the database into one line."""
     try:
         yield
     except sqlite3.OperationalError as error:

@@ -1,8 +1,8 @@
-"""One program at a time holds the turn of a conversation, on this machine or on another one that shares the log.
+"""A lock on the turn of a conversation, also between machines that share the log.
 
 The holder is a row of the database: its process, and when its lease ends unless it is renewed. Locks of files and
-process numbers mean nothing between machines; a row that is read and written in one transaction does. Each holder has
-a generation of its own, and an event is recorded under the newest generation only, in the same transaction. So a
+process numbers mean nothing between machines, while a row that is read and written in one transaction does. Each holder
+has a generation of its own, and an event is recorded under the newest generation only, in the same transaction. So a
 program that slept past its lease writes nothing once another program holds the turn.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 LEASE_S = 60.0
-"""Seconds after which a holder on another machine that renewed nothing counts as gone."""
+"""Seconds after which a holder on another machine that did not renew its lease counts as gone."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS turns (
     conversation TEXT PRIMARY KEY,
@@ -38,7 +38,7 @@ class TurnHeld(UsageError):
 
 
 class TurnLost(HermesError):
-    """Another program took the turn over, after this one had not renewed its lease; nothing more is recorded."""
+    """Another program took the turn over, after this one did not renew its lease; nothing more is recorded."""
 
     state = "what was recorded before stays recorded"
 
@@ -68,10 +68,11 @@ class _Row:
 
     @property
     def is_held(self) -> bool:
-        """Whether its holder may still live.
+        """Whether the holder may still be alive.
 
-        On this machine the process itself decides: one that runs holds its turn, however late it is, and one that is
-        stopped (SIGSTOP, Ctrl-Z) holds it for the length of its lease. Of other machines only the lease is known.
+        On this machine the process itself decides: while it runs it holds its turn, however late it is, and while it is
+        stopped (SIGSTOP, Ctrl-Z) it holds the turn for the length of its lease. On other machines only the lease is
+        known.
         """
         if not self.holder:
             return False
@@ -93,7 +94,7 @@ class _Row:
 
 
 def prepare(base: sqlite3.Connection) -> None:
-    """Make the table if it is missing, as in a log of an earlier version; part of a transaction that writes."""
+    """Create the table if it is missing, as in a log of an earlier version; part of a transaction that writes."""
     base.execute(_TABLE)
 
 
@@ -116,7 +117,7 @@ def acquire(base: sqlite3.Connection, conversation: str, lease_s: float) -> Turn
 
 
 def renew(base: sqlite3.Connection, lock: TurnLock) -> None:
-    """Begin its lease anew; part of a transaction.
+    """Renew the lease; part of a transaction.
 
     Raises:
         TurnLost: another program holds the turn now, or held it meanwhile.
@@ -126,14 +127,14 @@ def renew(base: sqlite3.Connection, lock: TurnLock) -> None:
 
 
 def release(base: sqlite3.Connection, lock: TurnLock) -> None:
-    """Let the next one have it; a lock that was lost changes nothing. Part of a transaction."""
+    """Release the turn; a lost lock changes nothing. Part of a transaction."""
     base.execute(
         "UPDATE turns SET holder = '' WHERE conversation = ? AND generation = ?", (lock.conversation, lock.generation)
     )
 
 
 def check(base: sqlite3.Connection, conversation: str, lock: TurnLock | None) -> None:
-    """See that an event may be recorded; part of the transaction that records it.
+    """Check that an event may be recorded; part of the transaction that records it.
 
     Raises:
         TurnHeld: without a lock: a turn runs.
@@ -153,10 +154,10 @@ def check(base: sqlite3.Connection, conversation: str, lock: TurnLock | None) ->
 
 
 def refuse_held(base: sqlite3.Connection, conversation: str) -> None:
-    """Read whether a turn runs; nothing is written.
+    """Check that no turn runs; nothing is written.
 
     Raises:
-        TurnHeld: one does.
+        TurnHeld: a turn runs.
     """
     there = base.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'turns'").fetchone() == (1,)
     if there and (row := _row(base, conversation)) is not None and row.is_held:

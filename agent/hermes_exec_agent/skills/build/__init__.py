@@ -1,1 +1,1 @@
-"""The compiler of skills: from a task that no tool fits to a version that passed the gate, or to a clear no."""
+"""The builder of skills: from a task that no tool fits to a version that passed the gate, or to a clear refusal."""

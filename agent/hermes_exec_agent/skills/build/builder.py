@@ -1,28 +1,34 @@
-"""Where an agent's skills are made: drafted by a model, judged by the gate, registered, or given up.
+"""Build an agent's skills: a model drafts, the gate validates, and the registry stores.
 
-A model is told what it can mend, three times at most, and not twice the same. What the gate refuses for security ends
-it at once: the model reads one sentence that says nothing of what was found, and the person's log has all of it.
+The model receives reasons that it can fix, three times at most, and never the same ones twice. A refusal for security
+ends the attempts at once: the model reads one sentence without the findings, and the person's log has all of them.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.whole_reply import complete
+from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.skills.build import prompts
-from hermes_exec_agent.skills.build.attempts import Attempts, Rejected
-from hermes_exec_agent.skills.build.cases import held_to, said_of, separate
-from hermes_exec_agent.skills.build.draft import Draft, Unreadable, parse, signature
-from hermes_exec_agent.skills.build.examples import examples
+from hermes_exec_agent.skills.build.cases import examples, held_to, said_of, separate
+from hermes_exec_agent.skills.build.draft import (
+    DRAFT_PROMPT,
+    Draft,
+    Unreadable,
+    describe_improvement,
+    describe_rejection,
+    describe_task,
+    parse,
+    signature,
+)
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.admission import judged, recorded_files, unconfined
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_policies.gate import verdict
 from hermes_exec_policies.gate.files import named_files, unseen_files
 from hermes_exec_policies.gate.skill_names import module_name, what_is_wrong
@@ -38,35 +44,130 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.cases import Case
 
+
 _log = logging.getLogger("hermes_exec.skills")
 DENIED = "Sandbox Jailbreak"
 
 
+MAX_RETRIES = 3
+"""Repairs after the first attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One candidate, and why it was not accepted, in words that a model may read."""
+
+    number: int
+    outcome: str
+    """``functional``, ``security``, or ``incomplete``."""
+    reasons: tuple[str, ...]
+
+
+class NotRegistered(HermesError):
+    """A skill did not pass the gate, and no further attempt is made. It has every attempt."""
+
+    state = "nothing was registered"
+
+    def __init__(self, name: str, why: str, attempts: tuple[Attempt, ...], *, remedy: str = "") -> None:
+        self.attempts = attempts
+        self.security = bool(attempts) and attempts[-1].outcome == Kind.SECURITY
+        tried = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
+        super().__init__(f"{name} was not registered{tried}: {why}", remedy=remedy)
+
+
+class Rejected(Refused):
+    """A candidate did not pass the gate, and may be fixed; nothing was registered."""
+
+    state = "nothing was registered"
+
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(f"{name} was not accepted: {'; '.join(reasons)}", remedy="fix that, and send all files again")
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The attempts at one skill. When they are exhausted, they stay so for the whole conversation."""
+
+    name: str
+    made: list[Attempt] = field(default_factory=list[Attempt])
+    over: NotRegistered | None = None
+    _diagnosis: frozenset[tuple[str, str]] = frozenset()
+
+    def check(self) -> None:
+        """Check that another attempt is permitted.
+
+        Raises:
+            NotRegistered: it is not.
+        """
+        if self.over is not None:
+            raise self.over
+
+    def failed(self, report: Report) -> Attempt:
+        """Count a candidate that was not accepted, and return it.
+
+        Raises:
+            NotRegistered: it was the last attempt.
+        """
+        diagnosis = frozenset((each.code, each.model) for each in report.findings if each.kind is Kind.FUNCTIONAL)
+        wrong = tuple(dict.fromkeys(each.model for each in report.findings if each.kind is Kind.FUNCTIONAL))
+        reasons = tuple(report.reasons[:1]) if report.security else wrong or ("its validation could not be completed",)
+        return self._count(report.outcome, reasons, diagnosis)
+
+    def unreadable(self, why: str) -> Attempt:
+        """Count a reply without a candidate.
+
+        Raises:
+            NotRegistered: it was the last attempt.
+        """
+        return self._count(str(Kind.FUNCTIONAL), (why,), frozenset({("draft.format", why)}))
+
+    def _count(self, outcome: str, reasons: tuple[str, ...], diagnosis: frozenset[tuple[str, str]]) -> Attempt:
+        attempt = Attempt(len(self.made) + 1, outcome, reasons)
+        self.made.append(attempt)
+        again, self._diagnosis = bool(diagnosis) and diagnosis == self._diagnosis, diagnosis
+        why, remedy = "; ".join(reasons), ""
+        if outcome == Kind.SECURITY:
+            over = True
+        elif again:
+            over, why, remedy = True, f"the same as before: {why}", "do it in another way, or ask the person"
+        else:
+            over, remedy = len(self.made) > MAX_RETRIES, "a simpler task, or ask the person"
+        if over:
+            self.over = NotRegistered(self.name, why, tuple(self.made), remedy=remedy)
+            raise self.over
+        return attempt
+
+    def begin(self) -> None:
+        """Start a new round, after a candidate was registered."""
+        self.made, self._diagnosis = [], frozenset()
+
+
 def _drop(_: str) -> None:
-    """Whoever wants to be told says so."""
+    """Ignore the line."""
 
 
 async def _no(_: str) -> bool:
-    """Whoever may say yes is named."""
+    """Refuse."""
     return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """For whom skills are made, and what is known of it."""
+    """The agent that skills are built for."""
 
     model: str
-    """Under whose name a skill is registered."""
+    """The model that is recorded as the author."""
     shells: tuple[str, ...] | None
-    """The kinds of place in which that agent runs commands."""
+    """The kinds of targets in which the agent runs commands."""
     tell: Callable[[str], None] = _drop
     """Shows the person one line."""
     agree: Callable[[str], Awaitable[bool]] = _no
-    """Asks the person whether an agent that could go past the gate may register a skill all the same."""
+    """Asks the person whether an agent that could bypass the gate may register a skill nevertheless."""
 
 
 class Workshop:
-    """Makes the skills of one conversation."""
+    """Builds the skills of one conversation."""
 
     def __init__(
         self,
@@ -77,75 +178,75 @@ class Workshop:
         judge: Model | None = None,
         cases: Sequence[Case] = (),
     ) -> None:
-        """``model`` drafts, ``judge`` makes held-out cases (the same one, if left out); ``cases`` are a person's."""
+        """``model`` drafts, ``judge`` writes held-out cases (``model`` if left out); ``cases`` are a person's."""
         self.registry = registry
         self._maker = maker
         self._model = model
         self._judge = judge or model
         self.given = tuple(cases)
         self._known: dict[str, tuple[Case, ...]] = {}
-        """What somebody gave that each skill has to hold."""
+        """The cases that a person gave for each skill."""
         self._separate: dict[str, tuple[Case, ...]] = {}
-        """The cases of a separate context for each, once that was asked."""
+        """The cases of a separate context for each skill, once requested."""
         self._files: dict[str, frozenset[str]] = {}
-        """The files that each was asked to leave."""
+        """The files that each skill is expected to leave."""
         self._attempts: dict[str, Attempts] = {}
 
     async def compile(self, name: str, task: str, request: str = "") -> Version:
-        """Have a skill drafted for a task that no tool fits, and register it.
+        """Draft a skill for a task that no tool fits, and register it.
 
         Args:
-            name: of the skill that is to be.
-            task: what it has to do.
-            request: the person's own words, in which literal examples are cases that it has to hold.
+            name: of the new skill.
+            task: of the skill.
+            request: the person's own words, in which literal examples are cases that the skill must pass.
 
         Raises:
-            NotRegistered: it did not pass; carries every attempt.
-            UsageError: it cannot be called so, or is there already.
-            Refused: who asks is not to register anything.
-            ModelError: there was no draft to be had.
+            NotRegistered: it did not pass; the error has every attempt.
+            UsageError: the name is invalid or taken.
+            Refused: the agent may not register skills.
+            ModelError: the model returned no draft.
         """
         name = self._named(name)
         if name in self.registry.skills():
             raise UsageError(f"there is a skill {name} already", remedy="improve or patch that one")
         self._maker.tell("[Core] No tool found for task...")
-        wish = prompts.wish(task, request)
+        prompt = describe_task(task, request)
         self._files[name] = frozenset(named_files(f"{task}\n\n{request}"))
-        return await self._drafted(name, task, request, wish, (*self.given, *examples(request)))
+        return await self._drafted(name, task, request, prompt, (*self.given, *examples(request)))
 
     async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
-        """Have a registered skill changed that failed in use, and register the change as its next version.
+        """Change a registered skill that failed in use, and register the change as its next version.
 
-        It has to hold what the version held that is there.
+        It must pass the cases of the current version.
 
         Args:
             name: of the skill.
-            failure: what went wrong, for whoever mends it.
+            failure: the error, for the model that fixes it.
             request: the person's own words; examples in them that call this skill are cases too.
-            again: calls that failed, and have to give a result now.
+            again: calls that failed, and must return a result now.
 
         Raises:
-            NotRegistered: it did not pass; the version that is there stays the current one.
-            UsageError: there is no such skill.
-            Refused: who asks is not to register anything, or the skill was changed by somebody.
-            ModelError: there was no draft to be had.
+            NotRegistered: it did not pass; the current version stays.
+            UsageError: the skill does not exist.
+            Refused: the agent may not register skills, or the skill's files were changed.
+            ModelError: the model returned no draft.
         """
         version = self.registry.version(name)
         files = await self.files(version)
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
         about = quote(version.summary)
-        wish = f"{about}\n\n{prompts.better(files[version.entry], tests, failure)}"
+        prompt = f"{about}\n\n{describe_improvement(files[version.entry], tests, failure)}"
         known = held_to(version, self.given, request)
         self._files[version.name] = frozenset(recorded_files(version))
-        return await self._drafted(version.name, about, "", wish, known, again)
+        return await self._drafted(version.name, about, "", prompt, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
-        """Have files judged that an agent wrote itself, and register them as the next version of a skill.
+        """Validate files that the agent wrote itself, and register them as the next version of a skill.
 
         Raises:
-            NotRegistered: they did not pass, and there is no further attempt.
-            Rejected: they did not pass, and may be mended.
-            Refused: who asks is not to register anything.
+            NotRegistered: they did not pass, and no further attempt is permitted.
+            Rejected: they did not pass, and may be fixed.
+            Refused: the agent may not register skills.
         """
         name = self._named(name)
         attempts = self._attempts.setdefault(name, Attempts(name))
@@ -158,10 +259,10 @@ class Workshop:
         raise Rejected(name, attempts.failed(report).reasons)
 
     async def files(self, version: Version) -> dict[str, str]:
-        """The texts of a registered version, each compared with what was signed; files that are no text are left out.
+        """Return the text files of a registered version, each compared with the signed list.
 
         Raises:
-            Changed: they are not what was signed.
+            Changed: they differ from the signed list.
         """
         found: dict[str, str] = {}
         with private_folder() as folder:
@@ -173,9 +274,9 @@ class Workshop:
         return found
 
     async def _drafted(
-        self, name: str, task: str, request: str, wish: str, known: Sequence[Case], again: Sequence[Case] = ()
+        self, name: str, task: str, request: str, prompt: str, known: Sequence[Case], again: Sequence[Case] = ()
     ) -> Version:
-        """Draft, judge and mend until it is registered, or enough; ``known`` are cases that somebody gave."""
+        """Draft, validate and fix until a version is registered or attempts end; ``known`` are given cases."""
         self._known[name] = tuple(known)
         self._separate.pop(name, None)
         if self._model is None:
@@ -184,7 +285,7 @@ class Workshop:
         attempts.check()
         insist = await self._may_register(name)
         module = module_name(name)
-        talk = [Message("system", prompts.DRAFTING.replace("{module}", module)), Message("user", wish)]
+        talk = [Message("system", DRAFT_PROMPT.replace("{module}", module)), Message("user", prompt)]
         while True:
             self._maker.tell(f"[Compiler] Drafting '{module}.py'...")
             reply = await complete(self._model, talk, schema=Draft.model_json_schema())
@@ -199,24 +300,24 @@ class Workshop:
                     attempts.begin()
                     return version
                 reasons = attempts.failed(report).reasons
-            talk += [Message("assistant", reply.message.content), Message("user", prompts.mend(reasons))]
+            talk += [Message("assistant", reply.message.content), Message("user", describe_rejection(reasons))]
 
     async def _cases_of(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
-        """What it has to hold: what somebody gave, and the cases of a separate context where that is not enough.
+        """Return the cases that a draft must pass: given ones, and those of a separate context if these are not enough.
 
-        It is not where its writer has read all of it, or where a file is named that it says nothing of. The separate
-        context is asked once: what a draft has to hold does not change while it is mended.
+        They are not enough if the draft's author has read all of them, or if a named file is in none of them. The
+        separate context is asked once, so that the cases stay the same while the draft is fixed.
         """
         known = self._known[name]
         if name not in self._separate:
-            told, schema = signature(draft.script, module_name(name))
-            if not told:
-                return known  # nobody can call what is no function yet; the next draft is asked for
+            call, schema = signature(draft.script, module_name(name))
+            if not call:
+                return known  # there is no function to call yet
             files = self._files[name] | named_files(draft.files(name)["SKILL.md"])
             unseen = [each for each in known if each.source.unseen]
             found: list[Case] = []
             if self._judge is not None and (not unseen or unseen_files(files, [each.files for each in unseen])):
-                found = await separate(self._judge, task, request, told, schema, known)
+                found = await separate(self._judge, task, request, call, schema, known)
             self._separate[name] = (*found, *said_of(found, known, request))
         return (*known, *self._separate[name])
 
@@ -226,7 +327,7 @@ class Workshop:
     async def _judged(
         self, name: str, files: Mapping[str, str], cases: Sequence[Case], *, insist: bool
     ) -> tuple[Version | None, Report]:
-        """Let the gate judge these files, and register them if they pass. Tells the person what came of it."""
+        """Let the gate validate the files, register them if they pass, and show the person the outcome."""
         with private_folder() as folder:
             try:
                 tree = written(files, folder / name)
@@ -257,10 +358,10 @@ class Workshop:
                 _log.warning("%s: %s %s: %s", name, each.code, each.path, each.operator)
 
     async def _may_register(self, name: str) -> bool:
-        """Whether it takes a person's word to register this, which they gave.
+        """Return whether a person's approval was needed to register the skill, and given.
 
         Raises:
-            Refused: it does, and they did not.
+            Refused: it was needed, and not given.
         """
         author = Author(kind="agent", model=self._maker.model, shells=self._maker.shells)
         if author.confined:
@@ -273,15 +374,17 @@ class Workshop:
     def _named(self, name: str) -> str:
         name = name.replace("_", "-").lower()
         if wrong := what_is_wrong(name):
-            raise UsageError(f"{name!r} is no name of a skill: {wrong}", remedy="generate-csv-report, for example")
+            raise UsageError(
+                f"{name!r} is not a valid name of a skill: {wrong}", remedy="generate-csv-report, for example"
+            )
         return name
 
 
 def written(files: Mapping[str, str], root: Path) -> Tree:
-    """A tree of ours with these files.
+    """Write files to a new tree.
 
     Raises:
-        verdict.Refused: a path or a size is out of bounds.
+        verdict.Refused: a path or a size exceeds the limits.
     """
     writer = Writer(root)
     for path, text in files.items():

@@ -1,20 +1,20 @@
-"""A registered skill failed in use: why, and the next version, which gives a result where this one gave none.
+"""Repair a registered skill that failed in use: find the cause, and build a version that returns a result instead.
 
-It is done once for a skill in a conversation, and never where a person would be surprised: not where the sandbox
-refused something, not to a version that is pinned or has grants, and not if the next version could only be weaker.
+A skill is repaired once in a conversation, and never where that would surprise the person: not if the sandbox refused
+something, not if the version is pinned or has grants, and not if the next version could only have weaker evidence.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, Refused
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.whole_reply import complete
-from hermes_exec_agent.skills.build import prompts
+from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.skills.build.cases import held_to
-from hermes_exec_agent.skills.build.draft import Unreadable, loaded
+from hermes_exec_agent.skills.build.draft import DIAGNOSIS_PROMPT, Unreadable, describe_failure, loaded
 from hermes_exec_policies.gate.cases import Case, strongest
 from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.verdict import Level
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.run.runner import Outcome
 
 _SHOWN = 2000
-"""Characters of arguments, and of what was printed, that a model is shown."""
+"""Characters of arguments and of output that a model reads."""
 _OURS = frozenset({"lost"})
-"""Ends for which nothing of a skill's own can be blamed."""
+"""Kinds of failures that a skill cannot cause."""
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"fault": {"type": "string", "enum": ["skill", "call"]}, "why": {"type": "string"}},
@@ -37,14 +37,14 @@ SCHEMA: dict[str, Any] = {
 
 
 class NotMended(HermesError):
-    """A skill that failed in use stays as it is; says why."""
+    """A skill that failed in use stays unchanged; the message has the cause."""
 
     state = "the version that failed is the current one"
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """One call that gave no result."""
+    """A call that returned no result."""
 
     version: Version
     arguments: dict[str, Any]
@@ -53,17 +53,17 @@ class Failed:
 
     @property
     def text(self) -> str:
-        """For whoever is to mend it."""
+        """The failure, for the model that repairs it."""
         printed = f"\n{self.logs[-_SHOWN:]}" if self.logs.strip() else ""
-        return f"with the arguments {prompts.as_json(self.arguments)[:_SHOWN]}: {self.error}{printed}"
+        return f"with the arguments {json.dumps(self.arguments, ensure_ascii=False)[:_SHOWN]}: {self.error}{printed}"
 
 
 def why_not(skill: Skill, version: Version, outcome: Outcome) -> str:
-    """Why a failure is nobody's to mend but a person's; empty where it may be mended."""
+    """Return why a failure must not be repaired automatically; empty if it may."""
     if outcome.denied:
-        return "its sandbox refused it something, which is for a person to look at"
+        return "its sandbox refused an operation, which a person should examine"
     if outcome.kind in _OURS:
-        return "it is not known what ended it"
+        return "the cause of its end is unknown"
     if skill.pinned:
         return "it is pinned"
     if skill.current != version.number:
@@ -74,19 +74,19 @@ def why_not(skill: Skill, version: Version, outcome: Outcome) -> str:
 
 
 async def mended(shop: Workshop, model: Model, failed: Failed, request: str) -> Version:
-    """Find out why a skill failed; where that is its own fault, have it improved and registered.
+    """Find out why a skill failed; if the skill itself is at fault, improve and register it.
 
     Args:
-        shop: where it is done, with its bounds.
-        model: who finds out why.
-        failed: the call. It has to give a result afterwards; which one is known only where somebody said so before.
+        shop: builds the next version, within its limits.
+        model: finds the cause.
+        failed: the call. It must return a result afterwards; which one is known only if a case says so.
         request: the person's own words, in which literal examples of this skill are cases.
 
     Raises:
-        NotMended: the call was wrong and not the skill, or a next version could only be weaker.
-        NotRegistered: it did not pass; the version that is there stays the current one.
-        Refused: who asks is not to register anything.
-        ModelError: a model could not be asked.
+        NotMended: the call was wrong, or a next version could only have weaker evidence.
+        NotRegistered: it did not pass; the current version stays.
+        Refused: the agent may not register skills.
+        ModelError: the model could not be asked.
     """
     version = failed.version
     held = held_to(version, shop.given, request)
@@ -105,19 +105,19 @@ async def mended(shop: Workshop, model: Model, failed: Failed, request: str) -> 
 
 
 async def _diagnosed(model: Model, script: str, failed: Failed) -> str:
-    """Why it failed.
+    """Return why the skill failed.
 
     Raises:
-        NotMended: by the fault of whoever called it, or nobody can tell.
-        ModelError: nobody answered.
+        NotMended: the call was wrong, or the cause is unknown.
+        ModelError: the model did not answer.
     """
-    asked = [Message("system", prompts.DIAGNOSING), Message("user", prompts.failure(script, failed.text))]
-    reply = await complete(model, asked, schema=SCHEMA)
+    prompt = [Message("system", DIAGNOSIS_PROMPT), Message("user", describe_failure(script, failed.text))]
+    reply = await complete(model, prompt, schema=SCHEMA)
     try:
-        told = loaded(reply.message.content)
+        answer = loaded(reply.message.content)
     except Unreadable:
-        raise NotMended(f"nobody could tell why {failed.version.name} failed") from None
-    why = " ".join(str(told.get("why", "")).split())[:_SHOWN]
-    if told.get("fault") != "skill":
+        raise NotMended(f"the cause of the failure of {failed.version.name} is unknown") from None
+    why = " ".join(str(answer.get("why", "")).split())[:_SHOWN]
+    if answer.get("fault") != "skill":
         raise NotMended(f"the call was wrong, not {failed.version.name}: {why}", remedy="other arguments")
     return why

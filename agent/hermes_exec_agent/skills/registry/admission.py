@@ -1,4 +1,4 @@
-"""From a folder to a registered version: copied once, judged by the gate, and registered as those very bytes."""
+"""From a folder to a registered version: copied once, validated by the gate, and registered as those very bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -28,7 +28,7 @@ POLICY = "skill-validate"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """What came of a candidate: the gate's report, and the version if it was registered."""
+    """The gate's report on a candidate, and the version if it was registered."""
 
     report: Report
     version: Version | None
@@ -44,21 +44,21 @@ async def admit(
     insist: bool = False,
     policy: str = POLICY,
 ) -> Admitted:
-    """Let the gate judge the skill in the folder ``source``, and register it if it passed.
+    """Let the gate validate the skill in the folder ``source``, and register it if it passes.
 
-    ``cases`` are arguments and results that it has to hold, which the skill was not made from; ``insist`` is a
-    person's word for an author who could have gone past the gate.
+    ``cases`` are arguments and results that the skill must pass and was not written from; ``insist`` is a person's
+    approval of an author that could have bypassed the gate.
 
     Raises:
-        Refused: the registry cannot be trusted, or the author is not to register anything.
-        HermesError: the gate, or a sandbox, could not do its part; nothing was registered.
+        Refused: the registry cannot be trusted, or the author may not register skills.
+        HermesError: the gate or a sandbox failed; nothing was registered.
     """
     from hermes_exec_policies.gate.tree import copy_tree
 
     if not author.confined and not insist:
         raise unconfined(author)
     with private_folder() as folder:
-        tree = copy_tree(source, folder / os.path.basename(os.path.realpath(source)))  # noqa: ASYNC240, PTH119  a look
+        tree = copy_tree(source, folder / os.path.basename(os.path.realpath(source)))  # noqa: ASYNC240, PTH119  one system call
         return await judged(registry, tree, author=author, grants=grants, cases=cases, insist=insist, policy=policy)
 
 
@@ -73,9 +73,9 @@ async def judged(
     insist: bool = False,
     policy: str = POLICY,
 ) -> Admitted:
-    """The same, for a tree of ours, which was asked to leave ``files``.
+    """Do the same for a private copy of a tree, which is expected to leave ``files``.
 
-    Bytes that the current version has already are held to its cases as well, so that they lose no evidence.
+    If the current version has the same bytes, its cases are added, so that it loses no evidence.
     """
     from hermes_exec_policies.load import load
 
@@ -92,11 +92,11 @@ async def judged(
 
 
 async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Case] = ()) -> Admitted:
-    """Let the gate judge a registered version once more, with policy, kernel and interpreter as they are now.
+    """Let the gate validate a registered version again, with the current policy, kernel and interpreter.
 
     Raises:
-        content.Changed: its files are not what was signed.
-        HermesError: the gate, or a sandbox, could not do its part; the version is as it was.
+        content.Changed: its files differ from the signed list.
+        HermesError: the gate or a sandbox failed; the version is unchanged.
     """
     from hermes_exec_policies.gate.grants import Grants
     from hermes_exec_policies.gate.tree import Tree
@@ -115,13 +115,13 @@ async def prove_anew(registry: Registry, version: Version, *, cases: Sequence[Ca
 
 
 def recorded_files(version: Version) -> list[str]:
-    """The files that a version was asked to leave."""
+    """Return the files that a version is expected to leave."""
     recorded: dict[str, Any] = version.evidence.get("evidence") or {}
     return list(recorded.get("files") or ())
 
 
 def _with_held(version: Version, cases: Sequence[Case]) -> list[Case]:
-    """The cases, and those that a version of these very bytes held."""
+    """Return the cases, and those that a version with the same bytes passed."""
     from hermes_exec_policies.gate.check import Case
 
     recorded: dict[str, Any] = version.evidence.get("evidence") or {}
@@ -149,7 +149,7 @@ async def _gate(
 
 
 def unconfined(author: Author) -> Refused:
-    """The error for an author who could have gone past the gate."""
+    """Return the error for an author that could have bypassed the gate."""
     who = author.model or author.name or author.kind
     return Refused(
         f"{who} runs commands on this machine without a sandbox, so it could register anything",

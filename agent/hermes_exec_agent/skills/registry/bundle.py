@@ -1,7 +1,7 @@
-"""A version as one file, to be taken elsewhere: its files, what was recorded of it, and the signature.
+"""A version as one file for another installation: its files, its record, and the signature.
 
-The signature tells whose gate it passed. Nobody's gate but this installation's counts here: what is imported is judged
-as anything else.
+The signature names the installation whose gate it passed. Only this installation's gate counts here: an imported bundle
+is validated like any other skill.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.keys import sign, signed
+from hermes_exec_agent.skills.registry.content import private_folder
+from hermes_exec_agent.skills.registry.log import sign, signed
 from hermes_exec_agent.skills.registry.script_copies import module_text
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -37,21 +37,21 @@ _MANY = 600
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What a bundle says, and whose key signed it."""
+    """The content of a bundle, and its signer."""
 
     facts: dict[str, Any]
     signer: str
-    """The fingerprint of the key; who holds it is not told."""
+    """The fingerprint of the key; its holder is unknown."""
     ours: bool
-    """Whether that is this installation."""
+    """Whether it is this installation's key."""
 
 
 def write(registry: Registry, version: Version, path: Path) -> None:
     """Write a version to the new file ``path``.
 
     Raises:
-        content.Changed: its files are not what was signed.
-        UsageError: the file is there already.
+        content.Changed: its files differ from the signed list.
+        UsageError: the file exists.
     """
     record = json.dumps(version.facts(), sort_keys=True).encode()
     public = registry.key.public_key().public_bytes_raw()
@@ -66,11 +66,11 @@ def write(registry: Registry, version: Version, path: Path) -> None:
 
 
 def write_flat(registry: Registry, version: Version, path: Path) -> None:
-    """Write the skill's script alone to the new file ``path``, for reading. It is never what runs.
+    """Write the skill's script alone to the new file ``path``, for reading. The registry never runs it.
 
     Raises:
-        content.Changed: its files are not what was signed.
-        UsageError: the file is there already.
+        content.Changed: its files differ from the signed list.
+        UsageError: the file exists.
     """
     text = module_text(registry.tree(version), version)
     with _new(path) as file:
@@ -79,7 +79,7 @@ def write_flat(registry: Registry, version: Version, path: Path) -> None:
 
 @contextlib.contextmanager
 def _new(path: Path) -> Generator[BinaryIO]:
-    """A new file, which lasts when this is left; nothing of it stays where something goes wrong."""
+    """Create a file, and sync it on success or remove it on failure."""
     try:
         file = path.open("xb")
     except FileExistsError:
@@ -97,18 +97,18 @@ def _new(path: Path) -> Generator[BinaryIO]:
 
 
 def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
-    """Take a bundle apart into a new folder of the skill's name in ``into``.
+    """Unpack a bundle into a new folder of the skill's name in ``into``.
 
     Raises:
-        Refused: it is none, its signature does not hold, or its files are not those that were signed.
+        Refused: it is not a bundle, its signature is invalid, or its files are not those that were signed.
     """
     from hermes_exec_policies.gate.skill_names import module_name, skill_name
     from hermes_exec_policies.gate.tree import Writer
 
     parts = _parts(path)
     try:
-        record, told = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
-        public, signature = bytes.fromhex(told["key"]), bytes.fromhex(told["signature"])
+        record, signed_by = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
+        public, signature = bytes.fromhex(signed_by["key"]), bytes.fromhex(signed_by["signature"])
         facts = cast("dict[str, Any]", json.loads(record))
         listed = {each["path"]: (each["mode"], each["size"], each["sha256"]) for each in facts["files"]}
         name = skill_name(module_name(facts["name"]))
@@ -127,7 +127,7 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
 
 
 def _parts(path: Path) -> dict[str, tuple[int, bytes]]:
-    """The files of an archive, by name. Nothing is unpacked by their names."""
+    """Return the files of an archive by name. No name is used as a path."""
     from hermes_exec_policies.gate import verdict
     from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_archive, read_members
 

@@ -1,26 +1,31 @@
-"""The trees of registered versions, by digest, and the one way to take one out: copied while it is compared.
+"""The files of registered versions, by digest, and private folders that they are copied to.
 
-A tree that is kept has files of mode 0644 and 0755 and folders of mode 0755, and nothing else. Whatever differs from
-the signed list by a byte, a mode, a file, a folder or a link has been changed by somebody.
+A stored tree has files of mode 0644 and 0755 and folders of mode 0755, and nothing else. Any byte, mode, file, folder
+or link that differs from the signed list was changed by another program.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
 import shutil
 import stat
+import tempfile
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, Refused
-from hermes_exec_agent.skills.registry.keys import sync_folder
+from hermes_exec_agent.skills.registry.log import sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Generator, Sequence
 
     from hermes_exec_policies.gate.tree import Listed, Tree
+
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,16 +34,16 @@ _DRAFT = ".new-"
 
 
 class Changed(Refused):
-    """What is kept is not what was signed."""
+    """Stored files differ from the signed list."""
 
 
 def keep(content: Path, tree: Tree) -> None:
-    """Keep a tree under its digest, lasting when this returns; a crash leaves it whole, or a draft that is swept later.
+    """Store a tree under its digest; a crash leaves it complete, or leaves a draft that is removed later.
 
-    Whoever calls holds the lock of the registry.
+    The caller holds the registry's lock.
 
     Raises:
-        Changed: the tree is not the one that was listed.
+        Changed: the tree differs from its list.
         HermesError: it cannot be written.
     """
     target = content / tree.digest
@@ -47,7 +52,8 @@ def keep(content: Path, tree: Tree) -> None:
         if os.path.lexists(target):
             if not differences(target, tree.files):
                 return
-            target.rename(content / f".changed-{tree.digest}-{secrets.token_hex(8)}")  # what somebody made of it
+            # The changed tree is kept for inspection.
+            target.rename(content / f".changed-{tree.digest}-{secrets.token_hex(8)}")
         draft = content / f"{_DRAFT}{secrets.token_hex(8)}"
         copy(tree.root, tree.files, draft, lasting=True)
         draft.rename(target)
@@ -57,17 +63,17 @@ def keep(content: Path, tree: Tree) -> None:
 
 
 def sweep(content: Path) -> None:
-    """Remove what crashes left. Whoever calls holds the lock of the registry."""
+    """Remove drafts that crashes left. The caller holds the registry's lock."""
     for entry in content.iterdir():
         if entry.name.startswith(_DRAFT):
             shutil.rmtree(entry, ignore_errors=True)
 
 
 def copy(source: Path, files: Sequence[Listed], into: Path, *, lasting: bool = False) -> None:
-    """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` waits for the disk.
+    """Copy a tree to the folder ``into``, new or empty, comparing it with the list; ``lasting`` syncs the disk.
 
     Raises:
-        Changed: it is not what was listed; nothing is left in ``into``.
+        Changed: it differs from the list; nothing is left in ``into``.
         OSError: it cannot be read or written; nothing is left in ``into``.
     """
     found: list[str] = []
@@ -85,7 +91,7 @@ def _changed(source: Path, found: Sequence[str]) -> Changed:
 
 
 def differences(source: Path, files: Sequence[Listed]) -> list[str]:
-    """In what a tree differs from its list; empty if in nothing."""
+    """Return the differences of a tree from its list."""
     found: list[str] = []
     _Reader(files, found).read(source)
     return found
@@ -118,16 +124,16 @@ class _Reader:
         if mode != _FOLDER:
             self._found.append(f"{path or '.'}: its mode is {mode:04o}")
         self._folders.discard(path)
-        made = self._into / path if self._into is not None else None
-        if made is not None:
-            made.mkdir(exist_ok=not path)
-            made.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
+        target = self._into / path if self._into is not None else None
+        if target is not None:
+            target.mkdir(exist_ok=not path)
+            target.chmod(_FOLDER)  # a sandbox's user must reach it, independent of the umask
         with os.scandir(handle) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:
             self._entry(handle, name, f"{path}/{name}" if path else name)
-        if made is not None and self._lasting:
-            sync_folder(made)
+        if target is not None and self._lasting:
+            sync_folder(target)
 
     def _entry(self, folder: int, name: str, path: str) -> None:
         if path not in self._files and path not in self._folders:
@@ -174,3 +180,44 @@ class _Reader:
             if self._lasting:
                 file.flush()
                 os.fsync(file.fileno())
+
+
+_PREFIX = "hx-skill-"
+_OLD_S = 600.0
+"""Age of a folder before which its run may not have locked it yet."""
+
+
+@contextlib.contextmanager
+def private_folder() -> Generator[Path]:
+    """Create a folder that the user of a sandbox can reach, and that nobody can find without its name.
+
+    It is below /tmp, as a sandbox's user must reach it, and a home folder is closed to other users.
+    """
+    remove_stale_folders()
+    above = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    handle = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        # Others may traverse it, but not list it: only this run knows the folder inside.
+        above.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        inside = above / secrets.token_hex(16)
+        inside.mkdir(mode=0o755)
+        inside.chmod(0o755)
+        yield inside
+    finally:
+        shutil.rmtree(above, ignore_errors=True)
+        os.close(handle)
+
+
+def remove_stale_folders() -> None:
+    """Remove the folders of runs that were killed."""
+    for path in Path("/tmp").glob(f"{_PREFIX}*"):  # noqa: S108  only what is ours is touched
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                seen = os.fstat(handle)
+                if seen.st_uid == os.geteuid() and time.time() - seen.st_mtime > _OLD_S:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)

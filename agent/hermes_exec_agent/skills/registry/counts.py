@@ -1,4 +1,4 @@
-"""How the runs of each version went: for people, and to keep back what fails again and again. It is not signed."""
+"""Counters of the runs of each version, for people, and to quarantine those that fail repeatedly. They are unsigned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 10.0
 _LATEST = 100
-"""Runs that latencies are told of."""
+"""Runs whose durations are kept."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS versions (
     name TEXT, version INTEGER, runs INTEGER, failures INTEGER, in_a_row INTEGER, last REAL, PRIMARY KEY (name, version)
@@ -59,24 +59,24 @@ class Counts:
     last: float | None = None
     """Seconds since 1970."""
     by_model: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
-    """Runs and failures by the model that asked for them; a person's are under an empty name."""
+    """Runs and failures by the model that requested them; a person's are under an empty name."""
 
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the fields for programs."""
         return asdict(self)
 
 
 class Runs:
-    """The runs of one registry."""
+    """The counters of one registry."""
 
     def __init__(self, path: Path) -> None:
-        """``path`` is made when the first run is counted."""
+        """``path`` is created with the first run."""
         self._path = path
 
     def count(self, name: str, version: int, seconds: float, kind: str, model: str = "") -> Counts:
-        """Count a run; ``kind`` is that of its failure, or nothing. Gives the counts with it.
+        """Count a run; ``kind`` is that of its failure, or empty. Return the counters with it.
 
-        ``model`` is the one that asked for it, or nothing where a person did.
+        ``model`` is the one that requested it, or empty if a person did.
 
         Raises:
             HermesError: it cannot be written.
@@ -97,7 +97,7 @@ class Runs:
         return counted
 
     def of(self, name: str, version: int) -> Counts:
-        """The counts of a version.
+        """Return the counters of a version.
 
         Raises:
             HermesError: they cannot be read.
@@ -115,7 +115,7 @@ class Runs:
             address = f"{self._path.as_uri()}?mode=rw"
             with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, isolation_level=None)) as base:
                 base.execute("PRAGMA journal_mode = DELETE")
-                base.execute("PRAGMA synchronous = OFF")  # counts alone: a run does not wait for a disk
+                base.execute("PRAGMA synchronous = OFF")  # counters need not survive a power failure
                 if make:
                     base.executescript(_SCHEMA)
                 yield base

@@ -1,6 +1,6 @@
-"""What nobody needs any more: packages of no skill that could run, and files that no version was registered with.
+"""Remove unused files: packages of no skill that could run, and files that no version was registered with.
 
-Versions are never among it. A skill that comes back from the archive gets its packages when it is proven anew.
+Versions are never removed. A skill that is restored from the archive gets its packages when it is proven again.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
 
 YOUNG_S = 86400.0
-"""Packages that were wanted since then may be those of a skill that is being judged."""
+"""Packages that were requested since then may belong to a skill that is being validated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What was removed, by the digests."""
+    """The removed files, by digest."""
 
     environments: tuple[str, ...]
     content: tuple[str, ...]
 
 
 def collect(registry: Registry, *, older_s: float = YOUNG_S) -> Garbage:
-    """Remove what is not needed; packages that somebody asked for in the last ``older_s`` seconds stay.
+    """Remove unused files; packages that were requested in the last ``older_s`` seconds stay.
 
     Raises:
-        Refused: the registry was changed by somebody else; nothing was removed.
+        Refused: another program changed the registry; nothing was removed.
     """
     from hermes_exec_policies.gate.packages.environments import Environments
 

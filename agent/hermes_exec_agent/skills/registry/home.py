@@ -1,7 +1,7 @@
 """The folders of the registry: this user's alone, on a file system of this machine.
 
-The registry (log, content, counts) is state; the key and the signed head are beside the configuration. Both lie
-outside of what any sandbox sees.
+The registry (log, content, counters) is state; the key and the signed head are next to the configuration. No sandbox
+sees any of them.
 """
 
 from __future__ import annotations
@@ -11,50 +11,40 @@ import fcntl
 import grp
 import os
 import pwd
-import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.config.paths import config_folder, shown, state_folder
+from hermes_exec.config.paths import config_folder, shown
 from hermes_exec.errno_hints import remedy_at
 from hermes_exec.errors import ConfigError, HermesError, Refused
+from hermes_exec_agent.state_paths import NETWORKED, file_system, state_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping
 
 VARIABLE = "HERMES_EXEC_SKILLS"
 MOUNTS = Path("/proc/self/mountinfo")
-NETWORKED = frozenset(
-    {
-        "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gluster", "glusterfs", "gpfs",
-        "lustre", "ncp", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf",
-        "wekafs",
-    }
-)  # fmt: skip
-"""Kinds of file systems that several machines may write to, so that a lock here holds off nobody there."""
-_ESCAPE = re.compile(r"\\([0-7]{3})")
-_NO_FILE_SYSTEM = frozenset({"autofs"})
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where everything is."""
+    """The paths of a registry."""
 
     folder: Path
-    """Of the log, the content and the counts."""
+    """Of the log, the content and the counters."""
     keys: Path
     """Of the key and the heads."""
 
     @property
     def content(self) -> Path:
-        """The trees of all versions, by their digests."""
+        """The trees of all versions, by digest."""
         return self.folder / "content"
 
     @property
     def environments(self) -> Path:
-        """The packages that skills need."""
+        """The packages of skills."""
         return self.folder / "environments"
 
     @property
@@ -68,21 +58,21 @@ class Home:
         return self.folder / "runs.sqlite"
 
     def prepare(self) -> None:
-        """Make the folders, and see that they are what they must be.
+        """Create the folders, and check them.
 
         Raises:
-            Refused: others could change what is in them, or other machines could.
-            ConfigError: one of them cannot be made.
+            Refused: other users or other machines could change their content.
+            ConfigError: a folder cannot be created.
         """
         for folder in (self.folder, self.content, self.keys):
             _make(folder)
         self.check()
 
     def check(self) -> None:
-        """See that the folders that are there are what they must be; nothing is made.
+        """Check the existing folders; nothing is created.
 
         Raises:
-            Refused: others could change what is in them, or other machines could.
+            Refused: other users or other machines could change their content.
         """
         mounts = ""
         for folder in (self.folder, self.content, self.keys):
@@ -92,7 +82,7 @@ class Home:
                 check_local(folder, mounts)
 
     def exposes(self, folders: Iterable[str]) -> str:
-        """The first of ``folders`` through which the registry or its key could be reached; empty if none is."""
+        """Return the first of ``folders`` that contains the registry or its key, or lies in one; empty if none does."""
         kept = [_ending(os.path.realpath(path)) for path in (self.folder, self.keys)]
         for folder in folders:
             real = _ending(os.path.realpath(folder))
@@ -102,10 +92,10 @@ class Home:
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Hold everybody else off from registering. Released by the kernel however we end.
+        """Exclude other writers. The kernel releases the lock when the process ends.
 
         Raises:
-            HermesError: nothing can be written there.
+            HermesError: the folder cannot be written.
         """
         lock = self.folder / "lock"
         try:
@@ -121,29 +111,25 @@ class Home:
 
 
 def _ending(path: str) -> str:
-    """A path with one slash at its end, so that what begins with it lies in it."""
+    """Return a path with one slash at its end, so that its prefixes are folders that contain it."""
     return path.rstrip("/") + "/"
 
 
 def this_home(environ: Mapping[str, str] | None = None) -> Home:
-    """The user's, or that of the variable ``HERMES_EXEC_SKILLS``. It need not exist.
+    """Return the user's registry, or that of the variable ``HERMES_EXEC_SKILLS``. It need not exist.
 
     Raises:
-        ConfigError: the variable is no absolute path.
+        ConfigError: the variable is not an absolute path.
     """
     known = os.environ if environ is None else environ
-    chosen = known.get(VARIABLE, "")
-    if chosen and not chosen.startswith("/"):
-        raise ConfigError(f"{VARIABLE}={shown(chosen)}: should be an absolute path")
-    folder = Path(chosen) if chosen else state_folder(known) / "skills"
-    return Home(folder, config_folder(known) / "skill-keys")
+    return Home(state_path(VARIABLE, "skills", known), config_folder(known) / "skill-keys")
 
 
 def check_private(folder: Path) -> None:
-    """See that nobody but this user and root can put anything in, or another folder in its place.
+    """Check that only this user and root can write to the folder, or replace it.
 
     Raises:
-        Refused: somebody else could.
+        Refused: another user could.
     """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
@@ -164,12 +150,12 @@ def _others_write(found: os.stat_result) -> bool:
     if found.st_uid not in {0, os.geteuid()}:
         return True
     if found.st_mode & stat.S_ISVTX:
-        return False  # what is in there can be renamed by its owner alone
+        return False  # only its owner can rename an entry
     return bool(found.st_mode & 0o002) or bool(found.st_mode & 0o020 and not _own_group(found.st_gid))
 
 
 def _own_group(number: int) -> bool:
-    """Whether a group has nobody in it but this user, as many systems give to everybody."""
+    """Whether this user is the only member of a group, as of the private groups of many systems."""
     try:
         user = pwd.getpwuid(os.geteuid())
         group = grp.getgrgid(number)
@@ -180,10 +166,10 @@ def _own_group(number: int) -> bool:
 
 
 def check_local(folder: Path, mounts: str) -> None:
-    """See that the folder is on a file system of this machine alone; ``mounts`` is what the kernel tells of them.
+    """Check that the folder is on a file system of this machine alone; ``mounts`` is the kernel's mountinfo.
 
     Raises:
-        Refused: it is shared with other machines, where locks and a database's journal protect nothing.
+        Refused: other machines share it, so that locks and a database's journal protect nothing.
     """
     kind = file_system(folder, mounts)
     family = kind.partition(".")[0]
@@ -192,21 +178,6 @@ def check_local(folder: Path, mounts: str) -> None:
             f"{shown(folder)} is on a file system other machines may share ({kind}): nothing is safe there",
             remedy=f"{VARIABLE}=/a/folder/on/a/local/disk, and XDG_CONFIG_HOME likewise if it is the key's",
         )
-
-
-def file_system(folder: Path, mountinfo: str) -> str:
-    """The kind of file system that ``folder`` is on; ``mountinfo`` is what the kernel tells of mounts."""
-    path = os.path.realpath(folder)
-    found, longest = "", -1
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
-        kind = after.split(" ")[0]
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        # A later mount at the same place hides the earlier one.
-        if inside and len(point) >= longest and kind not in _NO_FILE_SYSTEM:
-            found, longest = kind, len(point)
-    return found
 
 
 def _make(folder: Path) -> None:

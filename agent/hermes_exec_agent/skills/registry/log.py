@@ -1,7 +1,9 @@
-"""The log: what happened to skills, one event after another, each chained to the one before and signed.
+"""The signed log of skills, and the key of this installation.
 
-Nothing is ever changed or removed. The chain runs over short lines that hold what a list shows, and each line holds
-the hash of its event's body, so that ten thousand skills are listed without reading what was recorded of each.
+Events are chained to their predecessors and signed, and never changed or removed. The chain covers short lines with the
+fields of a list, and each line has the hash of its event's body, so that ten thousand skills are listed without reading
+their records. A signature states that this installation's gate accepted a version. The signed head, which is stored
+next to the key, has the length of the log, so that an older or shorter copy of the log is detected.
 """
 
 from __future__ import annotations
@@ -10,23 +12,26 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hermes_exec.config.paths import shown
+from hermes_exec.config.paths import read_regular, shown, write_private
 from hermes_exec.errno_hints import is_full, remedy_at
-from hermes_exec.errors import HermesError, Refused
-from hermes_exec_agent.skills.registry.keys import Head, head_file, read_head, sign, signed, write_head
+from hermes_exec.errors import ConfigError, HermesError, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
     from hermes_exec_agent.skills.registry.home import Home
+
 
 _EVENT = b"hermes-exec skills: event 1\0"
 _CHAIN = b"hermes-exec skills: chain 1\0"
@@ -45,7 +50,7 @@ CREATE TRIGGER no_body_goes BEFORE DELETE ON bodies BEGIN SELECT RAISE(ABORT, 'e
 
 
 class Event(NamedTuple):
-    """What a list needs to know of an event."""
+    """The fields of an event that a list needs."""
 
     seq: int
     at: float
@@ -55,38 +60,38 @@ class Event(NamedTuple):
     """The skill's."""
     version: int
     facts: Mapping[str, Any]
-    """Few and short, by the kind of event."""
+    """Few and short fields, by the kind of event."""
     body: str
-    """SHA-256 of all that was recorded, in hexadecimal."""
+    """SHA-256 of the complete record, in hexadecimal."""
     chain: bytes
     """The chained hash up to this event."""
 
 
 class Log:
-    """The events of one registry. Whoever appends holds ``home.locked()``."""
+    """The events of one registry. Writers hold ``home.locked()``."""
 
     def __init__(self, home: Home, key: Callable[[], Ed25519PrivateKey]) -> None:
-        """``key`` opens the key, once there is something to be verified or signed."""
+        """``key`` opens the key when something is verified or signed."""
         self._home = home
         self._key = key
         self._head = head_file(home.keys, home.folder)
-        # What was verified stays so while neither the head nor the file is another one.
+        # Verified events stay valid while neither the head nor the file changes.
         self._known: list[Event] = []
         self._key_of_known: tuple[Head | None, int, int, int] | None = None
 
     def events(self) -> list[Event]:
-        """All events, in their order, with chain and head verified.
+        """Return all events in order, with chain and head verified.
 
         Raises:
-            Refused: the log was changed, shortened or exchanged.
+            Refused: the log was changed, shortened or replaced.
         """
         return self._verified()
 
     def body(self, event: Event) -> dict[str, Any]:
-        """All that was recorded with an event of ``events``.
+        """Return the complete record of an event.
 
         Raises:
-            Refused: it was changed, or its signature was.
+            Refused: the record or its signature was changed.
         """
         with closing(self._open()) as base:
             rows = _all(base, "SELECT body, signature FROM events JOIN bodies USING (seq) WHERE seq = ?", (event.seq,))
@@ -99,15 +104,15 @@ class Log:
         return found
 
     def append(self, kind: str, name: str, version: int, facts: Mapping[str, Any], body: Mapping[str, Any]) -> Event:
-        """Record an event; when this returns it lasts, and before that it is there whole or not at all.
+        """Record an event; it lasts when this returns, and is never recorded in part.
 
         Raises:
-            Refused: the log was changed by somebody else.
-            HermesError: it could not be written.
+            Refused: another program changed the log.
+            HermesError: the event cannot be written.
         """
         events = self._verified(make=True)
         if not events:
-            # The log's own name comes first: a head is of this log and no other.
+            # The first event names the log, so that a head belongs to this log alone.
             events = [self._write(None, "created", "", 0, {"registry": os.urandom(16).hex()}, {})]
             self._advance(events[0], events[0])
         event = self._write(events[-1], kind, name, version, facts, body)
@@ -171,7 +176,7 @@ class Log:
             return self._known
         events = self._read()
         if head is None and len(events) > 1:
-            head = self._signed_head()  # the first one was written while we read
+            head = self._signed_head()  # another process wrote the first one meanwhile
         self._check(events, head)
         if make and events and (head is None or head.counter < len(events)):
             self._advance(events[0], events[-1])
@@ -179,14 +184,14 @@ class Log:
         return events
 
     def _read(self) -> list[Event]:
-        """The events as they stand there; nothing is verified yet but their order."""
+        """Read the events; only their order is checked."""
         with closing(self._open()) as base:
             rows = _all(base, "SELECT seq, line FROM events ORDER BY seq")
         events: list[Event] = []
         chain = b""
         try:
-            told = _parsed(f"[{','.join(line for _, line in rows)}]")
-            for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, told, strict=True), 1):
+            parsed = _parsed(f"[{','.join(line for _, line in rows)}]")
+            for place, ((seq, line), (number, *rest)) in enumerate(zip(rows, parsed, strict=True), 1):
                 chain = _chained(chain, line)
                 at, kind, name, version, facts, body = rest
                 events.append(Event(number, at, kind, name, version, facts, body, chain))
@@ -215,7 +220,7 @@ class Log:
         return isinstance(signature, bytes) and signed(self._key().public_key(), _EVENT, _stamp(event), signature)
 
     def _create(self) -> None:
-        """Make an empty log under another name first: nobody ever sees half of one."""
+        """Create an empty log under another name first, so that other processes never see a partial one."""
         draft = self._home.log.with_name(f".{self._home.log.name}.new")
         try:
             draft.unlink(missing_ok=True)
@@ -231,7 +236,7 @@ class Log:
         try:
             with path.open("rb") as file:
                 start = file.read(100)
-            # A write-ahead log would be a second file that the chain knows nothing of.
+            # A write-ahead log would be a second file outside of the chain.
             if start[:16] != b"SQLite format 3\0" or start[18:20] != b"\1\1" or path.is_symlink():
                 raise self._changed("it is no database of ours")
             base = _connect(path)
@@ -274,7 +279,7 @@ def _all(base: sqlite3.Connection, query: str, values: Sequence[object] = ()) ->
 
 
 def _chained(chain: bytes, line: str) -> bytes:
-    """The hash of what was before and of a line. What was before is 32 bytes, or nothing at the first line."""
+    """Return the hash of a line and of the chain before it, which is 32 bytes, or empty for the first line."""
     return hashlib.sha256(_CHAIN + chain + line.encode()).digest()
 
 
@@ -283,7 +288,7 @@ def _stamp(event: Event) -> bytes:
 
 
 def _parsed(text: str) -> Any:
-    """Many lines at once, by the parser that is twice as fast; it knows no half of a surrogate pair, and json does."""
+    """Parse many lines with the faster parser; only json accepts half of a surrogate pair."""
     from pydantic_core import from_json
 
     try:
@@ -294,3 +299,147 @@ def _parsed(text: str) -> Any:
 
 def _json(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+_KEY = "key.pem"
+_HEAD = b"hermes-exec skills: head 1\0"
+
+
+def sign(key: Ed25519PrivateKey, purpose: bytes, message: bytes) -> bytes:
+    """Sign a message for one purpose; the signature is invalid for another."""
+    return key.sign(purpose + message)
+
+
+def signed(key: Ed25519PublicKey, purpose: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether the signature is of this message, for this purpose, by this key."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(signature, purpose + message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """SHA-256 of a public key, in hexadecimal."""
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()
+
+
+def has_key(folder: Path) -> bool:
+    """Whether ``folder`` has an entry with the key's name."""
+    return os.path.lexists(folder / _KEY)
+
+
+def open_key(folder: Path, *, make: bool) -> Ed25519PrivateKey:
+    """Return the key in ``folder``; with ``make`` a missing one is created. Concurrent callers get the same one.
+
+    Raises:
+        Refused: it is missing, others can read it, or it is not a key.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    path = folder / _KEY
+    if make and not path.exists():
+        _make(path)
+    try:
+        found = path.lstat()
+        content = read_regular(path)
+    except (OSError, ConfigError) as error:
+        raise Refused(
+            f"{shown(path)}: the key of this installation cannot be read, so nothing that it signed can be checked",
+            remedy="bring it back from a backup; without it, start a new registry and import bundles into it",
+        ) from error
+    if found.st_mode & 0o077 or found.st_uid != os.geteuid():
+        raise Refused(
+            f"{shown(path)}: others can read the key, so its signatures prove nothing",
+            remedy="move key and registry away, and start anew with bundles that are proven again",
+        )
+    try:
+        key = load_pem_private_key(content, password=None)
+    except (ValueError, TypeError) as error:
+        raise Refused(f"{shown(path)} holds no key", remedy="bring it back from a backup") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise Refused(f"{shown(path)} holds another kind of key", remedy="bring it back from a backup")
+    return key
+
+
+def _make(path: Path) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    draft = path.with_name(f".key.{secrets.token_hex(8)}")
+    write_private(draft, key)
+    try:
+        os.link(draft, path)  # unlike a rename, it never replaces another process's key
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    sync_folder(path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a log when it was last signed."""
+
+    registry: str
+    """The log's random name."""
+    folder: str
+    counter: int
+    """The number of events."""
+    chain: str
+    """The chained hash of the last event."""
+
+
+def head_file(folder: Path, registry: Path) -> Path:
+    """Return the path of the head of the registry in the folder ``registry``."""
+    return folder / f"head-{hashlib.sha256(os.fsencode(os.path.realpath(registry))).hexdigest()[:16]}.json"
+
+
+def write_head(path: Path, head: Head, key: Ed25519PrivateKey) -> None:
+    """Replace the head atomically."""
+    signature = sign(key, _HEAD, _canonical(head))
+    write_private(path, json.dumps({**asdict(head), "signature": signature.hex()}).encode() + b"\n")
+    sync_folder(path.parent)
+
+
+def read_head(path: Path, key: Ed25519PublicKey) -> Head | None:
+    """Return the head; None if there is none.
+
+    Raises:
+        Refused: it is not a head of this installation.
+    """
+    if not os.path.lexists(path):
+        return None
+    try:
+        facts = json.loads(read_regular(path))
+        signature = bytes.fromhex(facts.pop("signature"))
+        head = Head(**facts)
+        good = signed(key, _HEAD, _canonical(head), signature) and type(head.counter) is int
+    except (ConfigError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise _no_head(path) from error
+    if not good:
+        raise _no_head(path)
+    return head
+
+
+def _no_head(path: Path) -> Refused:
+    return Refused(
+        f"{shown(path)}: the signed head of the registry was changed", remedy="bring both back from one backup"
+    )
+
+
+def _canonical(head: Head) -> bytes:
+    return json.dumps(asdict(head), sort_keys=True, separators=(",", ":")).encode()
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync new names in a folder to disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

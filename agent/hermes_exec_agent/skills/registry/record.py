@@ -1,4 +1,4 @@
-"""What is recorded of a version, and what a skill is by all that happened to it."""
+"""The record of a version, and the state of a skill after its events."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.log import Event
 
 PROTECTED, UNPROTECTED = "protected", "unprotected"
-"""Whether its writer could have reached the registry past the gate."""
+"""Whether the author could have reached the registry without the gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who wrote a skill."""
+    """The author of a skill."""
 
     kind: str
     """``person`` or ``agent``."""
     name: str = ""
     model: str = ""
-    """Of an agent: which model."""
+    """Of an agent: its model."""
     shells: tuple[str, ...] | None = None
-    """Of an agent: the places in which it runs commands, as targets; None where nobody knows."""
+    """Of an agent: the targets in which it runs commands; None if they are unknown."""
 
     @property
     def confined(self) -> bool:
@@ -39,8 +39,8 @@ class Author:
 
 
 _APART = frozenset({"bubblewrap", "bwrap", "docker", "modal", "daytona"})
-"""Kinds of place that do not see this machine's files unless they are told to; not so Apptainer, Slurm or a host that
-may be this one."""
+"""Kinds of targets that do not see this machine's files by default; not Apptainer, Slurm, or a host that may be this
+one."""
 
 
 def _apart(target: str) -> bool:
@@ -49,7 +49,7 @@ def _apart(target: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version of a skill: what it is, and what was shown of it."""
+    """One version of a skill: its content, and the evidence for it."""
 
     name: str
     number: int
@@ -65,16 +65,16 @@ class Version:
     grants: Mapping[str, Any]
     author: Author
     parents: tuple[str, ...]
-    """Digests of the versions that it was made from."""
+    """Digests of the versions that it is based on."""
     level: str
-    """How strong the evidence is."""
+    """The strength of the evidence."""
     evidence: Mapping[str, Any]
-    """The gate's whole report."""
+    """The gate's complete report."""
     policy: Mapping[str, Any]
-    """All that the policy says that it was proven with."""
+    """The complete policy that it was proven with."""
     policy_digest: str
     specification: str
-    """The launch specification's digest."""
+    """The digest of the launch specification."""
     interpreter: str
     environment: str
     """The digest of its packages; empty without any."""
@@ -84,12 +84,12 @@ class Version:
     """Seconds since 1970."""
 
     def facts(self) -> dict[str, Any]:
-        """For programs, and for the log."""
+        """Return the fields for programs, and for the log."""
         return asdict(self)
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Version:
-        """The version that ``facts`` are of."""
+        """Return the version with these fields."""
         author: dict[str, Any] = dict(facts["author"])
         shells = author.pop("shells")
         values: dict[str, Any] = dict(facts)
@@ -100,12 +100,12 @@ class Version:
 
     @property
     def self_tested(self) -> bool:
-        """Whether its evidence is its own tests alone, and cases that its author had read."""
+        """Whether its evidence is only its own tests, and cases that its author had read."""
         return self.level not in {each for each in Level if each.unseen}
 
     @property
     def line(self) -> dict[str, Any]:
-        """What a list shows of it."""
+        """The fields for a list."""
         return {
             "digest": self.digest,
             "level": self.level,
@@ -117,11 +117,11 @@ class Version:
 
 @dataclass(slots=True)
 class Skill:
-    """A skill as it is now."""
+    """The current state of a skill."""
 
     name: str
     versions: dict[int, Event] = field(default_factory=dict[int, "Event"])
-    """The event that registered each version, or proved it anew."""
+    """The event that registered each version, or recorded its latest proof."""
     current: int = 0
     """The version that runs."""
     pinned: bool = False
@@ -141,17 +141,17 @@ class Skill:
         return "pinned" if self.pinned else "ready"
 
     def facts(self) -> dict[str, Any]:
-        """What a list shows."""
+        """Return the fields for a list."""
         event = self.versions[self.current]
         return {"name": self.name, "version": self.current, "versions": len(self.versions), "state": self.state,
                 **event.facts, "registered": event.at}  # fmt: skip
 
 
 def skills_of(events: Iterable[Event]) -> dict[str, Skill]:
-    """Every skill, by name, after all events.
+    """Return every skill by name, after all events.
 
     Raises:
-        Refused: an event makes no sense after those before it.
+        Refused: an event is invalid after its predecessors.
     """
     skills: dict[str, Skill] = {}
     for event in events:

@@ -1,7 +1,7 @@
-"""The registry: every version that passed the gate, and what became of it. Nothing is ever deleted.
+"""The registry: every version that passed the gate, and its later events. Nothing is ever deleted.
 
-Reading needs no lock and writing is done by one at a time, for as long as it takes to write; the gate's work, which
-takes long, is done before.
+Reading needs no lock, and one process at a time writes; the gate's work, which takes long, is done before the lock is
+held.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from hermes_exec.errors import Refused, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.home import Home, this_home
-from hermes_exec_agent.skills.registry.keys import fingerprint, has_key, open_key
-from hermes_exec_agent.skills.registry.log import Log
+from hermes_exec_agent.skills.registry.log import Log, fingerprint, has_key, open_key
 from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 from hermes_exec_agent.skills.registry.script_copies import write_module
 
@@ -38,13 +37,13 @@ class Registry:
     """The skills of one home."""
 
     def __init__(self, home: Home | None = None, *, modules: Path | None = None) -> None:
-        """Open the registry of ``home``, or this user's. Folders and key are made when something is recorded.
+        """Open the registry of ``home``, or this user's. Folders and key are created with the first record.
 
-        ``modules`` is a folder for read-only copies of the scripts that are registered.
+        ``modules`` is a folder for read-only copies of the registered scripts.
 
         Raises:
-            Refused: others could change it, or its key cannot be read.
-            MissingExtra: the packages that verify and judge skills are not installed.
+            Refused: other users could change it, or its key cannot be read.
+            MissingExtra: the packages that verify and validate skills are not installed.
         """
         require("skills", "skills")
         self.home = home or this_home()
@@ -56,89 +55,89 @@ class Registry:
         self._events: list[Event] | None = None
         self._skills: dict[str, Skill] = {}
         self._versions: dict[int, Version] = {}
-        """Those that were read, by the events that recorded them."""
+        """Versions that were read, by the events that recorded them."""
 
     @property
     def key(self) -> Ed25519PrivateKey:
-        """What it signs with; made together with its folders where nothing was ever recorded.
+        """The signing key; it and its folders are created if nothing was ever recorded.
 
         Raises:
-            Refused: others could change the registry, or its key cannot be read.
-            ConfigError: its folders cannot be made.
+            Refused: other users could change the registry, or its key cannot be read.
+            ConfigError: its folders cannot be created.
         """
         self.prepare()
         return self._open_key()
 
     @property
     def signer(self) -> str:
-        """The fingerprint of its key."""
+        """The fingerprint of the key."""
         return fingerprint(self.key.public_key())
 
     def prepare(self) -> None:
-        """Make the folders and the key, where nothing was ever recorded. Reading does not need it.
+        """Create the folders and the key, if nothing was ever recorded. Reading does not need it.
 
         Raises:
-            Refused: others could change the registry, or its key cannot be read.
-            ConfigError: its folders cannot be made.
+            Refused: other users could change the registry, or its key cannot be read.
+            ConfigError: its folders cannot be created.
         """
         self.home.prepare()
         if self._key is None:
             self._key = open_key(self.home.keys, make=not self.home.log.exists())
 
     def _open_key(self) -> Ed25519PrivateKey:
-        """The key that is there."""
+        """Return the existing key."""
         if self._key is None:
             self.home.check()
             self._key = open_key(self.home.keys, make=False)
         return self._key
 
     def skills(self) -> dict[str, Skill]:
-        """Every skill, by name.
+        """Return every skill, by name.
 
         Raises:
-            Refused: the registry was changed by somebody else.
+            Refused: another program changed the registry.
         """
         events = self._log.events()
-        if events is not self._events:  # what was verified and is still so needs no second look
+        if events is not self._events:  # verified events need no second pass
             with _no_collection():
                 self._skills, self._events = skills_of(events), events
             self._versions.clear()
         return self._skills
 
     def listed(self, *, archived: bool = False) -> list[dict[str, Any]]:
-        """What a list shows of every skill, sorted by name.
+        """Return the fields of every skill for a list, sorted by name.
 
         Raises:
-            Refused: the registry was changed by somebody else.
+            Refused: another program changed the registry.
         """
         with _no_collection():
             skills = self.skills()
             return [skills[name].facts() for name in sorted(skills) if archived or not skills[name].archived]
 
     def skill(self, name: str) -> Skill:
-        """One skill, by its name or its module's.
+        """Return a skill, by its name or its module's.
 
         Raises:
-            UsageError: there is none; names the nearest one.
-            Refused: the registry was changed by somebody else.
+            UsageError: it does not exist; the message has the nearest name.
+            Refused: another program changed the registry.
         """
         return self._among(self.skills(), name)
 
     def version(self, name: str, number: int | None = None) -> Version:
-        """All that was recorded of a version, the current one by default; proven anew, it is what was shown last.
+        """Return a version's complete record, the current one by default; the latest proof replaces earlier ones.
 
         Raises:
-            UsageError: there is none.
-            Refused: the registry was changed by somebody else.
+            UsageError: it does not exist.
+            Refused: another program changed the registry.
         """
         return self.recorded(self.skill(name), number)
 
     def recorded(self, skill: Skill, number: int | None = None) -> Version:
-        """The same, of a skill that was looked up before.
+        """Return the same for a skill that was looked up before.
 
         Raises:
-            UsageError: there is no such version.
-            Refused: what was recorded of it was changed.
+            UsageError: the version does not exist.
+            Refused: its record was changed.
         """
         event = self._event(skill, skill.current if number is None else number)
         if event.seq in self._versions:
@@ -151,15 +150,15 @@ class Registry:
         return version
 
     def tree(self, version: Version) -> Path:
-        """Where the files of a version are kept. They are to be looked at alone: ``content.copy`` takes them out."""
+        """Return the folder of a version's files. It is read through ``content.copy`` alone."""
         return self.home.content / version.digest
 
     def register(
         self, tree: Tree, report: Report, policy: Policy, *, author: Author, kernel: str, insist: bool = False
     ) -> Version:
-        """Record what the gate accepted, as the next version, which becomes the current one unless another is pinned.
+        """Record an accepted candidate as the next version, which becomes the current one unless another is pinned.
 
-        ``insist`` is a person's word that an author is to be trusted who could have gone past the gate.
+        ``insist`` is a person's approval of an author that could have bypassed the gate.
 
         Raises:
             Refused: it was not accepted, is another tree, or its author could have reached the registry.
@@ -175,15 +174,15 @@ class Registry:
             content.keep(self.home.content, tree)
             self._log.append("registered", version.name, number, version.line, version.facts())
             if self._modules is not None:
-                current = self.version(version.name)  # another one, where that is pinned
+                current = self.version(version.name)  # a pinned version stays the current one
                 write_module(self._modules, self.tree(current), current)
         return version
 
     def proven(self, version: Version, report: Report, policy: Policy, *, kernel: str) -> Version:
-        """Record that a registered version passed the gate anew; it is out of quarantine then.
+        """Record that a registered version passed the gate again, which ends its quarantine.
 
         Raises:
-            Refused: it was not accepted, or other bytes were.
+            Refused: it was not accepted, or the proof is of other bytes.
         """
         if not report.accepted or report.digest != version.digest or report.policy_digest != policy.digest:
             raise Refused(f"{version.name} {version.number}: it was not proven anew")
@@ -193,10 +192,10 @@ class Registry:
         return fresh
 
     def choose(self, name: str, number: int) -> None:
-        """Let this version be the current one.
+        """Make this version the current one.
 
         Raises:
-            UsageError: there is no such version, or another one is pinned.
+            UsageError: it does not exist, or another one is pinned.
         """
         with self._changing(name) as skill:
             if skill.pinned:
@@ -207,7 +206,7 @@ class Registry:
             self._log.append("chosen", skill.name, number, {}, {})
 
     def pin(self, name: str, number: int | None = None) -> int:
-        """Keep a version, the current one by default, though newer ones may come; gives its number."""
+        """Keep a version, the current one by default, when newer ones are registered; return its number."""
         with self._changing(name) as skill:
             wanted = skill.current if number is None else number
             self._event(skill, wanted)
@@ -218,23 +217,23 @@ class Registry:
         return wanted
 
     def mark(self, kind: str, name: str) -> None:
-        """``unpinned``, ``archived`` (it does not run, and nothing of it goes) or ``restored``; again is no error."""
+        """Set ``unpinned``, ``archived`` (it does not run, but is kept) or ``restored``; repeating it is no error."""
         with self._changing(name) as skill:
             if {"unpinned": not skill.pinned, "archived": skill.archived, "restored": not skill.archived}[kind]:
                 return
             self._log.append(kind, skill.name, skill.current, {}, {})
 
     def quarantine(self, name: str, number: int, why: str) -> None:
-        """Keep a version from running until it is proven anew, or a person releases it."""
+        """Prevent a version from running until it is proven again, or a person releases it."""
         with self._changing(name) as skill:
             if number not in skill.kept_back:
                 self._log.append("quarantined", skill.name, number, {"why": why[:200]}, {"why": why})
 
     def release(self, name: str, number: int | None = None) -> Version:
-        """Let a version out of quarantine whose files are what was signed.
+        """End the quarantine of a version whose files match the signed list.
 
         Raises:
-            UsageError: it is in no quarantine.
+            UsageError: it is not in quarantine.
             content.Changed: its files were changed.
         """
         with self._changing(name) as skill:
@@ -246,20 +245,20 @@ class Registry:
         return version
 
     def verify(self, version: Version) -> None:
-        """See that the files of a version are what was signed.
+        """Check that the files of a version match the signed list.
 
         Raises:
-            content.Changed: they are not.
+            content.Changed: they do not.
         """
         if found := content.differences(self.tree(version), version.files):
             raise content.Changed(f"{version.name} {version.number}: {'; '.join(found[:5])}")
 
     @contextlib.contextmanager
     def _changing(self, name: str) -> Generator[Skill]:
-        """Hold others off while something is recorded of a skill that is there.
+        """Lock the registry while an event of an existing skill is recorded.
 
         Raises:
-            UsageError: there is none; nothing was made.
+            UsageError: it does not exist.
         """
         self.skill(name)
         with self.home.locked():
@@ -269,8 +268,8 @@ class Registry:
         found = skills.get(name) or skills.get(name.replace("_", "-"))
         if found is None:
             guess = nearest(name, skills)
-            said = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
-            raise UsageError(f"no skill is called {name!r}{said}", remedy="hermes-exec skill list")
+            hint = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
+            raise UsageError(f"no skill is called {name!r}{hint}", remedy="hermes-exec skill list")
         return found
 
     def _event(self, skill: Skill, number: int) -> Event:
@@ -282,7 +281,7 @@ class Registry:
 
 @contextlib.contextmanager
 def _no_collection() -> Generator[None]:
-    """Ten thousand events are many objects and no garbage; looking for some costs half of the time."""
+    """Pause garbage collection: ten thousand events have no garbage, and scanning them doubles the time."""
     collects = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Copies of registered scripts for people to read: ``skills/generate_csv_report.py``. What runs is in the registry."""
+"""Copies of registered scripts for people to read: ``skills/generate_csv_report.py``. They never run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import shown
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.run.private_dirs import private_folder
+from hermes_exec_agent.skills.registry.content import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.record import Version
 
 NAME = "skills"
-"""The folder of the copies, beside the folder that skills leave their files in."""
+"""The folder of the copies, next to the folder for files of skills."""
 _SAYS = ": a copy, which is not what runs\n"
 _READ_ONLY = 0o444
 _MOST_HEAD = 256
@@ -27,7 +27,7 @@ _log = logging.getLogger("hermes_exec.skills")
 
 
 def modules_folder(environ: Mapping[str, str]) -> Path | None:
-    """The folder of the copies beside ``PERSISTENT_DIR``; None where that is not set."""
+    """Return the folder of the copies next to ``PERSISTENT_DIR``; None if that is not set."""
     from pathlib import Path
 
     kept = environ.get("PERSISTENT_DIR")
@@ -35,10 +35,10 @@ def modules_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def module_text(tree: Path, version: Version) -> bytes:
-    """The script of a version under a line that says what it is.
+    """Return the script of a version below a line that identifies it.
 
     Raises:
-        content.Changed: the files in ``tree`` are not what was signed.
+        content.Changed: the files in ``tree`` differ from the signed list.
     """
     with private_folder() as folder:
         content.copy(tree, version.files, folder / "tree")
@@ -47,7 +47,7 @@ def module_text(tree: Path, version: Version) -> bytes:
 
 
 def write_module(folder: Path, tree: Path, version: Version) -> None:
-    """Write the copy of a version, read-only, in one step. A file of that name that is no copy of ours stays.
+    """Write the copy of a version, read-only and atomically. Another file of that name stays.
 
     A copy is for reading alone, so a folder that cannot be written is logged, and is no error.
     """
@@ -55,7 +55,7 @@ def write_module(folder: Path, tree: Path, version: Version) -> None:
     try:
         text = module_text(tree, version)
         folder.mkdir(parents=True, exist_ok=True)
-        # What is in there may be a link that somebody else made: it is not followed.
+        # The folder may be a link of another user, which is not followed.
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             _replace(handle, name, text)
@@ -82,7 +82,7 @@ def _replace(folder: int, name: str, text: bytes) -> None:
 
 
 def _is_replaceable(folder: int, name: str) -> bool:
-    """Whether there is nothing by that name, or a copy of ours."""
+    """Whether there is no such file, or a copy of ours."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         handle = os.open(name, flags, dir_fd=folder)

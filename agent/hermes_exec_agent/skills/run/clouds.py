@@ -1,7 +1,7 @@
-"""A run of a skill in a sandbox that a vendor makes for it: what holds there is declared by the vendor, never proven.
+"""Run a skill in a sandbox of a cloud provider, whose isolation the provider declares and nobody can prove.
 
-Nothing there can be looked at from outside before the skill begins, so a policy is refused of which a required rule is
-held by nothing; what is left is told with every run.
+The sandbox cannot be inspected from outside before the skill begins, so a policy is refused if the provider enforces
+none of a required rule; rules that the provider declares are reported with every run.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hermes_exec.config.registry import backend_class
 from hermes_exec.errors import PlaceUnavailable, TransferError, Unsupported
 from hermes_exec.transport.shell.target import ask, send
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_backends.sandbox.run import Ended
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ _LATE_S = 30.0
 
 
 def declared(policy: Policy, kind: str) -> tuple[str, ...]:
-    """The rules of a policy that the vendor's word holds.
+    """Return the rules of a policy that the provider's declaration covers.
 
     Raises:
-        Unsupported: a required rule is held by nothing there, or folders were granted; names them.
+        Unsupported: the provider does not enforce a required rule, or folders were granted; the message names them.
     """
     from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import refuse_unless_enforceable
@@ -64,39 +64,39 @@ def declared(policy: Policy, kind: str) -> tuple[str, ...]:
 async def run(
     registry: Registry, version: Version, policy: Policy, profile: Profile, request: bytes, files: Path | None
 ) -> tuple[Ended, tuple[str, ...], tuple[str, ...]]:
-    """Run a version in a new sandbox, which is gone afterwards; gives its end, the files, and what was not taken.
+    """Run a version in a new sandbox, which is deleted afterwards; return its end, its files, and those left behind.
 
     Raises:
-        Unsupported: a required rule of its policy is held by nothing there; nothing of it ran.
-        Refused: files or packages are not what was signed, or the interpreter there is another; nothing of it ran.
-        PlaceUnavailable: no sandbox can be made; nothing of it ran.
-        TransferError: it left more than can be taken.
+        Unsupported: the provider does not enforce a required rule of its policy; nothing of it ran.
+        Refused: files or packages differ from the signed list, or the interpreter is another one; nothing of it ran.
+        PlaceUnavailable: no sandbox can be created; nothing of it ran.
+        TransferError: its files exceed the limits.
     """
     declared(policy, profile.type)
     with private_folder() as folder:
         archive = _archive(registry, version, folder)
-    made = backend_class(profile.type).from_profile(profile_of(policy, profile))
-    await made.open()
+    backend = backend_class(profile.type).from_profile(profile_of(policy, profile))
+    await backend.open()
     try:
-        there = (await ask(made, [_ENV, "python3", "-ISc", _LOOK])).stdout.decode("utf-8", "replace").strip()
+        there = (await ask(backend, [_ENV, "python3", "-ISc", _LOOK])).stdout.decode("utf-8", "replace").strip()
         preconditions.same_language(version, there)
-        ended = await _called(made, version, policy, archive, request)
+        ended = await _called(backend, version, policy, archive, request)
         if files is None:
             return ended, (), ()
         async with asyncio.timeout(_LATE_S):
-            packed = await _bounded(made, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
+            packed = await _bounded(backend, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
         return ended, *take_files(packed.stdout, files)
     except TimeoutError:
-        raise TransferError("what the skill left did not come in time") from None
+        raise TransferError("the skill's files did not arrive in time") from None
     finally:
-        await made.close()
+        await backend.close()
 
 
 def profile_of(policy: Policy, profile: Profile) -> Profile:
-    """A profile whose sandbox is a new one, with the options that the policy asks the vendor for.
+    """Return a profile of a new sandbox, with the provider's options for the policy.
 
     Raises:
-        Unsupported: it is of a sandbox that others use as well.
+        Unsupported: the profile is of a sandbox with other users.
     """
     if getattr(profile, "sandbox", None) or getattr(profile, "name", None) or getattr(profile, "volumes", None):
         raise Unsupported(f"{profile.target_text()}: a skill gets a sandbox of its own", remedy=f"{profile.type}:IMAGE")
@@ -104,7 +104,7 @@ def profile_of(policy: Policy, profile: Profile) -> Profile:
     if policy.limits.memory is not None:
         wanted |= {"memory_limit" if profile.type == "modal" else "memory": policy.limits.memory}
     if policy.limits.time is not None and profile.type == "modal":
-        wanted["timeout"] = int(policy.limits.time) + 120  # it is made, and what is left in it is taken
+        wanted["timeout"] = int(policy.limits.time) + 120  # time to create it and to fetch its files
     return type(profile).model_validate({**profile.model_dump(exclude_unset=True), **wanted})
 
 
@@ -118,12 +118,12 @@ def _archive(registry: Registry, version: Version, folder: Path) -> bytes:
         registry.quarantine(version.name, version.number, f"changed: {error.what}")
         raise
     packages = preconditions.packages(registry, version, folder)
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(tree, f"{SKILLS}/{version.module}".lstrip("/"), filter=_owned_by_root)
         if packages is not None:
             archive.add(packages, PACKAGES.lstrip("/"), filter=_owned_by_root)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -132,59 +132,59 @@ def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-async def _called(made: Backend, version: Version, policy: Policy, archive: bytes, request: bytes) -> Ended:
+async def _called(backend: Backend, version: Version, policy: Policy, archive: bytes, request: bytes) -> Ended:
     from hermes_exec_policies.gate.launch import caller, program
 
-    words = [_ENV, "python3", "-IBc", program("alone"), str(len(archive)), str(policy.user.first)]
-    words += caller(version.module, version.entry, version.function, packages=bool(version.environment))
+    argv = [_ENV, "python3", "-IBc", program("alone"), str(len(archive)), str(policy.user.first)]
+    argv += caller(version.module, version.entry, version.function, packages=bool(version.environment))
     began = time.monotonic()
     try:
         async with asyncio.timeout(policy.limits.time):
-            return await _bounded(made, words, archive + request, policy.environment.set, policy.limits.output)
+            return await _bounded(backend, argv, archive + request, policy.environment.set, policy.limits.output)
     except TimeoutError:
         return Ended(Exit(lost="it was ended"), "wall", b"", b"", time.monotonic() - began)
 
 
-async def _bounded(made: Backend, words: list[str], data: bytes, env: Mapping[str, str], most: int | None) -> Ended:
-    """Run a program to its end; what it says is bounded."""
-    said = _Said(most)
+async def _bounded(backend: Backend, argv: list[str], data: bytes, env: Mapping[str, str], most: int | None) -> Ended:
+    """Run a program until it ends; its output is limited."""
+    output = _Said(most)
     began = time.monotonic()
-    channel = await made.spawn(words, said, env=env)
+    channel = await backend.spawn(argv, output, env=env)
     try:
         await send(channel, data)
         channel.write_eof()
-        await said.over.wait()
+        await output.over.wait()
     finally:
-        if said.exit is None:
+        if output.exit is None:
             channel.kill()
-    exit = said.exit or Exit(lost="it was ended")
-    if exit.lost and not said.full:
+    exit = output.exit or Exit(lost="it was ended")
+    if exit.lost and not output.full:
         raise PlaceUnavailable(f"the place was lost: {exit.lost}", state="what became of the skill is not known")
-    limit = "output" if said.full else ""
-    return Ended(exit, limit, bytes(said.kept[0]), bytes(said.kept[1]), time.monotonic() - began)
+    limit = "output" if output.full else ""
+    return Ended(exit, limit, bytes(output.kept[0]), bytes(output.kept[1]), time.monotonic() - began)
 
 
 class _Said:
-    """What a program says, up to a bound on both together."""
+    """Collects a program's output, up to a limit on both streams together."""
 
     def __init__(self, most: int | None) -> None:
         self.kept = (bytearray(), bytearray())
         self.exit: Exit | None = None
         self.full = False
         self.over = asyncio.Event()
-        """Set when it has ended, or has said too much."""
+        """Set when the program has ended, or its output exceeds the limit."""
         self._most = most
 
     def received(self, data: bytes) -> None:
-        """Keep it."""
+        """Collect output."""
         self._keep(0, data)
 
     def stderr_received(self, data: bytes) -> None:
-        """Keep it."""
+        """Collect error output."""
         self._keep(1, data)
 
     def closed(self, exit: Exit) -> None:
-        """It is over."""
+        """Note the end."""
         self.exit = exit
         self.over.set()
 
@@ -197,7 +197,7 @@ class _Said:
 
 
 def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The plain files of an archive that comes from beside the skill: bounded, and none by a path that climbs."""
+    """Extract the regular files of an untrusted archive: limited in size, and none outside of the folder."""
     from hermes_exec_policies.gate import verdict
     from hermes_exec_policies.gate.archive_members import Bounds, MemberKind, read_tar
 
@@ -212,7 +212,7 @@ def take_files(packed: bytes, into: Path) -> tuple[tuple[str, ...], tuple[str, .
             if path.is_absolute() or ".." in path.parts or "\0" in member.name:
                 raise TransferError("what the skill left cannot be taken: a path that leaves its folder")
             if member.kind is MemberKind.OTHER:
-                left.append(f"{path}: no plain file")
+                left.append(f"{path}: not a regular file")
             elif member.kind is MemberKind.FILE:
                 target = into / path
                 target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

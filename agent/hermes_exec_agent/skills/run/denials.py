@@ -1,7 +1,6 @@
-"""What the sandbox of a run refused: as the kernel told it outside, and as the skill told it itself.
+"""Operations that a run's sandbox refused: as the kernel reported them outside, and as the skill reported itself.
 
-What was seen outside counts whatever the skill made of it. What it says is its own word: it makes a clear line in the
-log, and nothing more.
+Reports from outside count in any case. The skill's own report only adds a clear line to the log.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from hermes_exec_policies.model import Policy
 
 SECURITY = "security"
-"""The kind of a run that was refused what no skill has a reason to ask for."""
+"""The kind of a run that attempted an operation that no skill has a reason for."""
 _ERRNO = re.compile(r"\[Errno (\d+)\](?: [^:]*: '([^']*)')?")
 _DENIALS = {13: "access was denied", 30: "it is read-only", 1: "it is not permitted"}
 """The three numbers of a denial: by a security module or an owner, by a mount, by a filter of system calls."""
@@ -24,7 +23,7 @@ _DATA = "/app/data"
 
 
 def seen(version: Version, policy: Policy, ended: Ended) -> tuple[str, ...]:
-    """A line for each thing that it was refused and that no skill has a reason to do, its modules' own habits aside."""
+    """Describe each refused operation that no skill has a reason for, except those that its modules usually attempt."""
     if not ended.acts:
         return ()
     from hermes_exec_policies.gate import behavior_rules
@@ -36,7 +35,7 @@ def seen(version: Version, policy: Policy, ended: Ended) -> tuple[str, ...]:
 
 
 def said(called: Called) -> str:
-    """The line that tells what the sandbox refused, if by its own word that is what a call failed of; else nothing."""
+    """Describe the denial that a call reports as its failure; empty if it reports none."""
     found = _ERRNO.search(called.message)
     number = int(found[1]) if found else 0
     if found is None or number not in _DENIALS:
@@ -47,11 +46,11 @@ def said(called: Called) -> str:
 
 
 def failure(called: Called) -> str:
-    """Why a call failed, in one line; empty where it did not."""
+    """Describe why a call failed, in one line; empty if it did not."""
     text = " ".join(called.message.split())
     return line_of(f"{called.error}: {text}" if text else called.error)
 
 
 def line_of(text: str) -> str:
-    """The same in one line that moves no cursor."""
+    """Return the text as one line that moves no cursor."""
     return "".join(each if each.isprintable() else "?" for each in text)

@@ -1,4 +1,4 @@
-"""What is seen to before a registered skill runs: that it may, with these arguments, as it was proven."""
+"""Checks before a registered skill runs: that it may run with these arguments, under the conditions of its proof."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def fit(version: Version, arguments: Mapping[str, Any]) -> None:
-    """See that the arguments are what the skill takes.
+    """Check that the skill accepts the arguments.
 
     Raises:
-        UsageError: they are not; says the first thing that is amiss.
+        UsageError: it does not; the message has the first problem.
     """
     from jsonschema import Draft202012Validator, exceptions
 
@@ -32,16 +32,16 @@ def fit(version: Version, arguments: Mapping[str, Any]) -> None:
     wrong = best(checker.iter_errors(dict(arguments)))
     if wrong is not None:
         where = "".join(f"[{part!r}]" for part in wrong.absolute_path)
-        said = " ".join(wrong.message.split())[:300]
+        message = " ".join(wrong.message.split())[:300]
         names = ", ".join(version.schema.get("properties", {})) or "none"
-        raise UsageError(f"{version.name}: arguments{where}: {said}", remedy=f"--json with an object of: {names}")
+        raise UsageError(f"{version.name}: arguments{where}: {message}", remedy=f"--json with an object of: {names}")
 
 
 def policy_of(registry: Registry, version: Version) -> Policy:
-    """The policy that a version was proven with, with what it was granted; it has to be what its name means now.
+    """Return the policy that a version was proven with, with its grants; the policy must be unchanged.
 
     Raises:
-        Refused: that policy says something else now; the version is kept back until it is proven anew.
+        Refused: the policy was changed; the version is in quarantine until it is proven again.
     """
     from hermes_exec_policies.egress import granted
     from hermes_exec_policies.folders import with_folders
@@ -70,17 +70,17 @@ def policy_of(registry: Registry, version: Version) -> Policy:
 
 
 def folders_of(version: Version) -> list[Folder]:
-    """The folders of this machine that a version was granted."""
+    """Return the folders of this machine that were granted to a version."""
     from hermes_exec_policies.folders import Folder
 
     return [Folder.granted(word) for word in version.grants.get("folders", ())]
 
 
 def given(registry: Registry, folder: Folder, user: int | None = None) -> tuple[int, int]:
-    """Which folder it is, which a sandbox of ``user`` may be given.
+    """Return the identity of a folder that a sandbox of ``user`` may be given.
 
     Raises:
-        Refused: it may not, or it is not there.
+        Refused: it may not, or the folder does not exist.
     """
     from hermes_exec_policies.folders import looked_at
 
@@ -90,7 +90,7 @@ def given(registry: Registry, folder: Folder, user: int | None = None) -> tuple[
 
 
 def unchanged(version: Version) -> None:
-    """See that kernel and interpreter are those that it was proven with.
+    """Check that kernel and interpreter are those of the proof.
 
     Raises:
         Refused: they are not.
@@ -103,7 +103,7 @@ def unchanged(version: Version) -> None:
 
 
 def is_as_proven(version: Version) -> bool:
-    """Whether policy, kernel and interpreter are those that it was proven with."""
+    """Whether policy, kernel and interpreter are those of the proof."""
     from hermes_exec_policies.load import load
 
     try:
@@ -120,10 +120,10 @@ def _others(version: Version) -> list[str]:
 
 
 def packages(registry: Registry, version: Version, folder: Path) -> Path | None:
-    """The packages that a version was proven with, where a sandbox can reach them; None where it needs none.
+    """Return the packages that a version was proven with, where a sandbox can reach them; None if it needs none.
 
     Raises:
-        Refused: they are not there, or were changed; then the version is kept back as well.
+        Refused: they are missing or were changed; if changed, the version is quarantined.
     """
     from hermes_exec_policies.gate.packages.environments import digest_of, reachable
 
@@ -136,21 +136,21 @@ def packages(registry: Registry, version: Version, folder: Path) -> Path | None:
             remedy=f"hermes-exec skill prove {version.name}, which brings them back",
         )
     try:
-        made = reachable(kept, folder / "packages")
-        changed = "" if digest_of(made) == version.environment else "a file in them is another one"
+        prepared = reachable(kept, folder / "packages")
+        changed = "" if digest_of(prepared) == version.environment else "a file in them is another one"
     except (OSError, HermesError) as error:
-        made, changed = folder, str(error)
+        prepared, changed = folder, str(error)
     if changed:
         registry.quarantine(version.name, version.number, f"its packages were changed: {changed}")
         raise content.Changed(f"{version.name} {version.number}: its packages were changed: {changed}")
-    return made
+    return prepared
 
 
 def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
-    """See that a version of a skill is to run at all.
+    """Check that a version of a skill may run.
 
     Raises:
-        Refused: it is archived or in quarantine, or nobody agreed to run it though it only tested itself.
+        Refused: it is archived or in quarantine, or no person approved a self-tested version.
     """
     name = f"{version.name} {version.number}"
     if skill.archived:
@@ -168,10 +168,10 @@ def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:
 
 
 def same_language(version: Version, there: str) -> None:
-    """See that the interpreter called ``there`` is one of the version that it was proven with; images have their own.
+    """Check that the interpreter ``there`` has the version of the proof, as images bring their own.
 
     Raises:
-        Refused: it is not.
+        Refused: it does not.
     """
     proven = PurePosixPath(version.interpreter.partition(" ")[0]).name
     if there != proven:

@@ -1,7 +1,7 @@
 """Run a registered skill: the bytes that were proven, in one new sandbox, under the policy of the proof.
 
-Nothing of a skill is started on the strength of its name. What is not as it was signed is refused before anything of
-it runs, and kept back from then on.
+A name alone starts nothing: files that differ from the signed list are refused before anything of them runs, and the
+version is quarantined.
 """
 
 from __future__ import annotations
@@ -33,39 +33,39 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 FAILURES = 5
-"""Failures in a row after which a version is kept back."""
+"""Failures in a row after which a version is quarantined."""
 _GENERIC = "refused for security; a person can see why"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a run gave."""
+    """The result of a run."""
 
     name: str
     version: int
     level: str
-    """How strong the evidence for this version is."""
+    """The strength of the evidence for this version."""
     result: Any
     error: str
-    """One line; empty where it succeeded."""
+    """One line; empty if it succeeded."""
     kind: str
-    """That of its exception, or what ended it; ``security`` where it did what no skill has a reason to do."""
+    """Of its exception, or of its end; ``security`` if it attempted an operation that no skill has a reason for."""
     denied: str
-    """What the sandbox refused, if it did; for a person, never for a model."""
+    """The operation that the sandbox refused, if any; for a person, never for a model."""
     logs: str
-    """All that the skill printed."""
+    """The skill's output."""
     seconds: float
     files: tuple[str, ...] = ()
-    """What was brought out, by its path in the skill's data folder."""
+    """Files that were copied out, by their paths in the skill's data folder."""
     left: tuple[str, ...] = ()
-    """What was not, and why."""
+    """Files that were not, and why."""
     declared: tuple[str, ...] = ()
-    """Rules of its policy that only a vendor's word held: declared, never proven."""
+    """Rules of its policy that a cloud provider declares and nobody proved."""
     reached: tuple[str, ...] = ()
-    """The hosts that it asked the proxy for, each with the answer's number: 200 is a connection, 403 a refusal."""
+    """The hosts that it requested from the proxy, each with the status: 200 is a connection, 403 a refusal."""
     counts: Counts = field(default_factory=Counts)
     quarantined: bool = False
-    """Whether it is kept back since this run."""
+    """Whether this run caused a quarantine."""
 
     @property
     def ok(self) -> bool:
@@ -89,18 +89,18 @@ async def run(
     Args:
         registry: where it is registered.
         name: the skill's.
-        arguments: by their names; checked against the schema that was read when it was proven.
+        arguments: by name; checked against the schema of the proof.
         number: of the version.
-        files: a folder, which is made and must not be there, for what the skill leaves in its data folder.
-        self_tested: whether a person agreed to run a skill for which nothing but its own tests speaks.
-        model: the one that asks for it, under which it is counted; nothing where a person does.
-        place: where its sandbox is made: on this machine, by bubblewrap, if left out; or a vendor's profile.
+        files: a new folder for the files in the skill's data folder.
+        self_tested: whether a person approved the run of a skill whose only evidence is its own tests.
+        model: the one that requests the run, for the counters; empty if a person does.
+        place: where its sandbox is created: on this machine, by bubblewrap, if left out; or a cloud provider's profile.
 
     Raises:
-        UsageError: there is no such skill, or the arguments are not what it takes.
-        Refused: it is not as it was proven, is kept back or archived, or nobody agreed; nothing of it ran.
-        Unsupported: no sandbox that holds its policy can be had there; nothing of it ran.
-        PlaceUnavailable: no sandbox can be made; nothing of it ran.
+        UsageError: the skill does not exist, or does not accept the arguments.
+        Refused: it differs from its proof, is quarantined, archived or not approved; nothing of it ran.
+        Unsupported: no sandbox there enforces its policy; nothing of it ran.
+        PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
     from hermes_exec_policies.canaries.prove import prove
     from hermes_exec_policies.gate.launch import request
@@ -121,7 +121,7 @@ async def _declared(
     version: Version,
     policy: Policy,
     profile: Profile,
-    asked: bytes,
+    stdin: bytes,
     files: Path | None,
     model: str,
 ) -> Outcome:
@@ -129,9 +129,9 @@ async def _declared(
     from hermes_exec_policies.gate.launch import read_result
 
     rules = clouds.declared(policy, profile.type)
-    ended, taken, left = await clouds.run(registry, version, policy, profile, asked, files)
+    ended, collected, left = await clouds.run(registry, version, policy, profile, stdin, files)
     outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, model)
-    return replace(outcome, files=taken, left=left, declared=rules)
+    return replace(outcome, files=collected, left=left, declared=rules)
 
 
 def admitted(
@@ -143,11 +143,11 @@ def admitted(
     files: Path | None = None,
     self_tested: bool = False,
 ) -> tuple[Version, Policy]:
-    """The version that may run with these arguments, and its policy.
+    """Return the version that may run with these arguments, and its policy.
 
     Raises:
-        UsageError: there is no such skill, or the arguments are not what it takes.
-        Refused: it is not as it was proven, is kept back or archived, or nobody agreed.
+        UsageError: the skill does not exist, or does not accept the arguments.
+        Refused: it differs from its proof, is quarantined, archived or not approved.
     """
     skill = registry.skill(name)
     version = registry.recorded(skill, number)
@@ -165,11 +165,11 @@ def admitted(
 async def finished(
     registry: Registry, sandbox: Sandbox, *, stdin: bytes | None = None, files: Path | None = None, model: str = ""
 ) -> Outcome:
-    """Let the skill begin in a sandbox that is ready, wait for its end, and tell what came of it.
+    """Start the skill in a prepared sandbox, wait for its end, and return its outcome.
 
     Raises:
         PlaceUnavailable: it could not be started; nothing of it ran.
-        TransferError: it left more than can be taken.
+        TransferError: its files exceed the limits.
     """
     from hermes_exec_policies.gate.launch import read_result
 
@@ -177,12 +177,12 @@ async def finished(
     sandbox.run.go(stdin)
     ended = await sandbox.run.wait()
     seconds = time.monotonic() - began
-    taken, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
+    collected, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
     seen = denials.seen(sandbox.version, sandbox.policy, ended)
     outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, model, seen)
-    asked = sandbox.proxy.passed if sandbox.proxy else ()
-    reached = tuple(f"{each.host}:{each.port} {each.status}" for each in asked)
-    return replace(outcome, files=taken, left=left, reached=reached)
+    connections = sandbox.proxy.passed if sandbox.proxy else ()
+    reached = tuple(f"{each.host}:{each.port} {each.status}" for each in connections)
+    return replace(outcome, files=collected, left=left, reached=reached)
 
 
 def _told(
@@ -208,7 +208,7 @@ def _told(
             registry.quarantine(version.name, version.number, f"it failed {counts.in_a_row} times in a row")
             kept_back = True
     except HermesError as uncounted:
-        _log.warning("%s", uncounted)  # what the run gave is not lost for that
+        _log.warning("%s", uncounted)  # the result does not depend on it
     return Outcome(
         name=version.name,
         version=version.number,

@@ -1,4 +1,4 @@
-"""One new sandbox for one run of a skill: its own copy of the files, started from outside, looked at, and held."""
+"""One new sandbox for one run of a skill: with a copy of its files, started and inspected from outside, and held."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, Refused, Unsupported
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from hermes_exec_policies.start_program import Place
 
 DATA = "/app/data"
-"""Where a skill leaves files."""
+"""The folder in which a skill leaves files."""
 _FILES_MAX = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A sandbox in which a skill waits for the word."""
+    """A sandbox in which a skill waits for its start."""
 
     version: Version
     policy: Policy
     tree: Path
-    """The copy of its files that is seen inside."""
+    """The copy of its files that the sandbox sees."""
     packages: Path | None
-    """Those that it needs, as they are seen inside."""
+    """The packages that the sandbox sees."""
     run: Run
     proxy: Egress | None = None
-    """Its way out, where it was granted hosts."""
+    """Its network access, if hosts were granted."""
 
 
 async def ready(
     registry: Registry, version: Version, policy: Policy, place: Place, stdin: bytes | None, stack: AsyncExitStack
 ) -> Sandbox:
-    """Make a sandbox whose policy was proven, and hold the skill in it; it is gone when ``stack`` is closed.
+    """Create a sandbox whose policy was proven, and hold the skill in it; closing ``stack`` ends it.
 
-    ``stdin`` is the request, or None where that comes with the word.
+    ``stdin`` is the request, or None if it is sent later.
 
     Raises:
-        Refused: files or packages are not what was signed, which keeps the version back; the place is another one
-            than it was proven for; or a folder that it was granted cannot be given. Nothing of it ran.
-        Unsupported: the sandbox is not what its policy asks for; nothing of it ran.
-        PlaceUnavailable: no sandbox can be made; nothing of it ran.
+        Refused: files or packages differ from the signed list, which quarantines the version; the target is another one
+            than that of the proof; or a granted folder cannot be mounted. Nothing of it ran.
+        Unsupported: the sandbox does not meet its policy; nothing of it ran.
+        PlaceUnavailable: no sandbox can be created; nothing of it ran.
     """
     from hermes_exec_policies.canaries.deviations import amiss
     from hermes_exec_policies.egress import egress, with_net
@@ -87,10 +87,10 @@ async def ready(
     which = {each: preconditions.given(registry, each, confinement.uid) for each in folders}
     watch = behavior_rules.REFUSED if watched(policy, place) else None
     tree.mkdir()
-    tree.chmod(0o755)  # whatever our umask is, a sandbox's user must reach it
+    tree.chmod(0o755)  # a sandbox's user must reach it, independent of the umask
     starting = asyncio.ensure_future(start(place, confinement, call.argv, stdin=stdin, limits=call.limits, watch=watch))
     stack.push_async_callback(_ended, starting)
-    await asyncio.sleep(0)  # it begins to be made, and nothing in it looks at the files before the word
+    await asyncio.sleep(0)  # creation starts; nothing in it reads the files before the skill starts
     try:
         content.copy(registry.tree(version), version.files, tree)
     except content.Changed as error:
@@ -110,7 +110,7 @@ async def ready(
 
 
 async def _ended(starting: asyncio.Future[Run]) -> None:
-    """End what was being made, or was made, also where nobody waits for it any more."""
+    """End a sandbox that is being created or was created, also after a cancellation."""
     starting.cancel()
     (run,) = await asyncio.gather(starting, return_exceptions=True)
     if not isinstance(run, BaseException):
@@ -118,18 +118,18 @@ async def _ended(starting: asyncio.Future[Run]) -> None:
 
 
 def watched(policy: Policy, place: Place) -> bool:
-    """Whether what a skill is refused there is seen from outside: where its filter is of our own making, it is."""
+    """Whether refused operations are observed from outside, which our own filters of system calls permit."""
     from hermes_exec_policies.start_program import BUBBLEWRAP
 
     return place.kind == BUBBLEWRAP and policy.syscalls.filtered
 
 
 def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Take what the skill left to the new folder ``into``: the files, and what was not taken and why.
+    """Copy the skill's files to the new folder ``into``; return their paths, and a line for each file left behind.
 
     Raises:
-        TransferError: there is more than can be taken.
+        TransferError: there is more than can be transfer.
     """
-    taken = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
+    transfer = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
     found = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())
-    return tuple(found), tuple(taken.left)
+    return tuple(found), tuple(transfer.left)

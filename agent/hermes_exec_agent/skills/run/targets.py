@@ -1,4 +1,4 @@
-"""Where a skill runs: the place that a target means, if a sandbox can be made anew and looked at there."""
+"""The target in which a skill's sandbox is created."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def place_of(target: str | None) -> Place | Profile:
-    """The place that a target or a profile means; on this machine, by bubblewrap, where there is none.
+    """Return the place of a target or a profile; this machine, by bubblewrap, if there is none.
 
-    A vendor's is its profile: nothing can be looked at there.
+    For a cloud provider it is the profile, as its sandboxes cannot be inspected.
 
     Raises:
-        ConfigError: there is no such place.
-        Unsupported: nothing there can hold the policy of a skill; says why.
+        ConfigError: the target does not exist.
+        Unsupported: the target cannot enforce the policy of a skill; the message has the cause.
     """
     from hermes_exec_policies import start_program
 

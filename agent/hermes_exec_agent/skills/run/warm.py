@@ -1,8 +1,8 @@
-"""Sandboxes that are ready before a skill is called: each takes one run and is gone; none is ever used again.
+"""Sandboxes that are created before a skill is called: each takes one run and is never used again.
 
-In each of them everything is done that can be done before it is known what the skill is called with: it was started
-from outside, confined and looked at, the interpreter runs, and what calls the skill was read. Nothing of the skill has
-run. What was kept ready is compared with what was signed once more when it is used.
+Everything that does not depend on the arguments is done in advance: the sandbox is started from outside, confined and
+inspected, its interpreter runs, and the program that calls the skill is loaded. Nothing of the skill has run. Its files
+are compared with the signed list once more before use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 KEPT_S = 900.0
-"""How long one is kept; a new one takes its place when the skill is called the next time."""
+"""How long one is kept; the next call of the skill replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class _Kept:
     since: float
 
     def serves(self, version: Version, policy: Policy) -> bool:
-        """Whether it is still what is asked for."""
+        """Whether it still matches the version and the policy."""
         same = self.sandbox.version.digest == version.digest and self.sandbox.version.environment == version.environment
         return same and self.sandbox.policy.digest == policy.digest and time.monotonic() - self.since < KEPT_S
 
 
 class WarmRunner:
-    """Runs the skills of one registry on this machine, and keeps some sandboxes of each ready that was called."""
+    """Runs the skills of one registry on this machine, and keeps sandboxes of recently called ones ready."""
 
     def __init__(self, registry: Registry, *, ready: int = 2, skills: int = 8) -> None:
         """Keep ``ready`` sandboxes of each of the last ``skills`` skills that were called."""
@@ -69,7 +69,7 @@ class WarmRunner:
         self_tested: bool = False,
         model: str = "",
     ) -> Outcome:
-        """As ``running.run``, in a sandbox that is ready if there is one, else in a new one.
+        """Run as ``runner.run`` does, in a prepared sandbox if there is one, else in a new one.
 
         Raises:
             HermesError: as there; nothing of the skill ran.
@@ -99,10 +99,10 @@ class WarmRunner:
             self._fill(version, policy)
 
     async def prepare(self, name: str, number: int | None = None) -> None:
-        """Have sandboxes of a skill ready when this returns.
+        """Create sandboxes of a skill.
 
         Raises:
-            HermesError: none can be had; says why.
+            HermesError: none can be created; the message has the cause.
         """
         from hermes_exec_agent.skills.run import preconditions
 
@@ -112,15 +112,15 @@ class WarmRunner:
         await self._made(version, policy)
 
     def sandboxes(self) -> list[Sandbox]:
-        """Those that are ready now."""
+        """Return the prepared sandboxes."""
         return [kept.sandbox for group in self._kept.values() for kept in group]
 
     async def filled(self) -> None:
-        """Wait until what was used so far is made up for."""
+        """Wait until used sandboxes are replaced."""
         await asyncio.gather(*self._filling.values())
 
     async def close(self) -> None:
-        """End every sandbox; no other is made then. Safe to call twice."""
+        """End every sandbox, and create no more. Safe to call twice."""
         self._closed = True
         for task in self._filling.values():
             task.cancel()
@@ -131,17 +131,17 @@ class WarmRunner:
         await asyncio.gather(*self._leaving)
 
     async def __aenter__(self) -> Self:
-        """Nothing is ready yet."""
+        """Return the runner; no sandbox is prepared yet."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it."""
+        """Close the runner."""
         await self.close()
 
     def _take(self, version: Version, policy: Policy) -> _Kept | None:
-        """One that is ready, and what is in it still what was signed."""
+        """Return a prepared sandbox whose files still match the signed list."""
         group = self._kept.get((version.name, version.number), [])
         while group:
             kept = group.pop()
@@ -151,7 +151,7 @@ class WarmRunner:
         return None
 
     def _untouched(self, kept: _Kept, version: Version) -> bool:
-        """Whether its copies, and what they were made of, are what was signed; a new one tells what is amiss."""
+        """Whether its copies and their originals match the signed list; a new sandbox reports a difference."""
         from hermes_exec_policies.gate.packages.environments import digest_of
 
         sandbox = kept.sandbox
@@ -163,7 +163,7 @@ class WarmRunner:
             return False
 
     def _fill(self, version: Version, policy: Policy) -> None:
-        """Make up for what was used, after others had their turn."""
+        """Replace used sandboxes in the background."""
         key = (version.name, version.number)
         if key not in self._filling and not self._closed:
             self._filling[key] = task = asyncio.get_running_loop().create_task(self._filled(version, policy))

@@ -1,0 +1,52 @@
+"""Paths of the agent's state, and the kinds of file systems that they may be on."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_exec.config.paths import shown, state_folder
+from hermes_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NETWORKED = frozenset(
+    {
+        "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fhgfs", "gfs2", "gluster", "glusterfs", "gpfs",
+        "lustre", "ncp", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "vboxsf",
+        "wekafs",
+    }
+)  # fmt: skip
+"""Kinds of file systems that several machines may write to, where a local lock does not exclude the others."""
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+_NO_FILE_SYSTEM = frozenset({"autofs"})
+
+
+def state_path(variable: str, name: str, environ: Mapping[str, str]) -> Path:
+    """Return the path in an environment variable, or ``name`` in the user's state folder. It need not exist.
+
+    Raises:
+        ConfigError: the variable is not an absolute path.
+    """
+    chosen = environ.get(variable, "")
+    if chosen and not chosen.startswith("/"):
+        raise ConfigError(f"{variable}={shown(chosen)}: should be an absolute path")
+    return Path(chosen) if chosen else state_folder(environ) / name
+
+
+def file_system(folder: Path, mountinfo: str) -> str:
+    """Return the kind of file system of ``folder``; ``mountinfo`` is the kernel's table of mounts."""
+    path = os.path.realpath(folder)
+    found, longest = "", -1
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        point = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), before.split(" ")[4])
+        kind = after.split(" ")[0]
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        # A later mount at the same path hides the earlier one.
+        if inside and len(point) >= longest and kind not in _NO_FILE_SYSTEM:
+            found, longest = kind, len(point)
+    return found
