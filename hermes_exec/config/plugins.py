@@ -6,7 +6,10 @@ that ship with this project first.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
@@ -25,6 +28,47 @@ def own_entry_points(group: str) -> dict[str, EntryPoint]:
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=group) if owner(point) == OUR_DISTRIBUTION}
+
+
+def own_values(group: str) -> dict[str, str]:
+    """Return ``module:attribute`` of each entry point of ``group`` that this distribution declares, by name.
+
+    Reads the one file: importing ``importlib.metadata`` takes longer than a short command.
+    """
+    for folder in sys.path:
+        with contextlib.suppress(OSError):  # an entry of sys.path that is no folder
+            for name in os.listdir(folder or "."):  # noqa: PTH208  the same
+                if name.startswith("hermes_exec-") and name.endswith(".dist-info"):
+                    with open(os.path.join(folder, name, "entry_points.txt"), encoding="utf-8") as file:  # noqa: PTH118, PTH123  pathlib takes time to import
+                        return _parse_group(file.read(), group)
+    return {name: point.value for name, point in own_entry_points(group).items()}  # installed in another form
+
+
+def _parse_group(text: str, group: str) -> dict[str, str]:
+    """Return the rows of one section of an ``entry_points.txt``."""
+    values: dict[str, str] = {}
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif section == group and "=" in line:
+            name, _, value = line.partition("=")
+            values[name.strip()] = value.strip()
+    return values
+
+
+def load_value(value: str) -> object:
+    """Import the module of ``module:attribute`` and return the attribute.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: the module has no such attribute.
+    """
+    from importlib import import_module
+
+    module, _, attribute = value.partition(":")
+    loaded: object = getattr(import_module(module), attribute)
+    return loaded
 
 
 def find_plugins(group: str, *, is_reserved: Callable[[str], bool]) -> dict[str, EntryPoint]:
