@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.config.plugins import find_plugins, load, load_value, own_values
+from hermes_exec.config.plugins import find_plugins, has_plugins, load, load_value, own_values
 from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _plugin_table() -> CommandTable:
     """The commands of other distributions. A name of ours, or of two distributions, is refused."""
     table, own = CommandTable(), CORE | _own_table().commands
     try:
-        points = find_plugins(GROUP, is_reserved=own_values(GROUP).__contains__)
+        points = find_plugins(GROUP, is_reserved=own_values(GROUP).__contains__) if has_plugins(GROUP) else {}
     except ConfigError as error:
         return CommandTable(problems=[error])
     offers: dict[str, list[tuple[str, Command]]] = {}

@@ -110,11 +110,10 @@ async def _check_everything(*, model: bool) -> tuple[list[Report], set[str]]:
     with_model = {name for name, each in loaded.items() if each.examine_with_model is not None} if model else set[str]()
     if model and not with_model:
         raise UsageError("--model: no installed package has a model to ask", remedy="install the agent")
-    backend_reports, *others = await asyncio.gather(
-        check_backends(), *(run_doctor(name, each, model=model) for name, each in doctors.items())
-    )
+    packages = asyncio.gather(*(run_doctor(name, each, model=model) for name, each in doctors.items()))
+    backend_reports, package_reports = await asyncio.gather(check_backends(), packages)
     ourselves = check_ourselves({extra for each in loaded.values() for extra in each.extras})
-    return [ourselves, *others, *backend_reports], {OURSELVES, "local", *with_model}
+    return [ourselves, *package_reports, *backend_reports], {OURSELVES, "local", *with_model}
 
 
 def _facts(report: Report) -> dict[str, Any]:

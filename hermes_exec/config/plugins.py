@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
@@ -35,13 +35,40 @@ def own_values(group: str) -> dict[str, str]:
 
     Reads the one file: importing ``importlib.metadata`` takes longer than a short command.
     """
-    for folder in sys.path:
-        with contextlib.suppress(OSError):  # an entry of sys.path that is no folder
-            for name in os.listdir(folder or "."):  # noqa: PTH208  the same
-                if name.startswith("hermes_exec-") and name.endswith(".dist-info"):
-                    with open(os.path.join(folder, name, "entry_points.txt"), encoding="utf-8") as file:  # noqa: PTH118, PTH123  pathlib takes time to import
-                        return _parse_group(file.read(), group)
+    for path in _entry_point_files():
+        if _is_ours(path):
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123  pathlib takes time to import
+                return _parse_group(file.read(), group)
     return {name: point.value for name, point in own_entry_points(group).items()}  # installed in another form
+
+
+def has_plugins(group: str) -> bool:
+    """Return whether another distribution may declare entry points of ``group``.
+
+    Reads the files without ``importlib.metadata``; True where a distribution may be in a form that is no folder.
+    """
+    section = f"[{group}]".encode()
+    for path in _entry_point_files():
+        if not _is_ours(path):
+            with open(path, "rb") as file:  # noqa: PTH123  the same
+                if section in file.read():
+                    return True
+    return any(os.path.isfile(entry) for entry in sys.path)  # noqa: PTH113  the same
+
+
+def _entry_point_files() -> Iterator[str]:
+    """Yield the paths of the ``entry_points.txt`` of distributions in the folders of ``sys.path``."""
+    for folder in sys.path:
+        with contextlib.suppress(OSError):  # an entry that is no folder
+            for name in os.listdir(folder or "."):  # noqa: PTH208  the same
+                if name.endswith((".dist-info", ".egg-info")):
+                    path = f"{folder or '.'}/{name}/entry_points.txt"
+                    if os.path.isfile(path):  # noqa: PTH113  the same
+                        yield path
+
+
+def _is_ours(path: str) -> bool:
+    return path.split("/")[-2].startswith("hermes_exec-")
 
 
 def _parse_group(text: str, group: str) -> dict[str, str]:

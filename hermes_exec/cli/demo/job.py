@@ -47,7 +47,7 @@ class Outcome:
     """Why the job failed; empty when the test suite ran."""
 
     @property
-    def open_planned(self) -> bool:
+    def opened(self) -> bool:
         """Whether a command ran in the target."""
         return self.open_s is not None
 
