@@ -15,8 +15,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./~+@=%,:-]+( [A-Za-z0-9_./~+@=%,:-]+)*")
 
 def flatten(text: str, most: int = _MOST) -> str:
     """``text`` as one printable line of at most ``most`` characters; what is not printable becomes ``?``."""
-    words = " ".join(text.split())
-    line = words if words.isprintable() else "".join(each if each.isprintable() else "?" for each in words)
+    flat = " ".join(text.split())
+    line = flat if flat.isprintable() else "".join(each if each.isprintable() else "?" for each in flat)
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from hermes_exec.config import registry
 from hermes_exec.config.check import checked, profile_from_table, unknown_key
 from hermes_exec.config.paths import read_regular, shown
-from hermes_exec.config.settings import AuditSettings, Entry, Limits, LogSettings, Origin
+from hermes_exec.config.settings import AgentSettings, AuditSettings, Entry, Limits, LogSettings, Origin
 from hermes_exec.config.targets import PROFILE_NAME
 from hermes_exec.errors import ConfigError
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Section = TypeVar("Section", bound=BaseModel)
 
-KEYS = ("default", "backends", "limits", "audit", "log", "models")
-USERS_ALONE = ("audit", "log", "models")
+KEYS = ("default", "backends", "limits", "audit", "log", "agent", "models")
+USERS_ALONE = ("audit", "log", "agent", "models")
 """Sections that a project has no say in: it must neither turn off the record of what it does, nor choose who reads a
 conversation and gets the key."""
 
@@ -39,6 +39,7 @@ class Contents:
     limits: Limits = field(default_factory=Limits)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
     models: dict[str, object] = field(default_factory=dict[str, object], repr=False)
 
 
@@ -67,6 +68,7 @@ def parse_file(content: bytes, path: Path, origin: Origin) -> Contents:
         limits=_section(Limits, data, "limits", where),
         audit=_section(AuditSettings, data, "audit", where),
         log=_section(LogSettings, data, "log", where),
+        agent=_section(AgentSettings, data, "agent", where),
         models=_models(data.get("models", {}), where),
     )
 

@@ -79,6 +79,7 @@ def load_settings(
         limits=_merged(Limits, [user.limits, project.limits, *(layer.limits for layer in spoken)]),
         audit=_merged(AuditSettings, [user.audit, *(layer.audit for layer in spoken)]),
         log=_merged(LogSettings, [user.log, *(layer.log for layer in spoken)]),
+        agent=user.agent,
         models=user.models,
         files=tuple(path for path in (project_path, user_path) if path),
         warnings=tuple(warnings),

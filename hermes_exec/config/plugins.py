@@ -24,10 +24,17 @@ OUR_DISTRIBUTION = "hermes-exec"
 
 
 def own_entry_points(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of ``group`` that this distribution declares, by name."""
-    from importlib.metadata import entry_points
+    """Return the entry points of ``group`` that this distribution declares, by name.
 
-    return {point.name: point for point in entry_points(group=group) if owner(point) == OUR_DISTRIBUTION}
+    The metadata of other distributions is not read.
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        points = distribution(OUR_DISTRIBUTION).entry_points
+    except PackageNotFoundError:
+        return {}
+    return {point.name: point for point in points if point.group == group}
 
 
 def own_values(group: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from hermes_exec.config.check import profile_from_table
 from hermes_exec.config.paths import shown
-from hermes_exec.config.values import Seconds, Size
+from hermes_exec.config.values import Names, Seconds, Size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,13 @@ class LogSettings(BaseModel, frozen=True, extra="forbid", strict=True):
     """The least important messages that are shown."""
     format: Literal["text", "json"] = "text"
     """`text` is key=value for people, `json` is one object a line for programs."""
+
+
+class AgentSettings(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Settings of the agent, besides its models."""
+
+    tools: Names = ("core",)
+    """Tools and sets of tools that a conversation offers to its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     audit: AuditSettings = field(default_factory=AuditSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    agent: AgentSettings = field(default_factory=AgentSettings)
     models: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     """The user's tables of models, which the agent checks."""
     files: tuple[Path, ...] = ()

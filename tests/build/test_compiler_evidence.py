@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec_agent.models.scripted import ScriptedModel
-from hermes_exec_agent.skills.build import prompts
-from hermes_exec_agent.skills.build.cases import said_of, separate
-from hermes_exec_agent.skills.build.examples import examples, said_files
+from hermes_exec_agent.skills.build.cases import examples, said_files, said_of, separate
+from hermes_exec_agent.skills.build.draft import CASES_PROMPT
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import NO_CASES
@@ -106,7 +105,7 @@ def test_a_separate_context_is_asked_for_files_and_its_echo_of_an_example_is_no_
     ]
     assert {each.source for each in found} == {Level.SEPARATE}
     (request,) = model.requests
-    assert request.messages[0].content == prompts.CASES
+    assert request.messages[0].content == CASES_PROMPT
     assert "files" in str(request.schema)
 
 

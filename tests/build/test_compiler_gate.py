@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.errors import Refused, UsageError
-from hermes_exec_agent.skills.build.attempts import NotRegistered, Rejected
+from hermes_exec_agent.skills.build.builder import NotRegistered, Rejected
 from hermes_exec_agent.skills.build.draft import parse
 from hermes_exec_agent.skills.run import runner
 from hermes_exec_policies.gate.cases import Case

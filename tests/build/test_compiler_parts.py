@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_exec_agent.skills.build.attempts import Attempts, NotRegistered
-from hermes_exec_agent.skills.build.cases import held_to
+from hermes_exec_agent.skills.build.builder import Attempts, NotRegistered
+from hermes_exec_agent.skills.build.cases import examples, held_to
 from hermes_exec_agent.skills.build.draft import Draft, Unreadable, parse, signature
-from hermes_exec_agent.skills.build.examples import examples
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level, Report, functional, security
 from tests.build.conftest import SCRIPT, draft

@@ -21,7 +21,7 @@ from hermes_exec.config import values
 from hermes_exec.config.files import KEYS, parse_file
 from hermes_exec.config.overrides import PREFIX, VARIABLES
 from hermes_exec.config.profile import Profile
-from hermes_exec.config.settings import AuditSettings, Limits, LogSettings, Origin, Profiles
+from hermes_exec.config.settings import AgentSettings, AuditSettings, Limits, LogSettings, Origin, Profiles
 from hermes_exec.config.targets import parse_target
 from hermes_exec_backends.profiles import (
     BubblewrapProfile,
@@ -57,6 +57,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "limits": Limits,
     "audit": AuditSettings,
     "log": LogSettings,
+    "agent": AgentSettings,
 }
 WORDS: dict[str, list[object]] = {
     "text": [values.Text, values.Argument, values.Name, str],
@@ -100,6 +101,8 @@ def default(value: object) -> str:
             return values.show_size(value)
         case float():
             return f"{value:g}"
+        case tuple() if value:
+            return ", ".join(map(str, value))
         case _:
             return str(value)
 

@@ -15,8 +15,7 @@ from hermes_exec_agent.errors import ContextTooLong, ModelError, ModelRefused
 from hermes_exec_agent.models import ask, complete, say
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.protocol import Item, Reply, Retried, Text, ToolSpec
-from hermes_exec_agent.models.tokens import Price
+from hermes_exec_agent.models.protocol import Item, Price, Reply, Retried, Text, ToolSpec
 from tests.rigs.endpoint import KEY, Raw, ScriptedEndpoint, Status, Streamed, Written
 
 HELLO = (Message("user", "hello"),)

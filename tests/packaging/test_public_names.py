@@ -67,7 +67,9 @@ def test_our_entry_points_offer_exactly_the_built_in_types() -> None:
     assert {point.name for point in points if point.group == registry.BACKENDS} == set(registry.BUILT_INS)
 
 
-@pytest.mark.parametrize("group", ["console_scripts", "hermes_exec.backends", "hermes_exec.profiles"])
+@pytest.mark.parametrize(
+    "group", ["console_scripts", "hermes_exec.backends", "hermes_exec.profiles", "hermes_exec.tools"]
+)
 def test_every_entry_point_of_ours_loads(group: str) -> None:
     points = [point for point in distribution("hermes-exec").entry_points if point.group == group]
     assert points

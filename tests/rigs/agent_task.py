@@ -12,10 +12,11 @@ from hermes_exec.testing import Behaviours
 from hermes_exec_agent.models import Models, ask
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.runtime import Conversation
+from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.tools.tool import Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from tests.rigs.breadth import thorough
 from tests.rigs.endpoint import ScriptedEndpoint
 
@@ -89,9 +90,8 @@ class AgentTask(Behaviours):
         replies: list[Written] = [_asking(step, folder) for step in steps]
         with EventLog(tmp_path / "log.sqlite") as log, ScriptedEndpoint([*replies, ANSWER]) as rig:
             models = Models(Endpoint("scripted", base_url=rig.url))
-            context = Context(terminal, terminal.target, Wary(), "")
-            tools = core_tools(models=models, log=log)(context)
-            conversation = Conversation(models=models, tools=tools, context=context, log=log)
+            context = Context(terminal, terminal.target, Wary(), "", models=models, delegate=Delegator(models, log))
+            conversation = Conversation(models=models, tools=create_tools(context), context=context, log=log)
             try:
                 await conversation.begin()
                 answer = await conversation.ask(REQUEST)

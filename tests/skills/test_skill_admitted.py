@@ -9,9 +9,9 @@ import pytest
 
 from hermes_exec_agent.skills.registry import bundle
 from hermes_exec_agent.skills.registry.admission import Admitted, admit, judged, prove_anew
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.skills.run import runner
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.rigs.breadth import leave_out

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.home import Home
-from hermes_exec_agent.skills.registry.keys import head_file
+from hermes_exec_agent.skills.registry.log import head_file
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_policies.gate.tree import copy_tree
 from tests.rigs.breadth import WHOLE

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.skills.run.private_dirs import sweep
+from hermes_exec_agent.skills.registry.content import remove_stale_folders
 from tests.rigs.bounded import wait_until
 from tests.rigs.breadth import thorough
 from tests.rigs.processes import alive, every, stat
@@ -122,7 +122,7 @@ def ended(registrar: Registrar, chance: random.Random, last_s: float, number: in
     for each in kept:
         with contextlib.suppress(OSError):
             os.utime(each, (0, 0))  # as if it had been left for long
-    sweep()
+    remove_stale_folders()
     assert not [each for each in kept if each.exists()]
     return False
 

@@ -14,7 +14,7 @@ from hermes_exec.errors import Unsupported
 from hermes_exec_agent.models.messages import ToolCall
 from hermes_exec_agent.tools.dispatch import perform
 from hermes_exec_agent.tools.tool import Approvals, Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from hermes_exec_backends.bubblewrap import BubblewrapBackend
 from hermes_exec_backends.daytona import DaytonaBackend
 from hermes_exec_backends.docker import DockerBackend
@@ -94,7 +94,7 @@ async def agent_in(backend: Backend | str, person: Any = None, **approvals: Any)
         allowed = Approvals(**approvals) if approvals else Approvals("allow")
         context = Context(terminal, target, person or Nobody(), "test", model="scripted", approvals=allowed)
         try:
-            yield Agent(context, core_tools()(context))
+            yield Agent(context, create_tools(context))
         finally:
             await context.close()
 

@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 import hermes_exec
+from hermes_exec.config.plugins import own_entry_points
 from hermes_exec_agent.models import Models, ScriptedModel, ask
 from hermes_exec_agent.models.endpoint import Endpoint
 from hermes_exec_agent.models.messages import Message, ToolCall
 from hermes_exec_agent.models.protocol import Reply, Usage
 from hermes_exec_agent.runtime import Conversation, Options
+from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.events import EventLog
 from hermes_exec_agent.tools.base import BaseTool
 from hermes_exec_agent.tools.dispatch import ResolvedCall, resolve
 from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES
 from hermes_exec_agent.tools.tool import Approvals, Context
-from hermes_exec_agent.tools.toolset import CORE, core_tools
+from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.rigs.endpoint import ScriptedEndpoint, Streamed
 from tests.rigs.published_tools import PUBLISHED
 from tests.tools.conftest import Nobody, Somebody, agent_in
@@ -44,13 +46,14 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tool]:
 
     async def made() -> dict[str, Tool]:
         async with hermes_exec.open("local") as terminal:
-            context = Context(terminal, "local", Nobody(), "1")
+            models = Models(ScriptedModel([]))
             with EventLog(folder / "events") as log:
-                tools = core_tools(models=Models(ScriptedModel([])), log=log)(context)
-                return {tool.spec.name: tool for tool in tools}
+                delegate = Delegator(models, log)
+                context = Context(terminal, "local", Nobody(), "1", models=models, delegate=delegate)
+                return {tool.spec.name: tool for tool in create_tools(context)}
 
     found = asyncio.run(made())
-    assert set(found) == set(CORE)
+    assert set(found) == set(own_entry_points(GROUP))
     return found
 
 
@@ -136,7 +139,7 @@ def test_a_call_that_means_the_same_is_ours(
     assert found.written.name == name
     tool = known[ours]
     assert isinstance(tool, BaseTool)
-    tool.takes.model_validate(found.arguments)
+    tool.arguments_type.model_validate(found.arguments)
     assert found.is_rewritten
 
 
@@ -219,7 +222,7 @@ BOUNDS = {"greater_than_equal", "less_than_equal", "string_too_short", "int_from
 def wrong_with(tool: Tool | None, arguments: dict[str, Any]) -> set[str]:
     assert isinstance(tool, BaseTool)
     try:
-        tool.takes.model_validate(arguments)
+        tool.arguments_type.model_validate(arguments)
     except ValidationError as error:
         return {each["type"] for each in error.errors()}
     return set()
@@ -259,8 +262,8 @@ def test_no_arguments_of_a_known_name_make_a_mistake_of_ours(known: dict[str, To
 
 def test_every_alias_names_a_tool_of_ours() -> None:
     named = {each.strip() for alias in ALIASES.values() for each in alias.ours.replace(" or ", ",").split(",")}
-    assert named <= set(CORE)
-    assert not set(ALIASES) & set(CORE)
+    assert named <= set(own_entry_points(GROUP))
+    assert not set(ALIASES) & set(own_entry_points(GROUP))
 
 
 def test_a_conversation_with_one_tool_says_so(known: dict[str, Tool]) -> None:
@@ -384,7 +387,7 @@ def test_a_conversation_records_both_and_sends_back_what_the_model_wrote(tmp_pat
             with EventLog(tmp_path / "events") as log:
                 models = Models(Endpoint("m", base_url=url))
                 conversation = Conversation(
-                    models=models, tools=core_tools(names=["terminal", "read_file"])(context), context=context,
+                    models=models, tools=create_tools(context, ["terminal", "read_file"]), context=context,
                     log=log, options=Options(),
                 )  # fmt: skip
                 await conversation.begin()
@@ -424,7 +427,7 @@ def test_guardrails_count_a_call_and_its_alias_as_one(tmp_path: Path) -> None:
             context = Context(terminal, "local", Nobody(), "", approvals=Approvals("allow"))
             with EventLog(tmp_path / "events") as log:
                 conversation = Conversation(
-                    models=Models(ScriptedModel([*replies, "no more"])), tools=core_tools()(context), context=context,
+                    models=Models(ScriptedModel([*replies, "no more"])), tools=create_tools(context), context=context,
                     log=log, options=Options(unattended=True),
                 )  # fmt: skip
                 await conversation.begin()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec_agent.tools.tool import Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from tests.rigs.bounded import wait_until
 from tests.rigs.processes import with_mark
 from tests.tools.conftest import PLACES, Agent, agent_in
@@ -45,7 +45,7 @@ def test_background_commands_end_with_the_conversation_and_kept_ones_go_on(place
             context = Context(
                 terminal, "there", other.context.person, "c", approvals=other.context.approvals, tell=said.append
             )
-            ending, going = await work(Agent(context, core_tools()(context)))
+            ending, going = await work(Agent(context, create_tools(context)))
             await context.close()
             assert not with_mark(bound)
             assert with_mark(kept)

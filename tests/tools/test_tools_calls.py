@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
+from hermes_exec.config.plugins import own_entry_points
 from hermes_exec.errors import ConfigError
-from hermes_exec_agent.tools import toolset
 from hermes_exec_agent.tools.dispatch import parsed
 from hermes_exec_agent.tools.tool import Approvals, Context, safe
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import GROUP, create_tools
 from tests.tools.conftest import Agent, Nobody, Somebody, agent_in
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def test_a_list_is_kept_for_the_conversation() -> None:
 def test_a_model_may_have_one_tool_alone_and_no_tool_that_is_not_there() -> None:
     async def names(wanted: Any) -> list[str]:
         async with hermes_exec.open("local") as terminal:
-            return [tool.spec.name for tool in core_tools(names=wanted)(Context(terminal, "local", Nobody(), "1"))]
+            return [tool.spec.name for tool in create_tools(Context(terminal, "local", Nobody(), "1"), wanted)]
 
     assert asyncio.run(names("minimal")) == ["terminal"]
     assert asyncio.run(names(["read_file", "terminal"])) == ["terminal", "read_file"]
@@ -183,7 +183,7 @@ def test_a_model_may_have_one_tool_alone_and_no_tool_that_is_not_there() -> None
 def test_conversations_that_share_a_terminal_have_shells_and_lists_of_their_own() -> None:
     async def folders(agent: Agent) -> tuple[str, str]:
         other = Context(agent.context.terminal, "local", Nobody(), "2", approvals=Approvals("allow"))
-        second = Agent(other, core_tools()(other))
+        second = Agent(other, create_tools(other))
         try:
             await agent("terminal", command="cd /usr; mine=1")
             seen = await second("terminal", command="echo ${mine-none}; pwd")
@@ -219,4 +219,4 @@ def test_every_tool_is_in_the_documentation() -> None:
     from pathlib import Path
 
     text = (Path(__file__).parents[2] / "docs/tools.md").read_text()
-    assert not [name for name in toolset.CORE if f"`{name}`" not in text]
+    assert not [name for name in own_entry_points(GROUP) if f"`{name}`" not in text]

@@ -16,9 +16,10 @@ import hermes_exec
 from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.scripted import ScriptedModel, ask, say
 from hermes_exec_agent.runtime import CallEnded, Conversation, Delegated
+from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.runtime.events.log import EventLog
 from hermes_exec_agent.tools.tool import Approvals, Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from tests.rigs.processes import alive
 from tests.tools.conftest import Nobody
 
@@ -40,10 +41,11 @@ async def conversation(
     with EventLog(folder / "log.sqlite") as log:
         async with hermes_exec.open("local", cwd=str(folder)) as terminal:
             approvals = Approvals("allow" if person is None else "ask")
-            context = Context(terminal, "local", person or Nobody(), "", model="scripted", approvals=approvals)
-            made = Conversation(
-                models=models, tools=core_tools(models=models, log=log)(context), context=context, log=log
-            )
+            context = Context(
+                terminal, "local", person or Nobody(), "", model="scripted", approvals=approvals, models=models,
+                delegate=Delegator(models, log),
+            )  # fmt: skip
+            made = Conversation(models=models, tools=create_tools(context), context=context, log=log)
             await made.begin()
             try:
                 yield made, model, log

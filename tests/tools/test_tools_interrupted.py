@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 import os
 import random
@@ -184,7 +183,7 @@ def test_a_first_call_that_is_cancelled_leaves_the_folder_known(tmp_path: Path) 
             begins = (await agent.context.terminal.run("pwd")).stdout_text.strip()
             cut = done = 0
             while not done:
-                own = dataclasses.replace(agent.context, _workspace=None)
+                own = agent.context.fork()
                 first = asyncio.create_task(own.workspace.path(str(tmp_path)))
                 await asyncio.wait([first], timeout=0.0003 * cut)
                 done += first.done()

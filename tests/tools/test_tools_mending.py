@@ -14,7 +14,7 @@ from hermes_exec_agent.models.scripted import ScriptedModel
 from hermes_exec_agent.skills.registry.home import VARIABLE, Home, this_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import draft
@@ -80,8 +80,9 @@ class Called:
                     terminal, terminal.kind, person or Nobody(), "1", model="scripted", data=self.folder / "data",
                     approvals=approvals or Approvals("allow"), tell=self.lines.append, request=self.request,
                     record=lambda kind, data: self.recorded.append((kind, data)), spend=self.spent.append,
+                    models=Models(self.model), repair_skills=mends,
                 )  # fmt: skip
-                agent = Agent(context, core_tools(models=Models(self.model), mends=mends)(context))
+                agent = Agent(context, create_tools(context))
                 try:
                     return await agent("skill_run", name="add-numbers", arguments='{"a": 1, "b": -1}', **call)
                 finally:

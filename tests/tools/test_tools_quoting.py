@@ -15,12 +15,11 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.protocol import ToolSpec
 from hermes_exec_agent.models.scripted import ScriptedModel
 from hermes_exec_agent.quoting import flatten, quote, quote_name
-from hermes_exec_agent.skills.build.attempts import NotRegistered
-from hermes_exec_agent.skills.build.builder import Maker, Workshop
+from hermes_exec_agent.skills.build.builder import Maker, NotRegistered, Workshop
 from hermes_exec_agent.skills.registry.home import VARIABLE, this_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.tool import Approvals, Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from hermes_exec_policies.load import load
 from tests.rigs.skill_makers import PERSON, report_of, tree_in
 from tests.tools.conftest import Agent, Nobody
@@ -78,8 +77,11 @@ def test_what_tools_say_of_skills_files_and_processes_is_quoted(tmp_path: Path) 
 
     async def seen() -> list[str]:
         async with hermes_exec.open("local") as terminal:
-            context = Context(terminal, "local", Nobody(), "1", model="x", approvals=Approvals("allow", {}))
-            agent = Agent(context, core_tools(models=Models(ScriptedModel([])))(context))
+            context = Context(
+                terminal, "local", Nobody(), "1", model="x", approvals=Approvals("allow", {}),
+                models=Models(ScriptedModel([])),
+            )  # fmt: skip
+            agent = Agent(context, create_tools(context))
             try:
                 outputs: list[dict[str, Any]] = [
                     await agent("skills_list"),

@@ -17,7 +17,7 @@ from hermes_exec_agent.skills.registry.home import VARIABLE, Home, this_home
 from hermes_exec_agent.skills.registry.registry import Registry
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.tool import Approvals, Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 from hermes_exec_policies.gate.cases import Case
 from hermes_exec_policies.gate.verdict import Level
 from tests.build.conftest import TASK, draft
@@ -57,10 +57,10 @@ async def working(
         context = Context(
             terminal, terminal.kind, person or Nobody(), "1", model="scripted", data=tmp_path / "data",
             approvals=Approvals("allow", rules), tell=lines.append,
+            models=Models(ScriptedModel(replies)), cases=[CASE] if replies else [],
         )  # fmt: skip
-        made = core_tools(models=Models(ScriptedModel(replies)), cases=[CASE] if replies else [])
         try:
-            yield Agent(context, made(context)), lines
+            yield Agent(context, create_tools(context)), lines
         finally:
             await context.close()
 

@@ -223,7 +223,7 @@ def import_bundle(
 async def _import(file: Path, cases: list[str], grants: "Grants", *, insist: bool, json: bool) -> int:
     from hermes_exec_agent.skills.registry import bundle
     from hermes_exec_agent.skills.registry.admission import judged
-    from hermes_exec_agent.skills.run.private_dirs import private_folder
+    from hermes_exec_agent.skills.registry.content import private_folder
 
     registry = _open_registry()
     author = _get_author(None, None, insist=insist)

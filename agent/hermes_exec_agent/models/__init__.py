@@ -3,9 +3,9 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.models.catalog import Models
+    from hermes_exec_agent.models.protocol import complete
     from hermes_exec_agent.models.scripted import Request, ScriptedModel, ask, say
     from hermes_exec_agent.models.settings import ModelSettings, load_models
-    from hermes_exec_agent.models.whole_reply import complete
 
 _HOME = {
     "ModelSettings": "settings",
@@ -13,7 +13,7 @@ _HOME = {
     "Request": "scripted",
     "ScriptedModel": "scripted",
     "ask": "scripted",
-    "complete": "whole_reply",
+    "complete": "protocol",
     "load_models": "settings",
     "say": "scripted",
 }

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Text, Thought, Usage
+from hermes_exec_agent.models.protocol import Text, Thought, Usage, read_thought
 from hermes_exec_agent.models.reply_extras import (
     CALL_FIELDS,
     MESSAGE_FIELDS,
     Extras,
     ExtrasBudget,
-    read_thought,
     repair_surrogates,
 )
 
@@ -189,15 +188,15 @@ def _text_of(arguments: object) -> str:
     return json.dumps(arguments, ensure_ascii=False)
 
 
-def _usage(told: CompletionUsage) -> Usage:
-    details = getattr(told, "prompt_tokens_details", None)
-    written = getattr(told, "completion_tokens_details", None)
-    extra = told.model_extra or {}
+def _usage(usage: CompletionUsage) -> Usage:
+    details = getattr(usage, "prompt_tokens_details", None)
+    written = getattr(usage, "completion_tokens_details", None)
+    extra = usage.model_extra or {}
     cost = extra.get("cost")  # OpenRouter tells what it bills
     return Usage(
-        prompt=told.prompt_tokens or 0,
+        prompt=usage.prompt_tokens or 0,
         cached=getattr(details, "cached_tokens", None) or 0,
-        completion=told.completion_tokens or 0,
+        completion=usage.completion_tokens or 0,
         reasoning=getattr(written, "reasoning_tokens", None) or 0,
         cost=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
     )

@@ -147,16 +147,16 @@ def wire_messages(
 ) -> list[dict[str, Any]]:
     """The messages as the endpoint ``origin`` gets them."""
     wired: list[dict[str, Any]] = []
-    given: dict[str, str] = {}
+    given_ids: dict[str, str] = {}
     for message in messages:
         fields = message.wire()
         if message.role == "assistant":
             own = bool(origin) and message.origin == origin and dialect.returns
-            given = _restore(message, fields) if own else {}
+            given_ids = _restore(message, fields) if own else {}
             if dialect.fill is not None:
                 dialect.fill(fields, own, model, reasoning)
         elif message.role == "tool":
-            fields["tool_call_id"] = given.get(message.tool_call_id, message.tool_call_id)
+            fields["tool_call_id"] = given_ids.get(message.tool_call_id, message.tool_call_id)
         wired.append(fields)
     return wired
 

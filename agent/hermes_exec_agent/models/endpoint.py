@@ -23,8 +23,7 @@ from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.assembly import Assembly, Nothing
 from hermes_exec_agent.models.dialects import OPENAI, Dialect, Reasoning, heed, wire_messages
 from hermes_exec_agent.models.failures import read_refusal, trouble
-from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Retried, estimated_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec_agent.models.messages import Message
-    from hermes_exec_agent.models.protocol import Item, Text, Thought, ToolChoice, ToolSpec, Usage
-    from hermes_exec_agent.models.tokens import Price
+    from hermes_exec_agent.models.protocol import Item, Price, Text, Thought, ToolChoice, ToolSpec, Usage
 
 _log = logging.getLogger("hermes_exec.models")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -211,9 +209,9 @@ class Endpoint:
         if attempt >= patience.attempts:
             raise ModelError(f"{reason}; asked {attempt} times", remedy=remedy) from None
         if time.monotonic() + wait_s >= give_up:
-            asked = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
+            hint = f"; it asks to wait {wait_s:.0f} s" if found.wait_s is not None else ""
             times = "attempt" if attempt == 1 else "attempts"
-            raise ModelError(f"{reason}{asked}; given up after {attempt} {times}", remedy="later") from None
+            raise ModelError(f"{reason}{hint}; given up after {attempt} {times}", remedy="later") from None
         _log.info("asking again", extra={"model": self.name, "reason": reason, "wait_s": round(wait_s, 3)})
         return Retried(reason, wait_s, self.name)
 

@@ -71,10 +71,10 @@ def trouble(who: str, cause: BaseException, redactor: Redactor) -> Trouble | Non
             ModelError(f"{who}: the connection failed: {root}", remedy=f"look whether {_host(cause)} is up"), again=True
         )
     if isinstance(cause, openai.APIError):
-        words = _words(cause.message, redactor)
-        if _TOO_LONG.search(words):
-            return Trouble(_too_long(who, words), again=False)
-        return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {words}"), again=True)
+        message = _words(cause.message, redactor)
+        if _TOO_LONG.search(message):
+            return Trouble(_too_long(who, message), again=False)
+        return Trouble(ModelError(f"{who}: it failed in the middle of a reply: {message}"), again=True)
     if isinstance(cause, Nothing) and "html" in str(cause):
         return Trouble(ModelRefused(f"{who}: it sent a web page instead of a reply", remedy=_ADDRESS), again=False)
     if isinstance(cause, EOFError):
@@ -101,11 +101,11 @@ def _fault(cause: Exception) -> str:
 
 def _answered(who: str, cause: Any, redactor: Redactor) -> Trouble:
     status: int = cause.status_code
-    words = _words(_told(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
+    message = _words(_told(cause.body) or _NO_WORDS.sub("", str(cause.message)), redactor)
     code = str(getattr(cause, "code", "") or "")
-    if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(words)):
-        return Trouble(_too_long(who, words), again=False)
-    what = f"{who}: it answered {status}{': ' if words else ''}{words}"
+    if status in (400, 413, 422, 500) and (code == "context_length_exceeded" or _TOO_LONG.search(message)):
+        return Trouble(_too_long(who, message), again=False)
+    what = f"{who}: it answered {status}{': ' if message else ''}{message}"
     if status in _AGAIN and code not in _NEVER:
         return Trouble(ModelError(what), again=True, wait_s=asked_to_wait(cause.response.headers))
     remedy = _REMEDIES.get(402 if code in _NEVER else status, "")
@@ -132,10 +132,10 @@ def _host(cause: Any) -> str:
     return shown(f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}")
 
 
-def _too_long(who: str, words: str) -> ContextTooLong:
-    found = _LIMIT.search(words)
+def _too_long(who: str, message: str) -> ContextTooLong:
+    found = _LIMIT.search(message)
     return ContextTooLong(
-        f"{who}: the conversation is too long for its window: {words}",
+        f"{who}: the conversation is too long for its window: {message}",
         remedy="a new conversation, or a model with a larger window",
         window=int(found[1]) if found else None,
     )
@@ -146,12 +146,12 @@ def asked_to_wait(headers: Mapping[str, str], now: float | None = None) -> float
     try:
         if exact := headers.get("retry-after-ms"):
             return max(float(exact) / 1000, 0.0)
-        told = headers.get("retry-after", "")
-        if not told:
+        value = headers.get("retry-after", "")
+        if not value:
             return None
-        if re.fullmatch(r"\d+(?:\.\d+)?", told):
-            return float(told)
-        return max(parsedate_to_datetime(told).timestamp() - (time.time() if now is None else now), 0.0)
+        if re.fullmatch(r"\d+(?:\.\d+)?", value):
+            return float(value)
+        return max(parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now), 0.0)
     except ValueError:
         return None
 

@@ -45,9 +45,9 @@ class Message:
 
     def wire(self) -> dict[str, Any]:
         """In the form of the protocol, without `extras`."""
-        told: dict[str, Any] = {"role": self.role, "content": self.content}
+        fields: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_calls:
-            told["tool_calls"] = [call.wire() for call in self.tool_calls]
+            fields["tool_calls"] = [call.wire() for call in self.tool_calls]
         if self.role == "tool":
-            told["tool_call_id"] = self.tool_call_id
-        return told
+            fields["tool_call_id"] = self.tool_call_id
+        return fields

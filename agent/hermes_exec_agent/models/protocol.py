@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
+from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.quoting import flatten
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 
     from hermes_exec_agent.models.dialects import Reasoning
     from hermes_exec_agent.models.messages import Message
+
 
 _LONGEST = 2000
 """Characters of a tool's description."""
@@ -30,8 +34,12 @@ class ToolSpec:
 
     def wire(self) -> dict[str, Any]:
         """In the form of the protocol."""
-        told = {"name": self.name, "description": flatten(self.description, _LONGEST), "parameters": self.parameters}
-        return {"type": "function", "function": told}
+        function = {
+            "name": self.name,
+            "description": flatten(self.description, _LONGEST),
+            "parameters": self.parameters,
+        }
+        return {"type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,22 @@ class Thought:
     """A piece of a model's reasoning, as it comes. It is no part of the reply's text."""
 
     text: str
+
+
+def read_thought(extras: Mapping[str, Any] | None) -> str:
+    """Return the readable text of the reasoning in a message's extras, or in a piece of them."""
+    if not extras:
+        return ""
+    for name in ("reasoning_content", "reasoning"):
+        value = extras.get(name)
+        if isinstance(value, str) and value:
+            return value
+    details: Any = extras.get("reasoning_details")
+    if not isinstance(details, list):
+        return ""
+    entries = [cast("dict[str, Any]", each) for each in cast("list[object]", details) if isinstance(each, dict)]
+    texts = [text for each in entries for text in (each.get("text"), each.get("summary"))]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +191,88 @@ def set_reasoning(model: Model, reasoning: Reasoning) -> bool:
         return False
     model.reasoning = reasoning
     return True
+
+
+async def complete(
+    model: Model,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[ToolSpec] = (),
+    max_tokens: int | None = None,
+    schema: dict[str, Any] | None = None,
+) -> Reply:
+    """Ask, and wait for the whole reply.
+
+    Raises:
+        ModelError: there was none.
+    """
+    stream = model.stream(messages, tools, max_tokens=max_tokens, schema=schema)
+    # Closed here and now, so that a cancelled caller leaves no request running.
+    async with aclosing(cast("AsyncGenerator[Item]", stream)) as items:
+        async for item in items:
+            if isinstance(item, Reply):
+                return item
+    raise ModelError(f"{model.name}: the stream ended without a reply")
+
+
+CHARACTERS = 4
+"""A token's, about; only where the endpoint does not count."""
+_MESSAGE = 4
+"""Tokens that a message's frame takes, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for a million tokens. Prices change, so none are built in."""
+
+    input: float
+    """Of the prompt."""
+    output: float
+    """Of the reply."""
+    cached: float | None = None
+    """Of what the endpoint had read before; as `input` if left out."""
+
+    def of(self, usage: Usage) -> float:
+        """What a reply cost."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(usage.prompt - usage.cached, 0)
+        return (fresh * self.input + usage.cached * cached + usage.completion * self.output) / 1e6
+
+
+FREE = Price(0.0, 0.0)
+"""Of a model on a machine of one's own."""
+
+
+def tokens(message: Message) -> int:
+    """How many tokens a message takes, about; with its reasoning, which its endpoint gets back."""
+    size = (
+        len(message.content)
+        + len(read_thought(message.extras))
+        + sum(len(call.name) + len(call.arguments) for call in message.tool_calls)
+    )
+    return _MESSAGE + -(-size // CHARACTERS)
+
+
+def tokens_of_tools(tools: Iterable[ToolSpec]) -> int:
+    """How many tokens the descriptions of tools take, about."""
+    return sum(-(-len(json.dumps(tool.wire())) // CHARACTERS) for tool in tools)
+
+
+def estimated_usage(messages: Sequence[Message], tools: Sequence[ToolSpec], reply: Message) -> Usage:
+    """The usage of a reply whose endpoint told none."""
+    prompt = sum(map(tokens, messages)) + tokens_of_tools(tools)
+    return Usage(prompt=prompt, completion=tokens(reply), estimated=True)
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """The sum. Its cost is that of the replies whose price is known, or None if none is."""
+    each = list(usages)
+    costs = [usage.cost for usage in each if usage.cost is not None]
+    return Usage(
+        prompt=sum(usage.prompt for usage in each),
+        cached=sum(usage.cached for usage in each),
+        completion=sum(usage.completion for usage in each),
+        reasoning=sum(usage.reasoning for usage in each),
+        cost=sum(costs) if costs else None,
+        estimated=any(usage.estimated for usage in each),
+    )

@@ -180,21 +180,3 @@ def _merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
             _merge(before, value)
         else:
             into[key] = value
-
-
-def read_thought(fields: Mapping[str, Any] | None) -> str:
-    """What a person can read of the reasoning in a message's extras, or in a piece of them."""
-    if not fields:
-        return ""
-    for name in ("reasoning_content", "reasoning"):
-        value = fields.get(name)
-        if isinstance(value, str) and value:
-            return value
-    details = fields.get("reasoning_details")
-    if not _is_list(details):
-        return ""
-    parts: list[str] = []
-    for entry in details:
-        if _is_table(entry):
-            parts += [text for text in (entry.get("text"), entry.get("summary")) if isinstance(text, str)]
-    return "".join(parts)

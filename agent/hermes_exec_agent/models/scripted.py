@@ -18,8 +18,7 @@ from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.errors import ConfigError
 from hermes_exec_agent.errors import ModelError, ScriptEnded
 from hermes_exec_agent.models.messages import Message, ToolCall
-from hermes_exec_agent.models.protocol import Reply, Text
-from hermes_exec_agent.models.tokens import estimated_usage
+from hermes_exec_agent.models.protocol import Reply, Text, estimated_usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -62,11 +61,13 @@ def say(text: str) -> Reply:
 
 def ask(*calls: tuple[str, dict[str, Any] | str], text: str = "") -> Reply:
     """A reply that asks for tools, each by its name and its arguments; a string stands as the model wrote it."""
-    asked = tuple(
-        ToolCall(f"call_{next(_call_numbers)}", name, given if isinstance(given, str) else json.dumps(given))
-        for name, given in calls
+    tool_calls = tuple(
+        ToolCall(
+            f"call_{next(_call_numbers)}", name, arguments if isinstance(arguments, str) else json.dumps(arguments)
+        )
+        for name, arguments in calls
     )
-    return Reply(Message("assistant", text, asked), "tool_calls")
+    return Reply(Message("assistant", text, tool_calls), "tool_calls")
 
 
 class ScriptedModel:
@@ -116,10 +117,10 @@ class ScriptedModel:
         if self.left < 0:
             raise ScriptEnded(f"{self.name}: asked {len(self.requests)} times, and has {len(self._replies)} replies")
         written = self._replies[len(self.requests) - 1]
-        said = written(messages, tools) if callable(written) else written
-        if isinstance(said, ModelError):
-            raise said
-        reply = say(said) if isinstance(said, str) else said
+        entry = written(messages, tools) if callable(written) else written
+        if isinstance(entry, ModelError):
+            raise entry
+        reply = say(entry) if isinstance(entry, str) else entry
         for piece in _PIECES.findall(reply.message.content):
             yield Text(piece)
         usage = reply.usage if reply.usage.prompt else estimated_usage(messages, tools, reply.message)
@@ -146,14 +147,14 @@ def read_script(path: Path) -> tuple[list[str], list[Written]]:
         if not line.strip():
             continue
         try:
-            told = _table(json.loads(line))
-            if "user" in told:
-                requests.append(_text(told["user"]))
-            elif "if" in told:
-                alternatives.append((_condition(told["if"]), _parsed(told)))
+            fields = _table(json.loads(line))
+            if "user" in fields:
+                requests.append(_text(fields["user"]))
+            elif "if" in fields:
+                alternatives.append((_condition(fields["if"]), _parsed(fields)))
                 continue
             else:
-                replies.append(branch(*alternatives, otherwise=_parsed(told)) if alternatives else _parsed(told))
+                replies.append(branch(*alternatives, otherwise=_parsed(fields)) if alternatives else _parsed(fields))
                 alternatives = []
         except (ValueError, TypeError, KeyError, RecursionError):
             raise ConfigError(f"{shown(path)}: line {number} is no reply and no request", remedy=_FORMS) from None
@@ -178,8 +179,8 @@ def branch(*alternatives: tuple[Condition, Reply], otherwise: Reply) -> Written:
 def _result(message: Message) -> dict[str, Any]:
     """The envelope in a tool's message; what is none is a call that did not end by itself."""
     try:
-        told, _ = json.JSONDecoder().raw_decode(message.content)  # a notice of ours may follow
-        return _table(told)
+        result, _ = json.JSONDecoder().raw_decode(message.content)  # a notice of ours may follow
+        return _table(result)
     except (ValueError, TypeError, RecursionError):
         return {"ok": False}
 
@@ -196,34 +197,34 @@ _HOLDS: dict[Condition, Callable[[dict[str, Any]], bool]] = {
 }
 
 
-def _condition(told: object) -> Condition:
+def _condition(value: object) -> Condition:
     for condition in _HOLDS:
-        if condition == told:
+        if condition == value:
             return condition
     raise ValueError
 
 
-def _table(told: object) -> dict[str, Any]:
-    if not isinstance(told, dict):
+def _table(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise TypeError
-    return cast("dict[str, Any]", told)
+    return cast("dict[str, Any]", value)
 
 
-def _text(told: object) -> str:
-    if not isinstance(told, str) or not told:
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
         raise TypeError
-    return told
+    return value
 
 
-def _parsed(told: dict[str, Any]) -> Reply:
-    content = told.get("content") or ""
-    calls = cast("list[dict[str, object]]", told.get("tool_calls") or [])
+def _parsed(fields: dict[str, Any]) -> Reply:
+    content = fields.get("content") or ""
+    calls = cast("list[dict[str, object]]", fields.get("tool_calls") or [])
     if not isinstance(content, str) or not (content or calls):
         raise TypeError
-    asked: list[tuple[str, dict[str, Any] | str]] = []
+    requests: list[tuple[str, dict[str, Any] | str]] = []
     for call in calls:
-        given = call["arguments"]
-        if not isinstance(given, dict | str):
+        arguments = call["arguments"]
+        if not isinstance(arguments, dict | str):
             raise TypeError
-        asked.append((str(call["name"]), cast("dict[str, Any] | str", given)))
-    return ask(*asked, text=content) if asked else say(content)
+        requests.append((str(call["name"]), cast("dict[str, Any] | str", arguments)))
+    return ask(*requests, text=content) if requests else say(content)

@@ -24,8 +24,8 @@ from hermes_exec_agent.models.catalog import Models
 from hermes_exec_agent.models.dialects import Effort, Reasoning, Thinking, find_dialect
 from hermes_exec_agent.models.endpoint import Endpoint, Patience
 from hermes_exec_agent.models.fallback import Fallback
+from hermes_exec_agent.models.protocol import FREE, Price
 from hermes_exec_agent.models.providers import PROVIDERS, Provider, provider
-from hermes_exec_agent.models.tokens import FREE, Price
 
 if TYPE_CHECKING:
     from hermes_exec_agent.models.protocol import Model
@@ -69,10 +69,10 @@ def read_table(name: str, table: object) -> ModelSettings:
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where}: should be a table")
     written = checked(Written, cast("Mapping[str, object]", table), where)
-    said: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
+    values: dict[str, Any] = {field: getattr(written, field) for field in Written.model_fields}
     if written.prices is not None:
-        said["prices"] = Price(**written.prices.model_dump())
-    return ModelSettings(**said)
+        values["prices"] = Price(**written.prices.model_dump())
+    return ModelSettings(**values)
 
 
 _URL_VARIABLES = ("LLM_BASE_URL", "OPENAI_BASE_URL")
@@ -140,22 +140,22 @@ def load_models(environ: Mapping[str, str] | None = None, tables: Mapping[str, o
 
 def _spoken(known: Mapping[str, str], main: ModelSettings) -> ModelSettings:
     """The main model with what the environment says of it."""
-    said: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field, variables in (
         ("provider", ("LLM_PROVIDER",)),
         ("model", ("DEFAULT_MODEL",)),
         ("base_url", _URL_VARIABLES),
     ):
         if value := next((known[each] for each in variables if known.get(each)), ""):
-            said[field] = value
+            values[field] = value
     if window := known.get("LLM_CONTEXT"):
         if not (window.isascii() and window.isdigit() and int(window) >= 1024):
             raise ConfigError(f"LLM_CONTEXT={shown(window)}: should be a number of tokens, 1024 or more")
-        said["window"] = int(window)
-    if "provider" in said and said["provider"] != main.provider and main.provider is not None:
+        values["window"] = int(window)
+    if "provider" in values and values["provider"] != main.provider and main.provider is not None:
         # Another provider has another address and another key than those that the file gives.
-        said = {"base_url": None, "key": None, **said}
-    return replace(main, **said)
+        values = {"base_url": None, "key": None, **values}
+    return replace(main, **values)
 
 
 def _address(name: str, base_url: str) -> str:
@@ -218,8 +218,8 @@ class _Builder:
         if settings.provider is not None:
             chosen = provider(settings.provider)
             if chosen is None:
-                spoken = self._known.get("LLM_PROVIDER") == settings.provider
-                where = "LLM_PROVIDER=" if spoken else f"[models.{shown(name)}]: provider "
+                from_environment = self._known.get("LLM_PROVIDER") == settings.provider
+                where = "LLM_PROVIDER=" if from_environment else f"[models.{shown(name)}]: provider "
                 raise ConfigError(
                     f"{where}{shown(settings.provider)}: not a provider that is known",
                     remedy=f"{', '.join(PROVIDERS)}; custom takes LLM_BASE_URL",

@@ -2,11 +2,11 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from hermes_exec_agent.runtime.budget import Budget
     from hermes_exec_agent.runtime.conversation import Conversation
     from hermes_exec_agent.runtime.guardrails import Guardrails
     from hermes_exec_agent.runtime.opening import open_conversation
     from hermes_exec_agent.runtime.options import Options
+    from hermes_exec_agent.runtime.turn import Budget
     from hermes_exec_agent.runtime.updates import (
         Answer,
         CallEnded,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Answer": "updates",
-    "Budget": "budget",
+    "Budget": "turn",
     "CallEnded": "updates",
     "CallStarted": "updates",
     "Compacted": "updates",

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.tokens import CHARACTERS, tokens
-from hermes_exec_agent.models.whole_reply import complete
+from hermes_exec_agent.models.protocol import CHARACTERS, complete, tokens
 from hermes_exec_agent.runtime.history import NOTICE
 
 if TYPE_CHECKING:
@@ -59,10 +58,10 @@ def pieces(messages: Sequence[Message]) -> list[list[Message]]:
 def split(messages: Sequence[Message], tail: int) -> int:
     """Where the latest pieces begin that take at most ``tail`` tokens together; the last piece is among them always."""
     grouped = pieces(messages[1:])
-    start, taken = len(messages), 0
+    start, used = len(messages), 0
     for number, piece in enumerate(reversed(grouped)):
-        taken += size(piece)
-        if number and taken > tail:
+        used += size(piece)
+        if number and used > tail:
             break
         start -= len(piece)
     return start
@@ -91,20 +90,20 @@ def _cleared(content: str, name: str) -> str:
 def replace_by_summary(messages: Sequence[Message], cut: int, summary: str, request: str) -> list[Message]:
     """The list with everything before ``cut`` summarised; the request stands in it word for word."""
     tail = list(messages[cut:])
-    told = SUMMARY + summary.strip()
+    content = SUMMARY + summary.strip()
     if request and not any(holds(message, request) for message in tail):
-        told += REQUEST + request
-    made = [Message("user", told)]
+        content += REQUEST + request
+    added = [Message("user", content)]
     if tail and tail[0].role == "user":
-        made.append(Message("assistant", _NOTED))
-    return [*messages[:1], *made, *tail]
+        added.append(Message("assistant", _NOTED))
+    return [*messages[:1], *added, *tail]
 
 
 def holds(message: Message, request: str) -> bool:
     """Whether a message is where the request stands, as the person sent it or after an earlier summary."""
-    told = message.content
-    as_sent = told == request or told.startswith(f"{request}\n\n{NOTICE}")
-    return message.role == "user" and (as_sent or told.endswith(REQUEST + request))
+    content = message.content
+    as_sent = content == request or content.startswith(f"{request}\n\n{NOTICE}")
+    return message.role == "user" and (as_sent or content.endswith(REQUEST + request))
 
 
 def shrink(messages: Sequence[Message], target: int) -> list[Message]:
@@ -150,9 +149,9 @@ def listed(messages: Sequence[Message]) -> str:
 
 def _outcome(result: str) -> str:
     try:
-        told: Any = json.loads(result)
-        code = told.get("exit_code")
-        return ("ok" if told["ok"] else "failed") + ("" if code is None else f", exit code {code}")
+        envelope: Any = json.loads(result)
+        code = envelope.get("exit_code")
+        return ("ok" if envelope["ok"] else "failed") + ("" if code is None else f", exit code {code}")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return _line(result) or "no result"
 
@@ -300,7 +299,7 @@ class Compactor:
                 _log.warning("no summary could be had", extra={"model": auxiliary.name, "reason": str(error)})
                 self._auxiliary_rests_until = time.monotonic() + _REST_S
             else:
-                if said := reply.message.content.strip():
+                if summary := reply.message.content.strip():
                     # Some endpoints do not keep to a limit.
-                    return "summarised", said[: 2 * most * CHARACTERS], reply.usage
+                    return "summarised", summary[: 2 * most * CHARACTERS], reply.usage
         return "listed", listed(old)[: 2 * most * CHARACTERS], None

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import settled, to_its_end
 from hermes_exec.errors import HermesError, UsageError
-from hermes_exec_agent.models.protocol import Usage
-from hermes_exec_agent.models.tokens import total
+from hermes_exec_agent.models.protocol import Usage, total
 from hermes_exec_agent.runtime.compaction import Compactor
 from hermes_exec_agent.runtime.events.log import new_id
 from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLost
-from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, record_of
+from hermes_exec_agent.runtime.history import BRANCHED, TIME_LIMIT, UNANSWERED, History, Recorder, record_of
 from hermes_exec_agent.runtime.options import Options
-from hermes_exec_agent.runtime.recorder import Recorder
 from hermes_exec_agent.runtime.system_prompt import system_prompt
 from hermes_exec_agent.runtime.tool_executor import Acting
 from hermes_exec_agent.runtime.turn import Turn, usage_record
@@ -185,7 +183,7 @@ class Conversation:
                 _log.warning("the turn's lease was not renewed: %s", error)
 
     def _started(self) -> dict[str, object]:
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "target": self.place,
             "model": self.model.name,
             "scripted": self.model.scripted,
@@ -194,8 +192,8 @@ class Conversation:
             "system": system_prompt(self.place, self.options.instructions),
         }
         if self.options.history:
-            told["history"] = [record_of(message) for message in self.options.history]
-        return told
+            record["history"] = [record_of(message) for message in self.options.history]
+        return record
 
     async def ask(self, request: str, listener: Callable[[Update], None] | None = None) -> Answer:
         """Answer ``request``. ``listener`` is told of everything as it happens; it must not block.
@@ -353,15 +351,15 @@ def _cancel(task: asyncio.Task[Answer]) -> None:
 
 
 def _usage(event: Event) -> Usage:
-    told: dict[str, Any] = event.data.get("usage") or {}
-    cost = told.get("cost")
+    record: dict[str, Any] = event.data.get("usage") or {}
+    cost = record.get("cost")
     return Usage(
-        prompt=int(told.get("prompt", 0)),
-        cached=int(told.get("cached", 0)),
-        completion=int(told.get("completion", 0)),
-        reasoning=int(told.get("reasoning", 0)),
+        prompt=int(record.get("prompt", 0)),
+        cached=int(record.get("cached", 0)),
+        completion=int(record.get("completion", 0)),
+        reasoning=int(record.get("reasoning", 0)),
         cost=None if cost is None else float(cost),
-        estimated=bool(told.get("estimated")),
+        estimated=bool(record.get("estimated")),
     )
 
 

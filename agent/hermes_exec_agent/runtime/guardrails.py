@@ -74,7 +74,7 @@ class Guard:
 
     def observe(self, seen: Observed) -> Verdict:
         """Count a call."""
-        asked = _digest(seen.name, _canonical(seen.arguments))
+        call = _digest(seen.name, _canonical(seen.arguments))
         failed = not seen.envelope.ok or seen.envelope.exit_code not in (None, 0)
         verdicts: list[Verdict] = []
         if failed:
@@ -85,16 +85,16 @@ class Guard:
             ))  # fmt: skip
         else:
             self._failed[seen.name] = 0
-            if seen.changes and asked not in self._done and seen.name not in self._patient:
+            if seen.changes and call not in self._done and seen.name not in self._patient:
                 self._same.clear()
-            self._done.add(asked)
+            self._done.add(call)
         if seen.name not in self._patient:
-            verdicts.append(self._again(seen, asked, failed=failed))
+            verdicts.append(self._again(seen, call, failed=failed))
         return max(verdicts, key=lambda verdict: (verdict.stop, bool(verdict.content)), default=Verdict())
 
-    def _again(self, seen: Observed, asked: str, *, failed: bool) -> Verdict:
+    def _again(self, seen: Observed, call: str, *, failed: bool) -> Verdict:
         # How long it took differs each time, and says nothing.
-        key = _digest(asked, replace(seen.envelope, duration_s=0.0, output_ref="").text())
+        key = _digest(call, replace(seen.envelope, duration_s=0.0, output_ref="").text())
         self._same[key] += 1
         if failed:
             text = f"The same call of {seen.name} failed in the same way {{}} times. To repeat it changes nothing."

@@ -6,14 +6,21 @@ result right after it, in the order of the calls, and between a tool's result an
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec._async import settled
+from hermes_exec.errors import HermesError
 from hermes_exec_agent.models.messages import Message, ToolCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hermes_exec_agent.runtime.events.event import Event
+    from hermes_exec_agent.runtime.events.event import Event, Kind
+    from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.events.turn_lock import TurnLock
+
 
 NOTICE = "[notice of the agent's program] "
 _CUT = "(This turn ended without an answer.)"
@@ -125,11 +132,11 @@ class History:
         if last.role == "assistant":
             self._messages.append(Message("user", NOTICE + content))
         else:
-            told = f"{last.content}\n\n{NOTICE}{content}"
-            self._messages[-1] = Message(last.role, told, tool_call_id=last.tool_call_id)
+            text = f"{last.content}\n\n{NOTICE}{content}"
+            self._messages[-1] = Message(last.role, text, tool_call_id=last.tool_call_id)
 
-    def _end(self, said: str, note: str) -> None:
-        self._messages.append(Message("assistant", f"{said}\n\n{note}" if said else note))
+    def _end(self, text: str, note: str) -> None:
+        self._messages.append(Message("assistant", f"{text}\n\n{note}" if text else note))
         self.open = False
 
     def _add_list(self, content: str) -> None:
@@ -148,7 +155,7 @@ class History:
             self._messages.append(Message("assistant", note))
 
 
-def message_of(told: Mapping[str, Any]) -> Message:
+def message_of(record: Mapping[str, Any]) -> Message:
     """A message from its record."""
     calls = tuple(
         ToolCall(
@@ -158,36 +165,132 @@ def message_of(told: Mapping[str, Any]) -> Message:
             dict(call.get("extras") or {}),
             str(call.get("given_id") or ""),
         )
-        for call in told.get("tool_calls") or ()
+        for call in record.get("tool_calls") or ()
     )
     return Message(
-        told["role"],
-        str(told.get("content") or ""),
+        record["role"],
+        str(record.get("content") or ""),
         calls,
-        str(told.get("tool_call_id") or ""),
-        dict(told.get("extras") or {}),
-        str(told.get("origin") or ""),
+        str(record.get("tool_call_id") or ""),
+        dict(record.get("extras") or {}),
+        str(record.get("origin") or ""),
     )
 
 
 def record_of(message: Message) -> dict[str, Any]:
     """A message for the record."""
-    told: dict[str, Any] = {"role": message.role, "content": message.content}
+    record: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
-        told["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
+        record["tool_calls"] = [_record_of_call(each) for each in message.tool_calls]
     if message.tool_call_id:
-        told["tool_call_id"] = message.tool_call_id
+        record["tool_call_id"] = message.tool_call_id
     if message.extras:
-        told["extras"] = message.extras
+        record["extras"] = message.extras
     if message.origin:
-        told["origin"] = message.origin
-    return told
+        record["origin"] = message.origin
+    return record
 
 
 def _record_of_call(call: ToolCall) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
+    record: dict[str, Any] = {"id": call.id, "name": call.name, "arguments": call.arguments}
     if call.extras:
-        told["extras"] = call.extras
+        record["extras"] = call.extras
     if call.given_id:
-        told["given_id"] = call.given_id
-    return told
+        record["given_id"] = call.given_id
+    return record
+
+
+class Recorder:
+    """The events of one conversation, in the log and as its history."""
+
+    def __init__(self, log: EventLog, conversation: str) -> None:
+        self.conversation = conversation
+        self.history = History()
+        self._log = log
+        self._last = 0
+        self._lock = asyncio.Lock()
+        self._turn: TurnLock | None = None
+        self._noted: list[tuple[Kind, dict[str, Any]]] = []
+
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return self._last
+
+    async def load(self) -> list[Event]:
+        """Read what was recorded before."""
+        events = await asyncio.get_running_loop().run_in_executor(
+            self._log.executor, self._log.events, self.conversation
+        )
+        self.history = History(events)
+        self._last = events[-1].number if events else 0
+        return events
+
+    async def acquire(self, lease_s: float) -> list[Event]:
+        """Hold the turn, and read what other programs added; gives that. See `EventLog.acquire_turn`."""
+        await self.release()  # where that failed before
+        loop = asyncio.get_running_loop()
+        acquiring = loop.run_in_executor(self._log.executor, self._log.acquire_turn, self.conversation, lease_s)
+        cancelled = await settled(acquiring)
+        self._turn = acquiring.result()
+        if cancelled:
+            await self.release()
+            raise asyncio.CancelledError
+        try:
+            added = await loop.run_in_executor(self._log.executor, self._log.events, self.conversation, self._last)
+        except BaseException:
+            await self.release()
+            raise
+        for event in added:
+            self.history.add(event)
+            self._last = event.number
+        return added
+
+    async def renew(self) -> None:
+        """Begin the lease of the turn anew. See `EventLog.renew_turn`."""
+        if self._turn is not None:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._log.executor, self._log.renew_turn, self._turn)
+
+    async def release(self) -> None:
+        """Let another program have the turn. Where that cannot be written, the next `acquire` does it."""
+        if self._turn is not None:
+            with contextlib.suppress(HermesError):
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._log.executor, self._log.release_turn, self._turn)
+                self._turn = None
+
+    def drop_notes(self) -> None:
+        """Forget what was noted for an event that is never recorded."""
+        self._noted = []
+
+    async def record(self, kind: Kind, data: dict[str, Any]) -> Event:
+        """Keep an event. One whose recording is cancelled is kept nevertheless, and then the cancellation goes on.
+
+        Raises:
+            TurnLost: another program took this conversation over.
+            HermesError: it could not be written; nothing was recorded.
+        """
+        async with self._lock:
+            self.note(kind, data)
+            events, self._noted = self._noted, []
+            return await self._keep(events)
+
+    def note(self, kind: Kind, data: dict[str, Any]) -> None:
+        """Keep something together with the next event that is recorded, right before it."""
+        self._noted.append((kind, data))
+
+    async def _keep(self, events: list[tuple[Kind, dict[str, Any]]]) -> Event:
+        loop = asyncio.get_running_loop()
+        writing = loop.run_in_executor(self._log.executor, self._append, events, self._last)
+        cancelled = await settled(writing)
+        kept = writing.result()
+        for event in kept:
+            self.history.add(event)
+        self._last = kept[-1].number
+        if cancelled:
+            raise asyncio.CancelledError
+        return kept[-1]
+
+    def _append(self, events: list[tuple[Kind, dict[str, Any]]], after: int) -> list[Event]:
+        return self._log.append_all(self.conversation, events, after=after, turn=self._turn)

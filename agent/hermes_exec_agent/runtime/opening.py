@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.terminal.opening import open_plan, plan_of
 from hermes_exec_agent.runtime.conversation import Conversation
+from hermes_exec_agent.runtime.delegation import Delegator
 from hermes_exec_agent.tools.tool import Context
-from hermes_exec_agent.tools.toolset import core_tools
+from hermes_exec_agent.tools.toolset import create_tools
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -41,6 +42,7 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     approvals: Approvals | None = None,
     tell: Callable[[str], None] | None = None,
     cases: Sequence[Case] = (),
+    repair_skills: bool = True,
 ) -> AsyncGenerator[Conversation]:
     """Open ``target`` and begin a conversation there, or go on with the one whose id begins with ``resume``.
 
@@ -54,13 +56,14 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
         models: who thinks.
         person: whom it works for.
         log: where everything is recorded.
-        tools: what the model can ask for; the core set if left out.
+        tools: the model's tools, or a function that creates them; those of the user's configuration if left out.
         resume: the beginning of a conversation's id.
         options: how it is held.
         cwd: the folder to start in, in the place.
         approvals: what tools may do without being asked.
         tell: shows the person a line of a tool's own.
         cases: a person's, which skills that are made here have to hold.
+        repair_skills: whether a skill that fails in use may be improved and run once more.
 
     Raises:
         PlaceError, ConfigError: the place could not be opened; nothing was recorded.
@@ -68,15 +71,16 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
     """
     chosen = log.find(resume) if resume else ""
     async with await _opened(target, cwd) as terminal:
-        context = Context(terminal, target or terminal.target, person, chosen, model=models.main.name)
+        context = Context(
+            terminal, target or terminal.target, person, chosen, model=models.main.name, models=models, cases=cases,
+            repair_skills=repair_skills, delegate=Delegator(models, log),
+        )  # fmt: skip
         if approvals is not None:
             context.approvals = approvals
         if tell is not None:
             context.tell = tell
-        if tools is None:
-            tools = core_tools(models=models, log=log, cases=cases)
-        made = tools(context) if callable(tools) else tools
-        conversation = Conversation(models=models, tools=made, context=context, log=log, options=options)
+        created = create_tools(context) if tools is None else tools(context) if callable(tools) else tools
+        conversation = Conversation(models=models, tools=created, context=context, log=log, options=options)
         await conversation.begin()
         try:
             yield conversation

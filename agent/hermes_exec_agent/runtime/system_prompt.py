@@ -23,6 +23,6 @@ If a result says that an outcome is unknown, find out what happened before you d
 
 
 def system_prompt(place: str, instructions: str = "") -> str:
-    """What the model is told before all else. ``instructions`` come last, as they are."""
-    told = _PROMPT.format(place=flatten(place))
-    return f"{told}\n\n{instructions.strip()}" if instructions.strip() else told
+    """Return the system message of a conversation; ``instructions`` follow unchanged at its end."""
+    prompt = _PROMPT.format(place=flatten(place))
+    return f"{prompt}\n\n{instructions.strip()}" if instructions.strip() else prompt

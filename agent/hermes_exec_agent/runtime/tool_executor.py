@@ -12,7 +12,7 @@ from hermes_exec_agent.tools.base import failed
 from hermes_exec_agent.tools.dispatch import resolve
 from hermes_exec_agent.tools.dispatch import run as do
 from hermes_exec_agent.tools.envelope import Failure
-from hermes_exec_agent.tools.stopwatch import Stopwatch
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from hermes_exec_agent.errors import ContextTooLong, ModelError
-from hermes_exec_agent.models.protocol import Reply, Retried
-from hermes_exec_agent.models.tokens import tokens_of_tools, total
-from hermes_exec_agent.runtime.budget import Budget
+from hermes_exec_agent.models.protocol import Reply, Retried, tokens_of_tools, total
 from hermes_exec_agent.runtime.guardrails import Guard, Observed, Verdict
 from hermes_exec_agent.runtime.history import record_of
 from hermes_exec_agent.runtime.turn_report import TurnReport, is_call_as_text
@@ -22,10 +21,11 @@ if TYPE_CHECKING:
     from hermes_exec_agent.models.messages import Message, ToolCall
     from hermes_exec_agent.models.protocol import Item, Model, ToolChoice, ToolSpec, Usage
     from hermes_exec_agent.runtime.compaction import Compactor
+    from hermes_exec_agent.runtime.history import Recorder
     from hermes_exec_agent.runtime.options import Options
-    from hermes_exec_agent.runtime.recorder import Recorder
     from hermes_exec_agent.runtime.tool_executor import Acted, Acting
     from hermes_exec_agent.runtime.updates import Outcome, Update
+
 
 _EMPTY = 2
 """Replies without a word or a call that are asked for again."""
@@ -35,6 +35,34 @@ _SILENT = {"length": "was cut at its greatest length", "filtered": "was filtered
 _STOPPED = (
     "{} This request is ended here. Call no more tools. Say now what was done, what failed, and what is left to do."
 )
+
+
+class Budget:
+    """A counter that never goes below nothing, nor above where it began."""
+
+    def __init__(self, limit: int) -> None:
+        """``limit`` replies."""
+        self.limit = limit
+        self._left = limit
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        """What is left."""
+        return self._left
+
+    def take(self) -> bool:
+        """Take one; False if there was none."""
+        with self._lock:
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            return True
+
+    def refund(self) -> None:
+        """Give one back that was taken: a reply that only started a program of many calls costs nothing."""
+        with self._lock:
+            self._left = min(self._left + 1, self.limit)
 
 
 class Turn:
@@ -154,12 +182,12 @@ class Turn:
     async def _end_with_list(
         self, outcome: Outcome, reason: str, ended: str, *, why: str, message: Message | None = None
     ) -> Answer:
-        """End with the program's list of the turn, after what the model said in its last ``message``."""
+        """End with the program's list of the turn, after the text of the model's last ``message``."""
         text = await self.report(ended, why=why, refused=message.tool_calls if message else ())
         await self._recorder.record("ended", {"reason": reason, "content": text})
         self._tell(Text(text))
-        said = message.content.strip() if message else ""
-        return self.answer(f"{said}\n\n{text}" if said else text, outcome)
+        last = message.content.strip() if message else ""
+        return self.answer(f"{last}\n\n{text}" if last else text, outcome)
 
     async def report(self, ended: str, *, why: str, refused: Sequence[ToolCall] = ()) -> str:
         """What this turn did, as a list; see `TurnReport.text`."""
@@ -180,7 +208,7 @@ class Turn:
         calls = self._own_ids(message)
         message = replace(message, tool_calls=calls)
         reply = replace(reply, message=message)
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "tool_calls": [],
             **record_of(message),
             "finish": reply.finish,
@@ -188,9 +216,9 @@ class Turn:
             "usage": usage_record(reply.usage),
         }
         if calls:
-            self._recorder.note("assistant", told)  # the first call is recorded at once
+            self._recorder.note("assistant", record)  # the first call is recorded at once
         else:
-            await self._recorder.record("assistant", told)
+            await self._recorder.record("assistant", record)
         self.said = ""
         self._tell(Replied(reply))
         return reply
@@ -218,7 +246,7 @@ class Turn:
         )
         if found is None:
             return False
-        told: dict[str, object] = {
+        record: dict[str, object] = {
             "upto": self._recorder.last,
             "messages": [record_of(message) for message in found.messages[1:]],
             "how": found.how,
@@ -227,8 +255,8 @@ class Turn:
         }
         if found.usage is not None:
             self.usages.append(found.usage)
-            told["usage"] = usage_record(found.usage)
-        await self._recorder.record("compacted", told)
+            record["usage"] = usage_record(found.usage)
+        await self._recorder.record("compacted", record)
         self._tell(Compacted(found.before, found.after, found.how))
         return True
 
@@ -270,11 +298,11 @@ class Turn:
 
 def usage_record(usage: Usage) -> dict[str, object]:
     """As an event has it."""
-    told: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
+    record: dict[str, object] = {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion}
     if usage.reasoning:
-        told["reasoning"] = usage.reasoning
+        record["reasoning"] = usage.reasoning
     if usage.cost is not None:
-        told["cost"] = usage.cost
+        record["cost"] = usage.cost
     if usage.estimated:
-        told["estimated"] = True
-    return told
+        record["estimated"] = True
+    return record

@@ -106,10 +106,10 @@ def _section(name: str, lines: Counter[str], *, optional: bool = False) -> Itera
             yield from ("", f"{name}: nothing")
         return
     yield from ("", f"{name}:", "")
-    told = [f"- {line}{f' ({count} times)' if count > 1 else ''}" for line, count in lines.items()]
-    if len(told) > _FIRST + _LAST:
-        told[_FIRST:-_LAST] = [f"- … {len(told) - _FIRST - _LAST} more"]
-    yield from told
+    items = [f"- {line}{f' ({count} times)' if count > 1 else ''}" for line, count in lines.items()]
+    if len(items) > _FIRST + _LAST:
+        items[_FIRST:-_LAST] = [f"- … {len(items) - _FIRST - _LAST} more"]
+    yield from items
 
 
 def _shorten(text: str, most: int = _LINE) -> str:

@@ -20,13 +20,13 @@ _SHOWN = 80
 _COMPLAINTS = 3
 
 
-class Asked(BaseModel):
+class ToolArguments(BaseModel):
     """The arguments of a tool. Its docstring and its fields' descriptions are what a model reads."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-A = TypeVar("A", bound=Asked)
+A = TypeVar("A", bound=ToolArguments)
 
 
 class BaseTool(Generic[A]):
@@ -36,37 +36,50 @@ class BaseTool(Generic[A]):
     changes: bool = True
     only_reads: bool = False
     """Whether a call cannot even change what the agent keeps, so that one in broken JSON may be repaired."""
-    takes: type[Asked]
+    arguments_type: type[ToolArguments]
+    tool_set: str = ""
+    """The set that a tool of another distribution belongs to; named like the distribution if empty."""
+    position: int = 1000
+    """Where a model reads it among the tools: smaller numbers first, equal ones by name."""
+    callable_from_scripts: bool = True
+    """Whether a script of ``execute_code`` may call it; not if it asks a model or a person, which a budget counts."""
+    available_to_delegates: bool = True
+    """Whether a conversation that a task was delegated to has it, too."""
 
     def __init__(self) -> None:
-        self.spec = ToolSpec(self.name, described(self.takes), schema_of(self.takes))
+        self.spec = ToolSpec(self.name, described(self.arguments_type), schema_of(self.arguments_type))
+
+    @classmethod
+    def is_available(cls, context: Context) -> bool:  # noqa: ARG003  most tools are always available
+        """Whether the conversation has what this tool needs; a tool that is not available is not offered."""
+        return True
 
     async def call(self, arguments: dict[str, Any], context: Context) -> Envelope:
         """Check the arguments, ask whether it may be done, and do it."""
         try:
-            asked: Any = self.takes.model_validate(arguments)
+            args: Any = self.arguments_type.model_validate(arguments)
         except ValidationError as error:
-            return failed("agent", Failure("arguments", complaint(self.name, self.takes, error)))
+            return failed("agent", Failure("arguments", complaint(self.name, self.arguments_type, error)))
         try:
-            if self.asks(asked) and (no := await refusal(self.name, self.summary(asked), context)):
+            if self.needs_approval(args) and (no := await refusal(self.name, self.summary(args), context)):
                 return failed(context.place, no)
-            return await self.run(asked, context)
+            return await self.run(args, context)
         except Denied as error:
             return failed(context.place, Failure("denied", error.what))
         except HermesError as error:
             return failed(context.place, failure_of(error))
 
-    async def run(self, asked: A, context: Context) -> Envelope:
+    async def run(self, args: A, context: Context) -> Envelope:
         """Do it. A `HermesError` becomes the envelope's failure."""
         raise NotImplementedError
 
-    def asks(self, asked: A) -> bool:  # noqa: ARG002  most tools need no look
+    def needs_approval(self, args: A) -> bool:  # noqa: ARG002  most tools need no look
         """Whether this very call can change something, so that it needs an approval."""
         return self.changes
 
-    def summary(self, asked: A) -> str:
+    def summary(self, args: A) -> str:
         """What a person reads before they approve."""
-        return json.dumps(asked.model_dump(exclude_defaults=True), ensure_ascii=False)
+        return json.dumps(args.model_dump(exclude_defaults=True), ensure_ascii=False)
 
 
 def failed(place: str, failure: Failure) -> Envelope:
@@ -91,10 +104,10 @@ def described(takes: type[BaseModel]) -> str:
 
 def schema_of(takes: type[BaseModel]) -> dict[str, Any]:
     """JSON Schema of a tool's arguments: no titles, no references, no further properties."""
-    made = takes.model_json_schema()
-    parts: dict[str, Any] = made.pop("$defs", {})
-    made.pop("description", None)
-    plain: dict[str, Any] = _plain(made, parts)
+    schema = takes.model_json_schema()
+    parts: dict[str, Any] = schema.pop("$defs", {})
+    schema.pop("description", None)
+    plain: dict[str, Any] = _plain(schema, parts)
     return plain
 
 
@@ -103,16 +116,16 @@ def _plain(node: Any, parts: dict[str, Any]) -> Any:
         return [_plain(each, parts) for each in node]  # pyright: ignore[reportUnknownVariableType]  JSON
     if not isinstance(node, dict):
         return node
-    told = cast("dict[str, Any]", node)
-    if "$ref" in told:
-        part = dict(parts[str(told["$ref"]).rpartition("/")[2]])
+    schema = cast("dict[str, Any]", node)
+    if "$ref" in schema:
+        part = dict(parts[str(schema["$ref"]).rpartition("/")[2]])
         part.pop("description", None)
         return _plain(part, parts)
     plain: dict[str, Any] = {
-        key: _plain(value, parts) for key, value in told.items() if key not in {"title", "properties"}
+        key: _plain(value, parts) for key, value in schema.items() if key not in {"title", "properties"}
     }
-    if "properties" in told:
-        plain["properties"] = {key: _plain(value, parts) for key, value in told["properties"].items()}
+    if "properties" in schema:
+        plain["properties"] = {key: _plain(value, parts) for key, value in schema["properties"].items()}
         plain["additionalProperties"] = False
     return plain
 
@@ -121,16 +134,18 @@ def complaint(name: str, takes: type[BaseModel], error: ValidationError) -> str:
     """What is wrong with the arguments, and what they should be."""
     shown = schema_of(takes)["properties"]
     fields = {field: value for field, value in takes.model_fields.items() if field in shown}
-    told: list[str] = []
+    problems: list[str] = []
     for each in error.errors(include_url=False, include_context=False)[:_COMPLAINTS]:
         where = ".".join(map(str, each["loc"]))
         if each["type"] == "extra_forbidden":
             guess = difflib.get_close_matches(where, list(fields), 1)
-            told.append(f"there is no argument {where!r}" + (f" (the nearest one is {guess[0]!r})" if guess else ""))
+            problems.append(
+                f"there is no argument {where!r}" + (f" (the nearest one is {guess[0]!r})" if guess else "")
+            )
         elif each["type"] == "missing":
-            told.append(f"{where!r} is missing")
+            problems.append(f"{where!r} is missing")
         else:
             given = json.dumps(each["input"], default=str)[:_SHOWN]
-            told.append(f"{where!r} is {given}: {each['msg']}" if where else each["msg"])
+            problems.append(f"{where!r} is {given}: {each['msg']}" if where else each["msg"])
     takes_what = ", ".join(field if value.is_required() else f"[{field}]" for field, value in fields.items())
-    return f"{name}: {'; '.join(told)}. It takes: {takes_what or 'nothing'}. Nothing was done; call it again"
+    return f"{name}: {'; '.join(problems)}. It takes: {takes_what or 'nothing'}. Nothing was done; call it again"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.dispatch import perform
-from hermes_exec_agent.tools.stopwatch import Stopwatch
 from hermes_exec_agent.tools.target_python import words
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hermes_exec.result import Result
     from hermes_exec.terminal.stream import Stream
@@ -29,7 +29,7 @@ _KEPT = 4 << 20
 _HALF = _KEPT // 2
 
 
-class Code(Asked):
+class ExecuteCodeArguments(ToolArguments):
     """Run a Python script in the place that calls tools, for many calls with logic between them.
 
     tools.read_file(path="a") returns the result as a dict, or raises tools.ToolFailed. Print what you want to see.
@@ -39,44 +39,45 @@ class Code(Asked):
     timeout: int = Field(300, ge=1, le=3600, description="Seconds")
 
 
-class ExecuteCode(BaseTool[Code]):
+class ExecuteCode(BaseTool[ExecuteCodeArguments]):
     """Runs scripts in the place."""
 
     name = "execute_code"
-    takes = Code
+    position = 70
+    callable_from_scripts = False
+    arguments_type = ExecuteCodeArguments
 
-    def __init__(self, tools: Callable[[], Sequence[Tool]]) -> None:
-        super().__init__()
-        self._tools = tools
-        """Those that a script may call."""
-
-    def summary(self, asked: Code) -> str:
+    def summary(self, args: ExecuteCodeArguments) -> str:
         """The script."""
-        return asked.code
+        return args.code
 
-    async def run(self, asked: Code, context: Context) -> Envelope:
+    async def run(self, args: ExecuteCodeArguments, context: Context) -> Envelope:
         """Run it, and answer its calls. When it ends, or is cancelled, nothing of it goes on."""
         workspace = context.workspace
         folder = await workspace.cwd()
         stream = context.terminal.stream(
-            words(context.terminal, "code", "-u"), interactive=True, timeout=asked.timeout, cwd=folder,
+            words(context.terminal, "code", "-u"), interactive=True, timeout=args.timeout, cwd=folder,
             env=workspace.env,
         )  # fmt: skip
-        talk = _Talk(self._tools(), context)
+        talk = _Talk([tool for tool in context.tools if _is_callable(tool)], context)
         async with stream:
             with Stopwatch() as watch:
-                result = await talk.hold(stream, asked.code)
+                result = await talk.hold(stream, args.code)
         text, reference = await workspace.shortened(talk.printed)
-        made = await workspace.envelope(result, folder)
+        envelope = await workspace.envelope(result, folder)
         note = f"{talk.calls} {'call' if talk.calls == 1 else 'calls'} of tools" if talk.calls else ""
         return dataclasses.replace(
-            made,
+            envelope,
             output=text,
             output_ref=reference,
             truncated=bool(reference),
-            duration_s=max(made.duration_s - watch.paused_s, 0.0),
-            note="; ".join(filter(None, [made.note, note])),
+            duration_s=max(envelope.duration_s - watch.paused_s, 0.0),
+            note="; ".join(filter(None, [envelope.note, note])),
         )
+
+
+def _is_callable(tool: Tool) -> bool:
+    return not isinstance(tool, BaseTool) or tool.callable_from_scripts
 
 
 class _Talk:
@@ -97,8 +98,8 @@ class _Talk:
 
     async def hold(self, stream: Stream, code: str) -> Result:
         """Send the script and answer until it ends."""
-        taken = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
-        await stream.write(json.dumps({"code": code, "tools": taken}) + "\n")
+        parameters = {name: list(tool.spec.parameters["properties"]) for name, tool in self._tools.items()}
+        await stream.write(json.dumps({"code": code, "tools": parameters}) + "\n")
         async for event in stream:
             if event.kind == "stderr":
                 self._print(event.data)
@@ -126,8 +127,8 @@ class _Talk:
 
     async def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            told: Any = json.loads(line)
-            call = ToolCall(f"code-{self.calls}", str(told["tool"]), json.dumps(told["arguments"]))
+            fields: Any = json.loads(line)
+            call = ToolCall(f"code-{self.calls}", str(fields["tool"]), json.dumps(fields["arguments"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             return _no("this is no call of a tool")
         self.calls += 1

@@ -52,8 +52,8 @@ def _copy(source: Path, into: Path, parts: list[str]) -> None:
             here = below
         draft = f".{secrets.token_hex(8)}"
         try:
-            with source.open("rb") as taken, os.fdopen(os.open(draft, _NEW, 0o666, dir_fd=here), "wb") as file:
-                shutil.copyfileobj(taken, file)
+            with source.open("rb") as original, os.fdopen(os.open(draft, _NEW, 0o666, dir_fd=here), "wb") as file:
+                shutil.copyfileobj(original, file)
             os.replace(draft, parts[-1], src_dir_fd=here, dst_dir_fd=here)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):

@@ -16,10 +16,17 @@ from typing import TYPE_CHECKING, Any
 from hermes_exec.errors import HermesError
 from hermes_exec.extras import is_installed
 from hermes_exec_agent.models.messages import ToolCall
-from hermes_exec_agent.tools.argument_conversion import ArgumentConverter, NoEqual
 from hermes_exec_agent.tools.base import BaseTool, failed, failure_of
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.foreign_calls import ABSENT, ALIASES, adapt, normalize_name, read_bare_patch
+from hermes_exec_agent.tools.foreign_calls import (
+    ABSENT,
+    ALIASES,
+    ArgumentConverter,
+    NoEqual,
+    adapt,
+    normalize_name,
+    read_bare_patch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -105,10 +112,10 @@ def _rewrite(
 ) -> tuple[str, dict[str, Any]]:
     """The name of our tool and its arguments."""
     if name not in known:
-        given = ArgumentConverter(name, arguments)
-        name, arguments = ALIASES[name].convert(given)
-        given.end()
-        notes += given.notes
+        converter = ArgumentConverter(name, arguments)
+        name, arguments = ALIASES[name].convert(converter)
+        converter.end()
+        notes += converter.notes
     if name in known:
         arguments, more = adapt(name, arguments, known[name].spec.parameters)
         notes += more
@@ -187,8 +194,8 @@ async def _done(tool: Tool, arguments: dict[str, Any], context: Context) -> Enve
     except Exception as error:  # noqa: BLE001  a mistake of ours must not end somebody's conversation
         name = tool.spec.name
         _log.exception("%s failed", name)
-        said = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
-        return failed(context.place, Failure("internal", said))
+        message = f"{name} failed by a mistake of its own: {type(error).__name__}; how far it came is not known"
+        return failed(context.place, Failure("internal", message))
 
 
 def unknown(name: str, known: Iterable[str]) -> str:

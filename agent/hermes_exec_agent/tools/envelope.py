@@ -41,13 +41,17 @@ class Envelope:
 
     def text(self) -> str:
         """As the model reads it: JSON without what is empty."""
-        told: dict[str, Any] = {"ok": self.ok, "backend": self.place}
+        fields: dict[str, Any] = {"ok": self.ok, "backend": self.place}
         for name in ("output", "exit_code", "truncated", "output_ref", "cwd", "session_id", "note"):
             value = getattr(self, name)
             if value is not None and value is not False and value != "":
-                told[name] = value
+                fields[name] = value
         if self.duration_s:
-            told["duration_s"] = round(self.duration_s, 3)
+            fields["duration_s"] = round(self.duration_s, 3)
         if self.error is not None:
-            told["error"] = {"type": self.error.type, "message": self.error.message, "retryable": self.error.retryable}
-        return json.dumps(told, ensure_ascii=False)
+            fields["error"] = {
+                "type": self.error.type,
+                "message": self.error.message,
+                "retryable": self.error.retryable,
+            }
+        return json.dumps(fields, ensure_ascii=False)

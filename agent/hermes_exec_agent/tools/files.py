@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema  # noqa: TC002  pydantic reads i
 
 from hermes_exec.errors import TransferError, UsageError
 from hermes_exec_agent.tools import v4a
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.reader import Reader
 
@@ -27,7 +27,7 @@ _LONGEST_LINE = 2000
 _MOST_SHOWN = 60_000
 
 
-class Reading(Asked):
+class ReadFileArguments(ToolArguments):
     """Read a text file of the place; each line comes after its number and a bar."""
 
     path: str = Field(min_length=1)
@@ -35,37 +35,38 @@ class Reading(Asked):
     limit: int = Field(500, ge=1, le=2000, description="Lines")
 
 
-class ReadFile(BaseTool[Reading]):
+class ReadFile(BaseTool[ReadFileArguments]):
     """Reads files."""
 
     name = "read_file"
+    position = 30
     changes = False
     only_reads = True
-    takes = Reading
+    arguments_type = ReadFileArguments
 
-    async def run(self, asked: Reading, context: Context) -> Envelope:
-        """Read the lines that were asked for, whatever the size of the file."""
-        path = await context.workspace.path(asked.path)
-        last = asked.offset + asked.limit - 1
+    async def run(self, args: ReadFileArguments, context: Context) -> Envelope:
+        """Read the requested lines, whatever the size of the file."""
+        path = await context.workspace.path(args.path)
+        last = args.offset + args.limit - 1
         text = await _lines(path, last, Reader(self.name, context))
         if text is None:
-            said = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
-            return Envelope(ok=False, place=context.place, error=Failure("binary", said))
+            message = f"{path} is no text. Try: the tool terminal with file, xxd or head -c"
+            return Envelope(ok=False, place=context.place, error=Failure("binary", message))
         lines = text.split("\n")
         if lines[-1] == "":  # what comes after the last line break is no line
             lines.pop()
         whole = len(lines) <= last
         shown: list[str] = []
         room = _MOST_SHOWN
-        for number, each in enumerate(lines[asked.offset - 1 : last], asked.offset):
+        for number, each in enumerate(lines[args.offset - 1 : last], args.offset):
             cut = each if len(each) <= _LONGEST_LINE else f"{each[:_LONGEST_LINE]}[... {len(each)} characters]"
             room -= len(cut)
             if room < 0:
                 whole = False
                 break
             shown.append(f"{number}|{cut}")
-        note = "" if whole else f"there is more: offset {asked.offset + len(shown)}"
-        if not shown and asked.offset > 1:
+        note = "" if whole else f"there is more: offset {args.offset + len(shown)}"
+        if not shown and args.offset > 1:
             note = f"it has {len(lines)} lines"
         return Envelope(ok=True, place=context.place, output="\n".join(shown), truncated=not whole, note=note)
 
@@ -84,7 +85,7 @@ async def _lines(path: str, last: int, reader: Reader) -> str | None:
     return data.decode("utf-8", "replace")
 
 
-class Writing(Asked):
+class WriteFileArguments(ToolArguments):
     """Give a file of the place a new content; folders above it are made."""
 
     path: str = Field(min_length=1)
@@ -92,23 +93,24 @@ class Writing(Asked):
     create: SkipJsonSchema[bool] = False  # keeps a file that exists; in no schema
 
 
-class WriteFile(BaseTool[Writing]):
+class WriteFile(BaseTool[WriteFileArguments]):
     """Writes files."""
 
     name = "write_file"
-    takes = Writing
+    position = 40
+    arguments_type = WriteFileArguments
 
-    def summary(self, asked: Writing) -> str:
+    def summary(self, args: WriteFileArguments) -> str:
         """Where, and how much."""
-        verb = "create" if asked.create else "write"
-        return f"{verb} {asked.path} ({len(asked.content)} characters): {asked.content}"
+        verb = "create" if args.create else "write"
+        return f"{verb} {args.path} ({len(args.content)} characters): {args.content}"
 
-    async def run(self, asked: Writing, context: Context) -> Envelope:
+    async def run(self, args: WriteFileArguments, context: Context) -> Envelope:
         """Write it at once: whoever reads it sees the old or the new one."""
-        path = await context.workspace.path(asked.path)
-        if asked.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
+        path = await context.workspace.path(args.path)
+        if args.create and await _current(path, Reader(self.name, context, seen=(path,))) is not None:
             raise UsageError(f"{path} is there already", remedy="write_file without create gives it a new content")
-        data = asked.content.encode("utf-8", "surrogatepass")
+        data = args.content.encode("utf-8", "surrogatepass")
         await _write(path, data, context)
         return Envelope(ok=True, place=context.place, output=f"wrote {len(data)} bytes to {path}")
 
@@ -121,7 +123,7 @@ async def _write(path: str, data: bytes, context: Context) -> None:
     await context.terminal.write(path, data)
 
 
-class Patching(Asked):
+class PatchArguments(ToolArguments):
     """Change files. replace: old_string, which occurs once, becomes new_string. patch: V4A text, many files at once."""
 
     mode: Literal["replace", "patch"]
@@ -132,27 +134,28 @@ class Patching(Asked):
     patch: str = Field("", description="*** Begin Patch / *** Update File: / @@ / *** End Patch")
 
 
-class Patch(BaseTool[Patching]):
+class Patch(BaseTool[PatchArguments]):
     """Changes files."""
 
     name = "patch"
-    takes = Patching
+    position = 50
+    arguments_type = PatchArguments
 
-    def summary(self, asked: Patching) -> str:
+    def summary(self, args: PatchArguments) -> str:
         """Which files, and what goes."""
-        if asked.mode == "replace":
-            return f"in {asked.path}: {asked.old_string!r} becomes {asked.new_string!r}"
-        return asked.patch
+        if args.mode == "replace":
+            return f"in {args.path}: {args.old_string!r} becomes {args.new_string!r}"
+        return args.patch
 
-    async def run(self, asked: Patching, context: Context) -> Envelope:
+    async def run(self, args: PatchArguments, context: Context) -> Envelope:
         """Work out every file's new content first, then write: a patch that does not fit changes nothing."""
-        if asked.mode == "replace":
-            if not asked.path:
+        if args.mode == "replace":
+            if not args.path:
                 raise UsageError("replace needs a path")
-            replace = v4a.Replace(asked.path, asked.old_string, asked.new_string, everywhere=asked.replace_all)
+            replace = v4a.Replace(args.path, args.old_string, args.new_string, everywhere=args.replace_all)
             operations: list[v4a.Operation] = [replace]
         else:
-            operations = v4a.parse(asked.patch)
+            operations = v4a.parse(args.patch)
         plan: list[tuple[str, v4a.Change]] = []
         for operation in operations:
             path = await context.workspace.path(operation.path)

@@ -8,12 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hermes_exec.errors import Unsupported, UsageError
-from hermes_exec_agent.tools.base import Asked, BaseTool, failed
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments, failed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from hermes_exec_agent.tools.tool import Context
 
 HERE = "agent"
@@ -32,28 +30,30 @@ class Item(BaseModel):
     id: SkipJsonSchema[str] = ""  # as Hermes Agent's tool has them; in no schema
 
 
-class Items(Asked):
+class TodoArguments(ToolArguments):
     """Keep a list of what is to be done: send all of it anew each time, or nothing to read it."""
 
     todos: list[Item] = Field([], max_length=_MOST)
     merge: SkipJsonSchema[bool] = False
 
 
-class Todo(BaseTool[Items]):
+class Todo(BaseTool[TodoArguments]):
     """Keeps the list of one conversation."""
 
     name = "todo"
+    position = 120
+    callable_from_scripts = False
     changes = False
-    takes = Items
+    arguments_type = TodoArguments
 
     def __init__(self) -> None:
         super().__init__()
         self._items: list[Item] = []
 
-    async def run(self, asked: Items, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
+    async def run(self, args: TodoArguments, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
         """Keep the new list, if there is one, and show it."""
-        if asked.todos:
-            self._items = _merge_items(self._items, asked.todos) if asked.merge else asked.todos
+        if args.todos:
+            self._items = _merge_items(self._items, args.todos) if args.merge else args.todos
         lines = [f"{number}. [{_MARKS[each.status]}] {each.content}" for number, each in enumerate(self._items, 1)]
         return Envelope(ok=True, place=HERE, output="\n".join(lines) or "empty")
 
@@ -72,8 +72,8 @@ def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
     merged = list(items)
     for change in changes:
         if change.id in places:
-            said = {key: getattr(change, key) for key in change.model_fields_set}
-            merged[places[change.id]] = merged[places[change.id]].model_copy(update=said)
+            values = {key: getattr(change, key) for key in change.model_fields_set}
+            merged[places[change.id]] = merged[places[change.id]].model_copy(update=values)
         else:
             places[change.id] = len(merged)
             merged.append(change)
@@ -84,63 +84,71 @@ def _merge_items(items: list[Item], changes: list[Item]) -> list[Item]:
     return merged
 
 
-class Question(Asked):
+class ClarifyArguments(ToolArguments):
     """Ask the person when you cannot go on without an answer."""
 
     question: str = Field(min_length=1)
     choices: list[str] = Field([], max_length=8)
 
 
-class Clarify(BaseTool[Question]):
+class Clarify(BaseTool[ClarifyArguments]):
     """Asks the person."""
 
     name = "clarify"
-    takes = Question
+    position = 130
+    callable_from_scripts = False
+    available_to_delegates = False
+    arguments_type = ClarifyArguments
 
-    def asks(self, asked: Question) -> bool:  # noqa: ARG002  to ask is not to do
+    def needs_approval(self, args: ClarifyArguments) -> bool:  # noqa: ARG002  to ask is not to do
         """Whether a question needs an approval: it does not."""
         return False
 
-    async def run(self, asked: Question, context: Context) -> Envelope:
+    async def run(self, args: ClarifyArguments, context: Context) -> Envelope:
         """Ask, and wait."""
         try:
-            answer = await context.person.clarify(asked.question, asked.choices)
+            answer = await context.person.clarify(args.question, args.choices)
         except Unsupported:
             why = "nobody is there to be asked. Take the most careful choice, and say at the end what you assumed"
             return failed(HERE, Failure("nobody", why))
         return Envelope(ok=True, place=HERE, output=answer)
 
 
-class Handing(Asked):
+class DelegateArguments(ToolArguments):
     """Let another agent do a task of its own with the same tools in the same place; you get only what it says last."""
 
     goal: str = Field(min_length=1)
     context: str = Field("", description="All that it has to know; it sees nothing else")
 
 
-class Delegate(BaseTool[Handing]):
+class Delegate(BaseTool[DelegateArguments]):
     """Hands a task to a conversation of its own, with a budget of its own."""
 
     name = "delegate_task"
-    takes = Handing
+    position = 140
+    callable_from_scripts = False
+    available_to_delegates = False
+    arguments_type = DelegateArguments
 
-    def __init__(self, ask: Callable[[str, Context], Awaitable[tuple[bool, str]]]) -> None:
-        super().__init__()
-        self._ask = ask
-        """Holds the other conversation; gives whether it came to an answer, and its last word."""
+    @classmethod
+    def is_available(cls, context: Context) -> bool:
+        """Whether the conversation can hold another one."""
+        return context.delegate is not None
 
-    def summary(self, asked: Handing) -> str:
+    def summary(self, args: DelegateArguments) -> str:
         """The goal."""
-        return asked.goal
+        return args.goal
 
-    def asks(self, asked: Handing) -> bool:  # noqa: ARG002  what the other one does is asked for there
+    def needs_approval(self, args: DelegateArguments) -> bool:  # noqa: ARG002  each call of the delegate needs its own
         """Whether handing on needs an approval: each call of the other agent does."""
         return False
 
-    async def run(self, asked: Handing, context: Context) -> Envelope:
+    async def run(self, args: DelegateArguments, context: Context) -> Envelope:
         """Wait for the other agent; cancelled, it ends too."""
-        request = f"{asked.goal}\n\n{asked.context}".strip()
-        ok, said = await self._ask(request, context)
-        text, reference = await context.workspace.shortened(said)
+        request = f"{args.goal}\n\n{args.context}".strip()
+        if context.delegate is None:
+            raise Unsupported("this conversation cannot delegate", remedy="do it here")
+        ok, message = await context.delegate(request, context)
+        text, reference = await context.workspace.shortened(message)
         error = None if ok else Failure("unfinished", "it came to no answer; output is its last word")
         return Envelope(ok=ok, place=context.place, output=text, output_ref=reference, error=error)

@@ -159,9 +159,9 @@ def wish(context: Context) -> dict[str, object]:
 async def _other_name(where: ResolvedPath, context: Context) -> str:
     """Whether a file with several names (hard links) is a secret by another one."""
     try:
-        asked = json.dumps({**wish(context), "identity": where.identity})
+        payload = json.dumps({**wish(context), "identity": where.identity})
         result = await context.terminal.run(
-            words(context.terminal, "linked", "-I", "-S"), stdin=asked, timeout=_LIMIT_S
+            words(context.terminal, "linked", "-I", "-S"), stdin=payload, timeout=_LIMIT_S
         )
         if result.ok and result.stdout_text.strip() == "no":
             return ""

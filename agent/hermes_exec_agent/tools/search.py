@@ -9,7 +9,7 @@ from pydantic import Field
 
 from hermes_exec.errors import Unsupported, UsageError
 from hermes_exec_agent.tools import reader
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.target_python import NO_PYTHON, words
 from hermes_exec_agent.tools.tool import safe
@@ -23,7 +23,7 @@ _ASK = 3
 """The exit code of the program where a person has to agree."""
 
 
-class Searching(Asked):
+class SearchFilesArguments(ToolArguments):
     """Search below a folder: content for lines by a Python regular expression, files for names by a glob."""
 
     pattern: str = Field(min_length=1)
@@ -36,25 +36,26 @@ class Searching(Asked):
     limit: int = Field(100, ge=1, le=1000)
 
 
-class SearchFiles(BaseTool[Searching]):
+class SearchFiles(BaseTool[SearchFilesArguments]):
     """Searches files."""
 
     name = "search_files"
+    position = 60
     changes = False
     only_reads = True
-    takes = Searching
+    arguments_type = SearchFilesArguments
 
-    async def run(self, asked: Searching, context: Context) -> Envelope:
+    async def run(self, args: SearchFilesArguments, context: Context) -> Envelope:
         """Search."""
         workspace = context.workspace
-        path = await workspace.path(asked.path)
-        wish = {**asked.model_dump(), **reader.wish(context), "path": path, "agreed": ""}
-        wish["anywhere"] = context.approvals.of(self.name) == "allow"
-        result = await self._searched(wish, context)
+        path = await workspace.path(args.path)
+        request = {**args.model_dump(), **reader.wish(context), "path": path, "agreed": ""}
+        request["anywhere"] = context.approvals.of(self.name) == "allow"
+        result = await self._searched(request, context)
         if result.exit_code == _ASK:
             root, kind = _told(result.stdout)
             await reader.ask(self.name, "search", path, root, kind, context)
-            result = await self._searched({**wish, "agreed": root, "path": root}, context)
+            result = await self._searched({**request, "agreed": root, "path": root}, context)
         if result.exit_code == 127:
             raise Unsupported("there is no python3 on the PATH of this place", remedy=NO_PYTHON)
         if result.exit_code == 1:
@@ -67,16 +68,16 @@ class SearchFiles(BaseTool[Searching]):
             note="; ".join(filter(None, ["" if text else "nothing was found", _left_out(result.stderr)])),
         )  # fmt: skip
 
-    async def _searched(self, wish: dict[str, Any], context: Context) -> Result:
+    async def _searched(self, request: dict[str, Any], context: Context) -> Result:
         argv = words(context.terminal, "search", "-I", "-S")
-        return await context.terminal.run(argv, stdin=json.dumps(wish), timeout=_LIMIT_S)
+        return await context.terminal.run(argv, stdin=json.dumps(request), timeout=_LIMIT_S)
 
 
 def _told(data: bytes) -> tuple[str, str]:
     """The folder that a person has to agree to, and why. What the place says is not trusted."""
     try:
-        told = json.loads(data)
-        return str(told["path"]), str(told["secret"])
+        fields = json.loads(data)
+        return str(fields["path"]), str(fields["secret"])
     except (ValueError, KeyError, TypeError):
         return "", "an answer of the place that makes no sense"
 
@@ -84,8 +85,12 @@ def _told(data: bytes) -> tuple[str, str]:
 def _left_out(data: bytes) -> str:
     """What the search left out, in words."""
     try:
-        told = json.loads(data.splitlines()[-1])
-        secrets, named, elsewhere = int(told["secrets"]), [str(each) for each in told["named"]], int(told["elsewhere"])
+        fields = json.loads(data.splitlines()[-1])
+        secrets, named, elsewhere = (
+            int(fields["secrets"]),
+            [str(each) for each in fields["named"]],
+            int(fields["elsewhere"]),
+        )
     except (ValueError, KeyError, TypeError, IndexError):
         return ""
     notes: list[str] = []

@@ -10,7 +10,7 @@ from pydantic import Field
 from hermes_exec._async import to_its_end
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.tool import Denied, refusal
 from hermes_exec_agent.tools.workspace import KEPT
@@ -26,7 +26,7 @@ _LONGEST_S = 600
 _LOOKS = frozenset({"poll", "log", "wait"})
 
 
-class Command(Asked):
+class TerminalArguments(ToolArguments):
     """Run shell text in the place. Folder, variables and functions persist between calls."""
 
     command: str = Field(min_length=1)
@@ -38,34 +38,35 @@ class Command(Asked):
     keep: bool = Field(False, description="With background: start a job that outlives the conversation")
 
 
-class Terminal(BaseTool[Command]):
+class TerminalTool(BaseTool[TerminalArguments]):
     """Runs commands, in the conversation's own shell or in the background."""
 
     name = "terminal"
-    takes = Command
+    position = 10
+    arguments_type = TerminalArguments
 
-    def summary(self, asked: Command) -> str:
+    def summary(self, args: TerminalArguments) -> str:
         """The command."""
-        where = f" (in {asked.workdir})" if asked.workdir else ""
-        how = " in the background" if asked.background else ""
-        return f"{asked.command}{where}{how}{', beyond the conversation' if asked.keep else ''}"
+        where = f" (in {args.workdir})" if args.workdir else ""
+        how = " in the background" if args.background else ""
+        return f"{args.command}{where}{how}{', beyond the conversation' if args.keep else ''}"
 
-    async def run(self, asked: Command, context: Context) -> Envelope:
+    async def run(self, args: TerminalArguments, context: Context) -> Envelope:
         """Run it to its end, or start it."""
         workspace = context.workspace
-        if asked.keep and not asked.background:
+        if args.keep and not args.background:
             raise UsageError("keep is for what runs in the background", remedy="background true, or leave keep out")
-        if not asked.background:
-            return await workspace.run(asked.command, timeout=asked.timeout, workdir=asked.workdir)
-        folder = await workspace.path(asked.workdir or ".")
-        start = context.terminal.start(asked.command, cwd=folder, env=workspace.env, stdin=True, keep=asked.keep)
+        if not args.background:
+            return await workspace.run(args.command, timeout=args.timeout, workdir=args.workdir)
+        folder = await workspace.path(args.workdir or ".")
+        start = context.terminal.start(args.command, cwd=folder, env=workspace.env, stdin=True, keep=args.keep)
         starting = asyncio.ensure_future(start)
         try:
             job = await asyncio.shield(starting)
         except asyncio.CancelledError:
             await to_its_end(_killed(starting))  # whoever cancelled would not know its id
             raise
-        (workspace.lasting if asked.keep else workspace.background)[job.id] = asked.command
+        (workspace.lasting if args.keep else workspace.background)[job.id] = args.command
         return Envelope(
             ok=True, place=context.place, cwd=folder, session_id=job.id, output="started", note="see the tool process"
         )
@@ -77,7 +78,7 @@ async def _killed(starting: Awaitable[Job]) -> None:
     await job.prune()  # an ended one that is remembered would keep the place
 
 
-class Processes(Asked):
+class ProcessArguments(ToolArguments):
     """Look after background processes. poll: what is new; log: lines of all output; submit: data and a newline."""
 
     action: Literal["list", "poll", "log", "wait", "kill", "write", "submit", "close"]
@@ -88,46 +89,47 @@ class Processes(Asked):
     limit: int = Field(200, ge=1, le=2000)
 
 
-class Process(BaseTool[Processes]):
+class ProcessTool(BaseTool[ProcessArguments]):
     """Looks after what runs in the background."""
 
     name = "process"
-    takes = Processes
+    position = 20
+    arguments_type = ProcessArguments
 
     def __init__(self) -> None:
         super().__init__()
         self._read: dict[str, int] = {}
         """How much of each one's output was polled."""
 
-    def asks(self, asked: Processes) -> bool:
+    def needs_approval(self, args: ProcessArguments) -> bool:
         """Whether it does more than to look."""
-        return asked.action in {"kill", "write", "submit", "close"}
+        return args.action in {"kill", "write", "submit", "close"}
 
-    def summary(self, asked: Processes) -> str:
+    def summary(self, args: ProcessArguments) -> str:
         """What is done to which."""
-        return f"{asked.action} {asked.session_id} {asked.data}".rstrip()
+        return f"{args.action} {args.session_id} {args.data}".rstrip()
 
-    async def run(self, asked: Processes, context: Context) -> Envelope:
+    async def run(self, args: ProcessArguments, context: Context) -> Envelope:
         """Do the action."""
-        if asked.action == "list":
+        if args.action == "list":
             own = context.workspace.jobs
-            told = "\n".join(line(each, ours=each.id in own) for each in await context.terminal.jobs())
-            return Envelope(ok=True, place=context.place, output=told or "none")
-        if not asked.session_id:
-            raise UsageError(f"{asked.action} needs a session_id", remedy="action list gives them")
-        job = await context.terminal.job(asked.session_id)
-        if asked.action in _LOOKS and job.id not in context.workspace.jobs:
+            lines = "\n".join(line(each, ours=each.id in own) for each in await context.terminal.jobs())
+            return Envelope(ok=True, place=context.place, output=lines or "none")
+        if not args.session_id:
+            raise UsageError(f"{args.action} needs a session_id", remedy="action list gives them")
+        job = await context.terminal.job(args.session_id)
+        if args.action in _LOOKS and job.id not in context.workspace.jobs:
             what = f"read the output of {job.id}, which this conversation did not start"
             if (no := await refusal(self.name, what, context, scope=what)) is not None:
                 raise Denied(no.message)
-        match asked.action:
+        match args.action:
             case "poll":
                 return await self._news(job, context)
             case "log":
-                return await self._log(job, asked, context)
+                return await self._log(job, args, context)
             case "wait":
                 try:
-                    await job.wait(asked.timeout, max_output=0)
+                    await job.wait(args.timeout, max_output=0)
                 except TimeoutError:
                     return await self._news(job, context)
             case "kill":
@@ -135,7 +137,7 @@ class Process(BaseTool[Processes]):
             case "close":
                 await job.close_stdin()
             case _:
-                await job.write(asked.data + ("\n" if asked.action == "submit" else ""))
+                await job.write(args.data + ("\n" if args.action == "submit" else ""))
         return await self._news(job, context)
 
     async def _news(self, job: Job, context: Context) -> Envelope:
@@ -148,14 +150,14 @@ class Process(BaseTool[Processes]):
         self._read[job.id] = self._read.get(job.id, 0) + len(data)
         return await _told(status, data.decode("utf-8", "replace"), context)
 
-    async def _log(self, job: Job, asked: Processes, context: Context) -> Envelope:
+    async def _log(self, job: Job, args: ProcessArguments, context: Context) -> Envelope:
         status = await job.status()
         data = bytearray()
         async for event in job.logs():
             data += event.data
-            if data.count(b"\n") >= asked.offset + asked.limit or len(data) >= 16 * KEPT:
+            if data.count(b"\n") >= args.offset + args.limit or len(data) >= 16 * KEPT:
                 break
-        lines = data.decode("utf-8", "replace").splitlines()[asked.offset : asked.offset + asked.limit]
+        lines = data.decode("utf-8", "replace").splitlines()[args.offset : args.offset + args.limit]
         return await _told(status, "\n".join(lines), context)
 
 

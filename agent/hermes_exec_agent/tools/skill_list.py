@@ -9,19 +9,19 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.quoting import quote, quote_name
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope
 from hermes_exec_agent.tools.planning import HERE
+from hermes_exec_agent.tools.skillset import Skillset
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
 
-class Listing(Asked):
+class SkillsListArguments(ToolArguments):
     """List skills: functions that were proven for a kind of task. Look here before you write one."""
 
     query: str = Field("", description="Words that occur in name or summary")
@@ -29,65 +29,60 @@ class Listing(Asked):
     limit: int = Field(50, ge=1, le=200)
 
 
-class SkillsList(BaseTool[Listing]):
+class SkillsList(BaseTool[SkillsListArguments]):
     """Lists skills."""
 
     name = "skills_list"
+    position = 80
     changes = False
     only_reads = True
-    takes = Listing
+    arguments_type = SkillsListArguments
 
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
-
-    async def run(self, asked: Listing, context: Context) -> Envelope:  # noqa: ARG002  it touches no place
+    async def run(self, args: SkillsListArguments, context: Context) -> Envelope:
         """List them by name."""
-        words = asked.query.lower().replace("_", "-").split()
+        terms = args.query.lower().replace("_", "-").split()
         found = [
             each
-            for each in self._skills.registry.listed()
-            if all(word in f"{each['name']} {each['summary']}".lower() for word in words)
+            for each in context.service(Skillset).registry.listed()
+            if all(word in f"{each['name']} {each['summary']}".lower() for word in terms)
         ]
         lines = [
             f"{each['name']} {each['version']} ({each['level']}, {each['state']}): {quote(each['summary'])}"
-            for each in found[asked.offset : asked.offset + asked.limit]
+            for each in found[args.offset : args.offset + args.limit]
         ]
-        more = len(found) - asked.offset - len(lines)
-        note = f"there are {more} more: offset {asked.offset + len(lines)}" if more > 0 else ""
+        more = len(found) - args.offset - len(lines)
+        note = f"there are {more} more: offset {args.offset + len(lines)}" if more > 0 else ""
         return Envelope(ok=True, place=HERE, output="\n".join(lines) or "none", truncated=more > 0, note=note)
 
 
-class Viewing(Asked):
+class SkillViewArguments(ToolArguments):
     """Read what a skill says of itself and which arguments it takes, or one of its files."""
 
     name: str = Field(min_length=1)
     file_path: str = Field("", description="Such as scripts/x.py")
 
 
-class SkillView(BaseTool[Viewing]):
+class SkillView(BaseTool[SkillViewArguments]):
     """Shows one skill, as little of it as is needed."""
 
     name = "skill_view"
+    position = 90
     changes = False
     only_reads = True
-    takes = Viewing
+    arguments_type = SkillViewArguments
 
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
-
-    async def run(self, asked: Viewing, context: Context) -> Envelope:
+    async def run(self, args: SkillViewArguments, context: Context) -> Envelope:
         """Show it, compared with what was signed."""
-        version = self._skills.registry.version(asked.name)
-        files = await self._skills.workshop.files(version)
-        if asked.file_path:
-            if asked.file_path not in files:
-                raise UsageError(f"{version.name} has no file {asked.file_path!r}", remedy=f"one of {_listed(files)}")
-            text = files[asked.file_path]
+        skills = context.service(Skillset)
+        version = skills.registry.version(args.name)
+        files = await skills.workshop.files(version)
+        if args.file_path:
+            if args.file_path not in files:
+                raise UsageError(f"{version.name} has no file {args.file_path!r}", remedy=f"one of {_listed(files)}")
+            text = files[args.file_path]
         else:
             body = files["SKILL.md"].split("\n---\n", 1)[-1].strip()
-            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{told(version)}"
+            text = f"About: {quote(version.summary)}\n\n{body}\n\nFiles: {_listed(files)}\n{describe_version(version)}"
         shown, reference = await context.workspace.shortened(text)
         return Envelope(ok=True, place=HERE, output=shown, truncated=bool(reference), output_ref=reference)
 
@@ -96,7 +91,7 @@ def _listed(paths: Iterable[str]) -> str:
     return ", ".join(map(quote_name, paths))
 
 
-def told(version: Version) -> str:
+def describe_version(version: Version) -> str:
     """What is known of a version, in a line."""
     schema = {key: value for key, value in version.schema.items() if key != "$schema"}
     return f"{version.name} {version.number}, evidence: {version.level}. Arguments: {json.dumps(schema)}"

@@ -9,22 +9,21 @@ from pydantic import Field
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.tools import v4a
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.envelope import Envelope, Failure
 from hermes_exec_agent.tools.planning import HERE
-from hermes_exec_agent.tools.skill_list import told
-from hermes_exec_agent.tools.skillset import SANDBOX
-from hermes_exec_agent.tools.stopwatch import Stopwatch
+from hermes_exec_agent.tools.skill_list import describe_version
+from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
+from hermes_exec_agent.tools.tool import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_exec_agent.skills.registry.record import Version
-    from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
 
-class Managing(Asked):
+class SkillManageArguments(ToolArguments):
     """Make or change a skill; it is registered only if tests in a sandbox show that it works.
 
     create: where no tool fits; tell what it has to do in task, and it is written for you, or give its files as patch.
@@ -39,63 +38,62 @@ class Managing(Asked):
     version: int = Field(0, ge=0, description="For restore, pin")
 
 
-class SkillManage(BaseTool[Managing]):
+class SkillManage(BaseTool[SkillManageArguments]):
     """Adds and changes skills."""
 
     name = "skill_manage"
-    takes = Managing
+    position = 100
+    callable_from_scripts = False
+    arguments_type = SkillManageArguments
 
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
-
-    def asks(self, asked: Managing) -> bool:
+    def needs_approval(self, args: SkillManageArguments) -> bool:
         """Whether it does more than to look."""
-        return asked.action != "history"
+        return args.action != "history"
 
-    def summary(self, asked: Managing) -> str:
+    def summary(self, args: SkillManageArguments) -> str:
         """What is done to which."""
-        number = f" {asked.version}" if asked.version else ""
-        return f"{asked.action} {asked.name}{number} {asked.task or asked.patch}".strip()
+        number = f" {args.version}" if args.version else ""
+        return f"{args.action} {args.name}{number} {args.task or args.patch}".strip()
 
-    async def run(self, asked: Managing, context: Context) -> Envelope:
+    async def run(self, args: SkillManageArguments, context: Context) -> Envelope:
         """Do the action."""
-        match asked.action:
+        match args.action:
             case "create" | "improve" | "patch":
-                return await self._made(asked, context)
+                return await self._made(args, context)
             case "validate":
-                return await self._validated(asked.name)
+                return await self._validated(args.name, context)
             case _:
-                return self._kept(asked)
+                return self._kept(args, context)
 
-    async def _made(self, asked: Managing, context: Context) -> Envelope:
+    async def _made(self, args: SkillManageArguments, context: Context) -> Envelope:
         with Stopwatch() as watch:
-            version = await self._version(asked, context)
-        self._skills.failures.pop(version.name, None)
+            version = await self._version(args, context)
+        context.service(Skillset).failures.pop(version.name, None)
         context.record("skill", {"name": version.name, "version": version.number, "outcome": "registered"})
         return _registered(version, watch.elapsed_s)
 
-    async def _version(self, asked: Managing, context: Context) -> Version:
-        shop = self._skills.workshop
-        if asked.action == "improve":
-            failure = "\n".join(filter(None, [asked.task, self._skills.failures.get(_plain(asked.name), "")]))
+    async def _version(self, args: SkillManageArguments, context: Context) -> Version:
+        skills = context.service(Skillset)
+        shop = skills.workshop
+        if args.action == "improve":
+            failure = "\n".join(filter(None, [args.task, skills.failures.get(_plain(args.name), "")]))
             if not failure:
                 raise UsageError("nothing says what is to be improved", remedy="task")
-            return await shop.improve(asked.name, failure, request=context.request)
-        if asked.patch:
-            return await shop.submit(asked.name, await self._files(asked))
-        if asked.action == "create" and asked.task:
-            return await shop.compile(asked.name, asked.task, context.request)
-        raise UsageError(f"{asked.action} needs a patch", remedy="or create with a task")
+            return await shop.improve(args.name, failure, request=context.request)
+        if args.patch:
+            return await shop.submit(args.name, await self._files(args, skills))
+        if args.action == "create" and args.task:
+            return await shop.compile(args.name, args.task, context.request)
+        raise UsageError(f"{args.action} needs a patch", remedy="or create with a task")
 
-    async def _files(self, asked: Managing) -> Mapping[str, str]:
+    async def _files(self, args: SkillManageArguments, skills: Skillset) -> Mapping[str, str]:
         """The files that a skill is to have, after the patch."""
         files: dict[str, str] = {}
-        if asked.action == "patch":
-            files = await self._skills.workshop.files(self._skills.registry.version(asked.name))
-        elif _plain(asked.name) in self._skills.registry.skills():
-            raise UsageError(f"there is a skill {asked.name} already", remedy="the action patch")
-        for operation in v4a.parse(asked.patch):
+        if args.action == "patch":
+            files = await skills.workshop.files(skills.registry.version(args.name))
+        elif _plain(args.name) in skills.registry.skills():
+            raise UsageError(f"there is a skill {args.name} already", remedy="the action patch")
+        for operation in v4a.parse(args.patch):
             change = operation.change(files.get(operation.path))
             if change.text is None or change.moved:
                 files.pop(operation.path, None)
@@ -103,22 +101,22 @@ class SkillManage(BaseTool[Managing]):
                 files[change.moved or operation.path] = change.text
         return files
 
-    async def _validated(self, name: str) -> Envelope:
+    async def _validated(self, name: str, context: Context) -> Envelope:
         from hermes_exec_agent.skills.registry.admission import prove_anew
 
-        registry = self._skills.registry
+        registry = context.service(Skillset).registry
         done = await prove_anew(registry, registry.version(name))
         if done.version is None:
             why = "; ".join(done.report.reasons)
-            said = f"{name} does not pass any more: {why}"
-            return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", said))
+            message = f"{name} does not pass any more: {why}"
+            return Envelope(ok=False, place=SANDBOX, error=Failure("not_proven", message))
         return _registered(done.version, sum(done.report.seconds.values()))
 
-    def _kept(self, asked: Managing) -> Envelope:
+    def _kept(self, args: SkillManageArguments, context: Context) -> Envelope:
         """What needs no sandbox."""
-        registry = self._skills.registry
-        skill = registry.skill(asked.name)
-        match asked.action:
+        registry = context.service(Skillset).registry
+        skill = registry.skill(args.name)
+        match args.action:
             case "history":
                 lines = [
                     f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime(each.at))} {each.kind} {each.version}"
@@ -128,10 +126,10 @@ class SkillManage(BaseTool[Managing]):
             case "restore":
                 if skill.archived:
                     registry.mark("restored", skill.name)
-                if asked.version:
-                    registry.choose(skill.name, asked.version)
+                if args.version:
+                    registry.choose(skill.name, args.version)
             case "pin":
-                registry.pin(skill.name, asked.version or None)
+                registry.pin(skill.name, args.version or None)
             case _:
                 registry.mark("archived", skill.name)
         now = registry.skill(skill.name)
@@ -143,5 +141,5 @@ def _plain(name: str) -> str:
 
 
 def _registered(version: Version, seconds: float) -> Envelope:
-    said = f"registered and ready for skill_run: {told(version)}"
-    return Envelope(ok=True, place=SANDBOX, output=said, duration_s=seconds)
+    text = f"registered and ready for skill_run: {describe_version(version)}"
+    return Envelope(ok=True, place=SANDBOX, output=text, duration_s=seconds)

@@ -11,11 +11,11 @@ from pydantic import Field
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec_agent.quoting import quote_name
 from hermes_exec_agent.tools import reader
-from hermes_exec_agent.tools.base import Asked, BaseTool
+from hermes_exec_agent.tools.base import BaseTool, ToolArguments
 from hermes_exec_agent.tools.delivery import deliver
 from hermes_exec_agent.tools.dispatch import parsed
 from hermes_exec_agent.tools.envelope import Envelope, Failure
-from hermes_exec_agent.tools.skillset import SANDBOX
+from hermes_exec_agent.tools.skillset import SANDBOX, Skillset
 from hermes_exec_agent.tools.tool import approve, refusal, safe
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from hermes_exec_agent.skills.registry.record import Version
     from hermes_exec_agent.skills.run.runner import Outcome
-    from hermes_exec_agent.tools.skillset import Skillset
     from hermes_exec_agent.tools.tool import Context
 
 _LOG = 2000
@@ -32,7 +31,7 @@ _MANAGE = "skill_manage"
 """The tool whose approval a change of a skill takes, whoever wants it."""
 
 
-class Running(Asked):
+class SkillRunArguments(ToolArguments):
     """Run a skill in a sandbox of its own. Files that it leaves come into the person's data folder."""
 
     name: str = Field(min_length=1)
@@ -41,65 +40,63 @@ class Running(Asked):
     copy_to: str = Field("", description="Copy its files to this folder of the place, too")
 
 
-class SkillRun(BaseTool[Running]):
+class SkillRun(BaseTool[SkillRunArguments]):
     """Runs skills."""
 
     name = "skill_run"
-    takes = Running
+    position = 110
+    arguments_type = SkillRunArguments
 
-    def __init__(self, skills: Skillset) -> None:
-        super().__init__()
-        self._skills = skills
-
-    def summary(self, asked: Running) -> str:
+    def summary(self, args: SkillRunArguments) -> str:
         """Which one, with what."""
-        return f"{asked.name} {asked.arguments}"
+        return f"{args.name} {args.arguments}"
 
-    async def run(self, asked: Running, context: Context) -> Envelope:
+    async def run(self, args: SkillRunArguments, context: Context) -> Envelope:
         """Run it, and count how it went; if it fails by its own fault, run its next version."""
         from hermes_exec_agent.skills.run.denials import SECURITY
 
         try:
-            arguments = parsed(asked.arguments)
+            arguments = parsed(args.arguments)
         except ValueError as error:
             raise UsageError(f"arguments are no JSON object: {error}", remedy='{"name": "value"}') from error
-        version = self._skills.registry.version(asked.name, asked.version or None)
-        envelope, outcome = await self._once(version, asked, arguments, context)
+        version = context.service(Skillset).registry.version(args.name, args.version or None)
+        envelope, outcome = await self._once(version, args, arguments, context)
         if outcome.ok or outcome.kind == SECURITY:
             return envelope
         try:
-            better = await self._mended(version, asked, outcome, arguments, context)
+            better = await self._mended(version, args, outcome, arguments, context)
         except HermesError as error:
             return _noted(envelope, f"it was not improved: {error}")
         if better is None:
             return envelope
         failed = f"{version.name} {version.number} failed ({outcome.error})"
         try:
-            envelope, _ = await self._once(better, asked, arguments, context)
+            envelope, _ = await self._once(better, args, arguments, context)
         except HermesError as error:
             return _noted(envelope, f"{failed}; version {better.number} is registered, and did not run: {error}")
         return _noted(envelope, f"{failed}; it was improved, and this is of version {better.number}")
 
     async def _once(
-        self, version: Version, asked: Running, arguments: dict[str, Any], context: Context
+        self, version: Version, args: SkillRunArguments, arguments: dict[str, Any], context: Context
     ) -> tuple[Envelope, Outcome]:
+        from hermes_exec_agent.skills.registry.content import private_folder
         from hermes_exec_agent.skills.run import runner
-        from hermes_exec_agent.skills.run.private_dirs import private_folder
 
-        agreed = await self._agreed(version, asked, context)
+        skills = context.service(Skillset)
+        agreed = await self._agreed(version, args, context)
         await reader.ask_for_folders(self.name, version, context)
         with private_folder() as folder:
             outcome = await runner.run(
-                self._skills.registry, version.name, arguments, number=version.number, files=folder / "files",
+                skills.registry, version.name, arguments, number=version.number, files=folder / "files",
                 self_tested=agreed, model=context.model,
             )  # fmt: skip
             context.record("skill", {"name": version.name, "version": version.number, "outcome": outcome.kind or "ok"})
             if not outcome.ok:
                 return self._failed(outcome, arguments, context), outcome
-            kept = deliver(folder / "files", outcome.files, self._skills.data)
-            if asked.copy_to:
-                kept += await _copied(folder / "files", outcome.files, asked.copy_to, context)
-        self._skills.failures.pop(version.name, None)
+            kept = deliver(folder / "files", outcome.files, skills.data)
+            if args.copy_to:
+                kept += await _copied(folder / "files", outcome.files, args.copy_to, context)
+        skills.failures.pop(version.name, None)
         text, reference = await context.workspace.shortened(json.dumps(outcome.result, ensure_ascii=False))
         notes = [
             *([f"files: {', '.join(map(quote_name, kept))}"] if kept else []),
@@ -112,7 +109,7 @@ class SkillRun(BaseTool[Running]):
         return envelope, outcome
 
     async def _mended(
-        self, version: Version, asked: Running, outcome: Outcome, arguments: dict[str, Any], context: Context
+        self, version: Version, args: SkillRunArguments, outcome: Outcome, arguments: dict[str, Any], context: Context
     ) -> Version | None:
         """The next version; None where that is not even tried.
 
@@ -121,13 +118,13 @@ class SkillRun(BaseTool[Running]):
         """
         from hermes_exec_agent.skills.build.repair import Failed, NotMended, mended, why_not
 
-        skills = self._skills
-        if asked.version or skills.mender is None or version.name in skills.mended:
+        skills = context.service(Skillset)
+        if args.version or skills.mender is None or version.name in skills.mended:
             return None
         if why := why_not(skills.registry.skill(version.name), version, outcome):
             raise NotMended(why)
-        wish = f"improve {version.name} {version.number}, which failed: {outcome.error}"
-        if no := await refusal(_MANAGE, wish, context):
+        summary = f"improve {version.name} {version.number}, which failed: {outcome.error}"
+        if no := await refusal(_MANAGE, summary, context):
             raise NotMended(no.message)
         skills.mended.add(version.name)
         failed = Failed(version, arguments, outcome.error, outcome.logs)
@@ -135,11 +132,11 @@ class SkillRun(BaseTool[Running]):
         context.record("skill", {"name": better.name, "version": better.number, "outcome": "registered"})
         return better
 
-    async def _agreed(self, version: Version, asked: Running, context: Context) -> bool:
+    async def _agreed(self, version: Version, args: SkillRunArguments, context: Context) -> bool:
         """Whether a person agreed to run what nothing but its own tests speaks for."""
         if not version.self_tested or context.approvals.tools.get(self.name) == "allow":
             return True
-        why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {asked.arguments}?"
+        why = f"nothing but its own tests speaks for {version.name} {version.number}; run it with {args.arguments}?"
         try:
             return await approve(self.name, safe(why), context)
         except HermesError:
@@ -151,17 +148,17 @@ class SkillRun(BaseTool[Running]):
         if outcome.denied:
             context.tell(outcome.denied)
         if outcome.kind == SECURITY:  # it is not mended: nobody works against what saw it
-            said = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
-            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", said))
-        self._skills.failures[outcome.name] = (
+            message = f"{outcome.name} {outcome.version}: {outcome.error}. It is kept back now"
+            return Envelope(ok=False, place=SANDBOX, duration_s=outcome.seconds, error=Failure("refused", message))
+        context.service(Skillset).failures[outcome.name] = (
             f"with the arguments {json.dumps(arguments)[:_LOG]}: {outcome.error}\n{outcome.logs[-_LOG:]}"
         )
-        said = f"{outcome.name} {outcome.version}: {outcome.error}"
+        message = f"{outcome.name} {outcome.version}: {outcome.error}"
         remedy = "other arguments, or skill_manage with the action improve"
         return Envelope(
             ok=False, place=SANDBOX, output=outcome.logs[-_LOG:], duration_s=outcome.seconds,
             note="it failed too often and is kept back now" if outcome.quarantined else "",
-            error=Failure("skill_failed", f"{said}. Try: {remedy}"),
+            error=Failure("skill_failed", f"{message}. Try: {remedy}"),
         )  # fmt: skip
 
 

@@ -11,14 +11,10 @@ from hermes_exec.errors import HermesError
 from hermes_exec_agent.tools.tool import approve, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.skills.build.builder import Workshop
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.tools.tool import Context
-    from hermes_exec_policies.gate.cases import Case
 
 SANDBOX = "sandbox"
 """Where skills are judged and run: a sandbox of their own on the machine of hermes_exec, in whatever place the
@@ -26,16 +22,10 @@ conversation is."""
 
 
 class Skillset:
-    """What the tools for skills share."""
+    """What the tools for skills share: ``context.service(Skillset)``."""
 
-    def __init__(
-        self, context: Context, models: Models | None = None, cases: Sequence[Case] = (), *, mends: bool = True
-    ) -> None:
-        """``mends`` is whether a skill that fails in use is improved without being asked for."""
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._models = models
-        self._given = tuple(cases)
-        self._mends = mends
         self.failures: dict[str, str] = {}
         """How each skill failed last in this conversation."""
         self.mended: set[str] = set()
@@ -59,7 +49,7 @@ class Skillset:
         from hermes_exec_agent.models.counted import Counted
         from hermes_exec_agent.skills.build.builder import Maker, Workshop
 
-        context, models = self._context, self._models
+        context, models = self._context, self._context.models
 
         async def agree(why: str) -> bool:
             try:
@@ -69,18 +59,20 @@ class Skillset:
 
         maker = Maker(model=context.model or "unknown", shells=(context.terminal.kind,), tell=context.tell, agree=agree)
         judge = Counted(models.auxiliary, context.spend) if models else None
-        return Workshop(self.registry, maker, self._counted(), judge=judge, cases=self._given)
+        return Workshop(self.registry, maker, self._counted(), judge=judge, cases=context.cases)
 
     def _counted(self) -> Model | None:
         """Who drafts; the conversation pays for it."""
         from hermes_exec_agent.models.counted import Counted
 
-        return Counted(self._models.main, self._context.spend) if self._models is not None else None
+        models = self._context.models
+        return Counted(models.main, self._context.spend) if models is not None else None
 
     @property
     def mender(self) -> Model | None:
-        """Who finds out why a skill failed, if that is wanted."""
-        return self._counted() if self._mends else None
+        """The model that finds out why a skill failed; None if no failing skill is to be improved."""
+        can_change = any(tool.spec.name == "skill_manage" for tool in self._context.tools)
+        return self._counted() if can_change and self._context.repair_skills else None
 
     @property
     def data(self) -> Path:

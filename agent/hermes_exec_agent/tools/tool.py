@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar, cast
 
 from hermes_exec.errors import ConfigError, HermesError
 from hermes_exec_agent.tools.envelope import Failure
-from hermes_exec_agent.tools.stopwatch import pause_stopwatches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Sequence
     from pathlib import Path
 
     from hermes_exec import Terminal
+    from hermes_exec_agent.models.catalog import Models
     from hermes_exec_agent.models.protocol import ToolSpec, Usage
     from hermes_exec_agent.runtime.events.event import Kind
     from hermes_exec_agent.runtime.updates import Update
     from hermes_exec_agent.tools.envelope import Envelope
     from hermes_exec_agent.tools.workspace import Workspace
+    from hermes_exec_policies.gate.cases import Case
 
+
+S = TypeVar("S")
 
 Mode = Literal["ask", "allow", "deny"]
 MODES: tuple[Mode, ...] = ("ask", "allow", "deny")
@@ -154,7 +160,28 @@ class Context:
     """What the person said last, in their own words: examples in it are cases that a skill has to hold."""
     data: Path | None = None
     """Where files come that a skill leaves; the environment's PERSISTENT_DIR, or ./data, if left out."""
+    models: Models | None = None
+    """The models that tools may ask; without any, no tool asks a model."""
+    cases: Sequence[Case] = ()
+    """A person's, which the skills of this conversation have to hold."""
+    repair_skills: bool = True
+    """Whether a skill that fails in use may be improved and run once more."""
+    tools: Sequence[Tool] = ()
+    """All tools of the conversation."""
+    delegate: Callable[[str, Context], Awaitable[tuple[bool, str]]] | None = None
+    """Hands a request to a conversation of its own; returns whether that one answered, and its last message."""
     _workspace: Workspace | None = None
+    _services: dict[object, object] = field(default_factory=dict[object, object])
+
+    def service(self, create: Callable[[Context], S]) -> S:
+        """Return what ``create`` makes of this context: once, so that tools of one conversation share it."""
+        if create not in self._services:
+            self._services[create] = create(self)
+        return cast("S", self._services[create])
+
+    def fork(self) -> Context:
+        """Return the context of another conversation over the same terminal, with a shell and state of its own."""
+        return replace(self, conversation="", request="", tools=(), _workspace=None, _services={})
 
     @property
     def workspace(self) -> Workspace:
@@ -204,3 +231,61 @@ class Tool(Protocol):
         A `HermesError` of the place becomes an envelope with a `Failure`; it is never shown as a command's output.
         """
         ...
+
+
+_running: ContextVar[tuple[Stopwatch, ...]] = ContextVar("the stopwatches that a task runs in", default=())
+
+
+class Stopwatch:
+    """``with Stopwatch() as watch:`` measures a block, and the tasks that begin in it."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._paused_s = 0.0
+        self._pauses = 0
+        """Pauses that last: a script, or another conversation, may ask several questions at once."""
+        self._pause_began = 0.0
+
+    def __enter__(self) -> Self:
+        self._token = _running.set((*_running.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _running.reset(self._token)
+        self._ended = time.monotonic()
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds in which it stood still."""
+        return self._paused_s + (time.monotonic() - self._pause_began if self._pauses else 0.0)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds in which it ran."""
+        return (time.monotonic() if self._ended is None else self._ended) - self._began - self.paused_s
+
+    def pause(self) -> None:
+        """Stand still until as many calls of `resume`."""
+        if not self._pauses:
+            self._pause_began = time.monotonic()
+        self._pauses += 1
+
+    def resume(self) -> None:
+        """End a `pause`."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._paused_s += time.monotonic() - self._pause_began
+
+
+@contextmanager
+def pause_stopwatches() -> Generator[None]:
+    """Let every stopwatch that this task runs in stand still for the block."""
+    watches = _running.get()
+    for watch in watches:
+        watch.pause()
+    try:
+        yield
+    finally:
+        for watch in watches:
+            watch.resume()

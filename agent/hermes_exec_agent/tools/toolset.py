@@ -1,102 +1,119 @@
-"""Which tools a conversation has."""
+"""Tools by name: entry points of the group ``hermes_exec.tools``, in sets.
+
+Our own tools form the set `core`. A tool of another distribution belongs to the set that its class names, or to a set
+named like the distribution, and a conversation has it only if the user's configuration names the tool or its set.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+import logging
+from typing import TYPE_CHECKING, Any
 
 from hermes_exec.config.check import nearest
-from hermes_exec.errors import ConfigError
-from hermes_exec_agent.tools.delegate import HandOn
-from hermes_exec_agent.tools.skillset import Skillset
+from hermes_exec.config.load import load_settings
+from hermes_exec.config.plugins import find_plugins, load_class, own_entry_points, owner
+from hermes_exec.errors import ConfigError, PlaceUnavailable
+from hermes_exec_agent.tools.base import BaseTool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterable, Sequence
+    from importlib.metadata import EntryPoint
 
-    from hermes_exec_agent.models.catalog import Models
-    from hermes_exec_agent.runtime.events.log import EventLog
     from hermes_exec_agent.tools.tool import Context, Tool
-    from hermes_exec_policies.gate.cases import Case
 
-CORE = (
-    "terminal", "process", "read_file", "write_file", "patch", "search_files", "execute_code", "skills_list",
-    "skill_view", "skill_manage", "skill_run", "todo", "clarify", "delegate_task",
-)  # fmt: skip
-MINIMAL = ("terminal",)
-"""One tool does for many tasks, and for models that are confused by more."""
-_NOT_FROM_SCRIPTS = frozenset({"execute_code", "delegate_task", "skill_manage", "clarify", "todo"})
-"""What asks a model or a person is asked for by a model, where a budget counts it."""
+_log = logging.getLogger("hermes_exec.agent")
+GROUP = "hermes_exec.tools"
+CORE = "core"
+"""The set of all our own tools."""
+MINIMAL = "minimal"
+"""The set of the tool ``terminal`` alone, which suffices for many tasks and for models that more tools confuse."""
+_OUR_SETS = (CORE, MINIMAL)
 
 
-def core_tools(
-    *,
-    models: Models | None = None,
-    log: EventLog | None = None,
-    names: Literal["core", "minimal"] | Sequence[str] = "core",
-    cases: Sequence[Case] = (),
-    mends: bool = True,
-) -> Callable[[Context], Sequence[Tool]]:
-    """What makes the tools of a conversation; they are the same from its beginning to its end.
+def create_tools(context: Context, names: str | Iterable[str] | None = None) -> Sequence[Tool]:
+    """Create the tools of a conversation, which stay the same until it ends, and set ``context.tools``.
 
     Args:
-        models: who writes skills, and whom a task is handed to; without any, an agent does all of that itself.
-        log: where conversations are recorded that a task was handed to; without one, none is.
-        names: which tools, or a set of them.
-        cases: a person's, which the skills of this conversation have to hold.
-        mends: whether a skill that fails in use is improved and run once more, where that may be done.
+        context: of the conversation; its terminal, models and callbacks must be set.
+        names: tools and sets of tools; ``[agent] tools`` of the user's configuration if None.
 
     Raises:
-        ConfigError: there is no such tool.
+        ConfigError: there is no such tool or set, or a distribution uses a name of ours.
+        PlaceUnavailable: a tool of another distribution cannot be loaded.
     """
-    wanted = _wanted(names)
-
-    def made(context: Context) -> Sequence[Tool]:
-        skills = Skillset(context, models, cases, mends=mends and "skill_manage" in wanted)
-        hand_on = HandOn(models, log, wanted, cases, mends) if models is not None and log is not None else None
-        return _made(wanted, skills, hand_on)
-
-    return made
+    if names is None:
+        names = load_settings().agent.tools
+    return create_instances(find_tools([names] if isinstance(names, str) else names), context)
 
 
-def _wanted(names: str | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(names, str):
-        sets = {"core": CORE, "minimal": MINIMAL}
-        if names not in sets:
-            raise ConfigError(f"there is no set of tools {names!r}", remedy=f"one of {', '.join(sets)}")
-        return sets[names]
-    for name in names:
-        if name not in CORE:
-            raise ConfigError(f"there is no tool {name!r}", remedy=f"{nearest(name, CORE)}; or {', '.join(CORE)}")
-    return tuple(name for name in CORE if name in names)
+def create_instances(classes: Iterable[type[BaseTool[Any]]], context: Context) -> Sequence[Tool]:
+    """Create one tool of each class that is available in the conversation, and set ``context.tools``."""
+    context.tools = tuple(each() for each in classes if each.is_available(context))
+    return context.tools
 
 
-def _made(wanted: tuple[str, ...], skills: Skillset, hand_on: HandOn | None) -> Sequence[Tool]:
-    from hermes_exec_agent.tools.code import ExecuteCode
-    from hermes_exec_agent.tools.files import Patch, ReadFile, WriteFile
-    from hermes_exec_agent.tools.planning import Clarify, Delegate, Todo
-    from hermes_exec_agent.tools.search import SearchFiles
-    from hermes_exec_agent.tools.shell import Process, Terminal
-    from hermes_exec_agent.tools.skill_list import SkillsList, SkillView
-    from hermes_exec_agent.tools.skill_manage import SkillManage
-    from hermes_exec_agent.tools.skill_run import SkillRun
+def find_tools(names: Iterable[str]) -> list[type[BaseTool[Any]]]:
+    """Return the classes of the tools and sets of tools, in the order in which a model reads them.
 
-    made: list[Tool] = []
+    The metadata of other distributions is read only if a name is none of ours.
 
-    makers: dict[str, Callable[[], Tool]] = {
-        "terminal": Terminal,
-        "process": Process,
-        "read_file": ReadFile,
-        "write_file": WriteFile,
-        "patch": Patch,
-        "search_files": SearchFiles,
-        "execute_code": lambda: ExecuteCode(lambda: [each for each in made if each.spec.name not in _NOT_FROM_SCRIPTS]),
-        "skills_list": lambda: SkillsList(skills),
-        "skill_view": lambda: SkillView(skills),
-        "skill_manage": lambda: SkillManage(skills),
-        "skill_run": lambda: SkillRun(skills),
-        "todo": Todo,
-        "clarify": Clarify,
-    }
-    if hand_on is not None:
-        makers["delegate_task"] = lambda: Delegate(hand_on)
-    made += [makers[name]() for name in wanted if name in makers]
-    return made
+    Raises:
+        ConfigError: there is no such tool or set, or a distribution uses a name of ours.
+        PlaceUnavailable: a tool of another distribution cannot be loaded.
+    """
+    ours = own_entry_points(GROUP)
+    sets = {CORE: list(ours), MINIMAL: ["terminal"]}
+    chosen: dict[str, type[BaseTool[Any]]] = {}
+    others: list[str] = []
+    for name in dict.fromkeys(names):
+        if name not in ours and name not in sets:
+            others.append(name)
+            continue
+        for each in sets.get(name, [name]):
+            chosen.setdefault(each, load_class(ours[each], BaseTool))
+    if others:
+        chosen |= _find_plugin_tools(others, ours)
+    return sorted(chosen.values(), key=lambda tool: (tool.position, tool.name))
+
+
+def _find_plugin_tools(names: Sequence[str], ours: dict[str, EntryPoint]) -> dict[str, type[BaseTool[Any]]]:
+    plugins = find_plugins(GROUP, is_reserved=lambda name: name in ours or name in _OUR_SETS)
+    found = {name: _load(plugins[name]) for name in names if name in plugins}
+    sets = [name for name in names if name not in plugins]
+    members = _load_sets(plugins) if sets else {}
+    for name in sets:
+        if name not in members:
+            known = [*_OUR_SETS, *ours, *members, *plugins]
+            raise ConfigError(
+                f"there is no tool or set of tools {name!r}", remedy=f"{nearest(name, known)}; or {', '.join(known)}"
+            )
+        found |= members[name]
+    return found
+
+
+def _load_sets(plugins: dict[str, EntryPoint]) -> dict[str, dict[str, type[BaseTool[Any]]]]:
+    """Load every plugin's tool to learn its set. A plugin that cannot be loaded is logged and left out."""
+    sets: dict[str, dict[str, type[BaseTool[Any]]]] = {}
+    for name, point in plugins.items():
+        try:
+            tool = _load(point)
+        except (ConfigError, PlaceUnavailable) as error:
+            _log.warning("%s", error)
+            continue
+        sets.setdefault(tool.tool_set or owner(point), {})[name] = tool
+    return sets
+
+
+def _load(point: EntryPoint) -> type[BaseTool[Any]]:
+    tool: type[BaseTool[Any]] = load_class(point, BaseTool)
+    if tool.name != point.name:
+        raise ConfigError(
+            f"the distribution {owner(point)!r} registers the tool {tool.name!r} under the name {point.name!r}",
+            remedy=f"name its entry point {tool.name}",
+        )
+    if tool.tool_set in _OUR_SETS:
+        raise ConfigError(
+            f"the distribution {owner(point)!r} puts the tool {tool.name!r} into our own set {tool.tool_set!r}",
+            remedy="another tool_set",
+        )
+    return tool

@@ -62,8 +62,8 @@ class Workspace:
                 self._session = await self.terminal.session(env=self.env)
             root = ""
             if first := not self.home:
-                told = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)
-                home, _, root = told.stdout_text.removesuffix("\n").partition("\0")
+                result = await self._session.run('printf "%s\\0" "$HOME"; command pwd -P', timeout=_ASKED_S)
+                home, _, root = result.stdout_text.removesuffix("\n").partition("\0")
                 self.home = home or "/"
             if self._moved:
                 await self._ask_folder(self._session)
@@ -126,8 +126,8 @@ class Workspace:
         """Write bytes to a new private file in the place; gives its path, or nothing where that cannot be done."""
         try:
             if not self.kept:
-                made = await self.terminal.run(["sh", "-c", _MAKE], timeout=_ASKED_S)
-                self.kept = made.stdout_text.rstrip("\n") if made.ok else ""
+                created = await self.terminal.run(["sh", "-c", _MAKE], timeout=_ASKED_S)
+                self.kept = created.stdout_text.rstrip("\n") if created.ok else ""
             if not self.kept:
                 return ""
             path = f"{self.kept}/{secrets.token_hex(4)}.txt"
@@ -203,9 +203,9 @@ class Workspace:
 
     async def _ask_folder(self, session: Session) -> None:
         """Ask the shell where it is; where it cannot say, it is where it was."""
-        told = await session.run("command pwd", timeout=_ASKED_S)
-        if told.ok and told.stdout:
-            self._cwd = told.stdout_text.removesuffix("\n")
+        result = await session.run("command pwd", timeout=_ASKED_S)
+        if result.ok and result.stdout:
+            self._cwd = result.stdout_text.removesuffix("\n")
         self._moved = False
 
 

@@ -169,7 +169,6 @@ class Talk:
     async def _open(self, resume: str, *, fork: bool) -> Conversation:
         # These take long to import, and the person can type meanwhile.
         from hermes_exec_agent.runtime import Options, open_conversation
-        from hermes_exec_agent.tools.toolset import core_tools
         from hermes_exec_policies.gate.cases import Case
         from hermes_exec_policies.gate.verdict import Level
 
@@ -185,7 +184,8 @@ class Talk:
                 log=self.log,
                 cwd=self._cwd,
                 resume="" if fork else resume,
-                tools=core_tools(models=self.models, log=self.log, cases=cases, mends=self._mends),
+                cases=cases,
+                repair_skills=self._mends,
                 options=options,
                 approvals=self._approvals,
                 tell=self.display.tell,

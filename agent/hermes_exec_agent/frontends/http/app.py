@@ -20,7 +20,6 @@ from hermes_exec_agent.frontends.http.guard import OPEN_TO_ALL
 from hermes_exec_agent.frontends.http.metrics import CONTENT_TYPE, Metrics
 from hermes_exec_agent.runtime import Options, open_conversation
 from hermes_exec_agent.runtime.events import TurnHeld
-from hermes_exec_agent.tools.toolset import core_tools
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -231,7 +230,7 @@ class Server:
             models=offer.models,
             person=offer.person,
             log=offer.log,
-            tools=core_tools(models=offer.models, log=offer.log, mends=offer.mends),
+            repair_skills=offer.mends,
             cwd=offer.cwd,
             resume=id,
             options=options,

@@ -4,16 +4,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from hermes_exec_agent.runtime.events.event import Event, Kind
     from hermes_exec_agent.runtime.events.log import Conflict, EventLog, new_id
+    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
     from hermes_exec_agent.runtime.events.turn_lock import TurnHeld, TurnLock, TurnLost
-    from hermes_exec_agent.runtime.events.views import Found, Summary
 
 _HOME = {
     "Conflict": "log",
     "Event": "event",
     "EventLog": "log",
-    "Found": "views",
+    "SearchHit": "queries",
     "Kind": "event",
-    "Summary": "views",
+    "Summary": "queries",
     "TurnHeld": "turn_lock",
     "TurnLock": "turn_lock",
     "TurnLost": "turn_lock",
@@ -24,8 +24,8 @@ __all__ = [
     "Conflict",
     "Event",
     "EventLog",
-    "Found",
     "Kind",
+    "SearchHit",
     "Summary",
     "TurnHeld",
     "TurnLock",

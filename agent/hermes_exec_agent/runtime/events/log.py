@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.redact import Redactor
-from hermes_exec_agent.runtime.events import search, turn_lock, views
+from hermes_exec_agent.runtime.events import queries, turn_lock
 from hermes_exec_agent.runtime.events.event import Event
 from hermes_exec_agent.runtime.events.storage import connect, conversations_file, is_there, refusing
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from hermes_exec_agent.runtime.events.event import Kind
+    from hermes_exec_agent.runtime.events.queries import SearchHit, Summary
     from hermes_exec_agent.runtime.events.turn_lock import TurnLock
-    from hermes_exec_agent.runtime.events.views import Found, Summary
 
 
 class Conflict(HermesError):
@@ -43,7 +43,7 @@ def new_id() -> str:
 
 def _last(base: sqlite3.Connection, conversation: str, after: int | None) -> int:
     """The number of the last event, which has to be ``after`` if that is given."""
-    last = views.last(base, conversation)
+    last = queries.last(base, conversation)
     if after is not None and last != after:
         raise Conflict(
             f"conversation {shown(conversation)}: another program went on with it",
@@ -72,7 +72,7 @@ def _insert(base: sqlite3.Connection, conversation: str, number: int, at: float,
         (conversation, number, at, kind, text),
     ).lastrowid
     data: dict[str, Any] = json.loads(text)
-    search.index(base, seq or 0, kind, data)
+    queries.index(base, seq or 0, kind, data)
     return Event(conversation, number, at, kind, data)
 
 
@@ -167,12 +167,12 @@ class EventLog:
     def events(self, conversation: str, since: int = 0) -> list[Event]:
         """The events of a conversation whose numbers are greater than ``since``; none if there is no such one."""
         with self._reading() as base:
-            return views.events(base, conversation, since) if base else []
+            return queries.events(base, conversation, since) if base else []
 
     def last(self, conversation: str) -> int:
         """The number of its last event, or 0."""
         with self._reading() as base:
-            return views.last(base, conversation) if base else 0
+            return queries.last(base, conversation) if base else 0
 
     def find(self, beginning: str) -> str:
         """The id that begins so.
@@ -181,7 +181,7 @@ class EventLog:
             UsageError: none does, or several do.
         """
         with self._reading() as base:
-            found = views.beginning(base, beginning) if base else []
+            found = queries.beginning(base, beginning) if base else []
         if len(found) == 1 or beginning in found:
             return beginning if beginning in found else found[0]
         if not found:
@@ -191,23 +191,23 @@ class EventLog:
     def title(self, conversation: str) -> str:
         """The first line that the person wrote; escape it before a terminal shows it."""
         with self._reading() as base:
-            return views.title(base, conversation) if base else ""
+            return queries.title(base, conversation) if base else ""
 
     def conversations(self, limit: int = 50, before: str | None = None) -> list[Summary]:
         """The conversations, the latest first; ``before`` is the id of the last one of the page before."""
         with self._reading() as base:
-            return views.conversations(base, limit, before) if base else []
+            return queries.conversations(base, limit, before) if base else []
 
-    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[Found]:
+    def search(self, text: str, limit: int = 20, *, thoughts: bool = False) -> list[SearchHit]:
         """Where the words of ``text`` were said or shown, best first; with ``thoughts`` where models thought them."""
         with self._reading() as base:
-            return search.search(base, text, limit, thoughts=thoughts) if base else []
+            return queries.search(base, text, limit, thoughts=thoughts) if base else []
 
     def export(self, conversation: str) -> Iterator[str]:
         """The conversation as lines of JSON, an event each."""
         for event in self.events(conversation):
-            told = {"conversation": event.conversation, "number": event.number, "at": event.at, "kind": event.kind}
-            yield json.dumps({**told, "data": event.data}, ensure_ascii=False)
+            fields = {"conversation": event.conversation, "number": event.number, "at": event.at, "kind": event.kind}
+            yield json.dumps({**fields, "data": event.data}, ensure_ascii=False)
 
     @property
     def executor(self) -> ThreadPoolExecutor:

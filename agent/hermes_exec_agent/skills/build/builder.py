@@ -7,22 +7,28 @@ it at once: the model reads one sentence that says nothing of what was found, an
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hermes_exec.errors import UsageError
+from hermes_exec.errors import HermesError, Refused, UsageError
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.whole_reply import complete
+from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.quoting import quote
-from hermes_exec_agent.skills.build import prompts
-from hermes_exec_agent.skills.build.attempts import Attempts, Rejected
-from hermes_exec_agent.skills.build.cases import held_to, said_of, separate
-from hermes_exec_agent.skills.build.draft import Draft, Unreadable, parse, signature
-from hermes_exec_agent.skills.build.examples import examples
+from hermes_exec_agent.skills.build.cases import examples, held_to, said_of, separate
+from hermes_exec_agent.skills.build.draft import (
+    DRAFT_PROMPT,
+    Draft,
+    Unreadable,
+    describe_improvement,
+    describe_rejection,
+    describe_task,
+    parse,
+    signature,
+)
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.admission import judged, recorded_files, unconfined
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.registry.record import Author
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_policies.gate import verdict
 from hermes_exec_policies.gate.files import named_files, unseen_files
 from hermes_exec_policies.gate.skill_names import module_name, what_is_wrong
@@ -38,8 +44,103 @@ if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_policies.gate.cases import Case
 
+
 _log = logging.getLogger("hermes_exec.skills")
 DENIED = "Sandbox Jailbreak"
+
+
+MAX_RETRIES = 3
+"""Repairs after the first attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One candidate, and why it was not accepted, in the words that a model may see."""
+
+    number: int
+    outcome: str
+    """``functional``, ``security``, or ``incomplete``."""
+    reasons: tuple[str, ...]
+
+
+class NotRegistered(HermesError):
+    """A skill did not pass the gate, and is not tried again; nothing was registered. Carries every attempt."""
+
+    state = "nothing was registered"
+
+    def __init__(self, name: str, why: str, attempts: tuple[Attempt, ...], *, remedy: str = "") -> None:
+        self.attempts = attempts
+        self.security = bool(attempts) and attempts[-1].outcome == Kind.SECURITY
+        tried = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
+        super().__init__(f"{name} was not registered{tried}: {why}", remedy=remedy)
+
+
+class Rejected(Refused):
+    """A candidate did not pass the gate, and may be mended; nothing was registered."""
+
+    state = "nothing was registered"
+
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(f"{name} was not accepted: {'; '.join(reasons)}", remedy="mend that, and send all of it again")
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The attempts at one skill. Once it is enough, it is so for the whole conversation."""
+
+    name: str
+    made: list[Attempt] = field(default_factory=list[Attempt])
+    over: NotRegistered | None = None
+    _diagnosis: frozenset[tuple[str, str]] = frozenset()
+
+    def check(self) -> None:
+        """See that there may be another one.
+
+        Raises:
+            NotRegistered: there may not.
+        """
+        if self.over is not None:
+            raise self.over
+
+    def failed(self, report: Report) -> Attempt:
+        """Count one that was not accepted; gives it, to be mended.
+
+        Raises:
+            NotRegistered: it was the last one.
+        """
+        diagnosis = frozenset((each.code, each.model) for each in report.findings if each.kind is Kind.FUNCTIONAL)
+        wrong = tuple(dict.fromkeys(each.model for each in report.findings if each.kind is Kind.FUNCTIONAL))
+        reasons = tuple(report.reasons[:1]) if report.security else wrong or ("it could not be judged to the end",)
+        return self._count(report.outcome, reasons, diagnosis)
+
+    def unreadable(self, why: str) -> Attempt:
+        """Count a reply that held no candidate at all.
+
+        Raises:
+            NotRegistered: it was the last one.
+        """
+        return self._count(str(Kind.FUNCTIONAL), (why,), frozenset({("draft.format", why)}))
+
+    def _count(self, outcome: str, reasons: tuple[str, ...], diagnosis: frozenset[tuple[str, str]]) -> Attempt:
+        attempt = Attempt(len(self.made) + 1, outcome, reasons)
+        self.made.append(attempt)
+        again, self._diagnosis = bool(diagnosis) and diagnosis == self._diagnosis, diagnosis
+        why, remedy = "; ".join(reasons), ""
+        if outcome == Kind.SECURITY:
+            over = True
+        elif again:
+            over, why, remedy = True, f"the same as before: {why}", "do it in another way, or ask the person"
+        else:
+            over, remedy = len(self.made) > MAX_RETRIES, "a simpler task, or ask the person"
+        if over:
+            self.over = NotRegistered(self.name, why, tuple(self.made), remedy=remedy)
+            raise self.over
+        return attempt
+
+    def begin(self) -> None:
+        """A new round, after one that was registered."""
+        self.made, self._diagnosis = [], frozenset()
 
 
 def _drop(_: str) -> None:
@@ -109,9 +210,9 @@ class Workshop:
         if name in self.registry.skills():
             raise UsageError(f"there is a skill {name} already", remedy="improve or patch that one")
         self._maker.tell("[Core] No tool found for task...")
-        wish = prompts.wish(task, request)
+        prompt = describe_task(task, request)
         self._files[name] = frozenset(named_files(f"{task}\n\n{request}"))
-        return await self._drafted(name, task, request, wish, (*self.given, *examples(request)))
+        return await self._drafted(name, task, request, prompt, (*self.given, *examples(request)))
 
     async def improve(self, name: str, failure: str, *, request: str = "", again: Sequence[Case] = ()) -> Version:
         """Have a registered skill changed that failed in use, and register the change as its next version.
@@ -134,10 +235,10 @@ class Workshop:
         files = await self.files(version)
         tests = "\n".join(text for path, text in files.items() if path.startswith("tests/"))
         about = quote(version.summary)
-        wish = f"{about}\n\n{prompts.better(files[version.entry], tests, failure)}"
+        prompt = f"{about}\n\n{describe_improvement(files[version.entry], tests, failure)}"
         known = held_to(version, self.given, request)
         self._files[version.name] = frozenset(recorded_files(version))
-        return await self._drafted(version.name, about, "", wish, known, again)
+        return await self._drafted(version.name, about, "", prompt, known, again)
 
     async def submit(self, name: str, files: Mapping[str, str]) -> Version:
         """Have files judged that an agent wrote itself, and register them as the next version of a skill.
@@ -173,7 +274,7 @@ class Workshop:
         return found
 
     async def _drafted(
-        self, name: str, task: str, request: str, wish: str, known: Sequence[Case], again: Sequence[Case] = ()
+        self, name: str, task: str, request: str, prompt: str, known: Sequence[Case], again: Sequence[Case] = ()
     ) -> Version:
         """Draft, judge and mend until it is registered, or enough; ``known`` are cases that somebody gave."""
         self._known[name] = tuple(known)
@@ -184,7 +285,7 @@ class Workshop:
         attempts.check()
         insist = await self._may_register(name)
         module = module_name(name)
-        talk = [Message("system", prompts.DRAFTING.replace("{module}", module)), Message("user", wish)]
+        talk = [Message("system", DRAFT_PROMPT.replace("{module}", module)), Message("user", prompt)]
         while True:
             self._maker.tell(f"[Compiler] Drafting '{module}.py'...")
             reply = await complete(self._model, talk, schema=Draft.model_json_schema())
@@ -199,7 +300,7 @@ class Workshop:
                     attempts.begin()
                     return version
                 reasons = attempts.failed(report).reasons
-            talk += [Message("assistant", reply.message.content), Message("user", prompts.mend(reasons))]
+            talk += [Message("assistant", reply.message.content), Message("user", describe_rejection(reasons))]
 
     async def _cases_of(self, name: str, task: str, request: str, draft: Draft) -> tuple[Case, ...]:
         """What it has to hold: what somebody gave, and the cases of a separate context where that is not enough.
@@ -209,14 +310,14 @@ class Workshop:
         """
         known = self._known[name]
         if name not in self._separate:
-            told, schema = signature(draft.script, module_name(name))
-            if not told:
+            call, schema = signature(draft.script, module_name(name))
+            if not call:
                 return known  # nobody can call what is no function yet; the next draft is asked for
             files = self._files[name] | named_files(draft.files(name)["SKILL.md"])
             unseen = [each for each in known if each.source.unseen]
             found: list[Case] = []
             if self._judge is not None and (not unseen or unseen_files(files, [each.files for each in unseen])):
-                found = await separate(self._judge, task, request, told, schema, known)
+                found = await separate(self._judge, task, request, call, schema, known)
             self._separate[name] = (*found, *said_of(found, known, request))
         return (*known, *self._separate[name])
 

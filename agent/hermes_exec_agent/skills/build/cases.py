@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import contextlib
 import json
 import logging
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_exec.errors import UsageError
 from hermes_exec_agent.errors import ModelError
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.whole_reply import complete
-from hermes_exec_agent.skills.build import prompts
-from hermes_exec_agent.skills.build.draft import Unreadable, loaded
-from hermes_exec_agent.skills.build.examples import examples, fill, said_files
+from hermes_exec_agent.models.protocol import complete
+from hermes_exec_agent.skills.build.draft import CASES_PROMPT, Unreadable, describe_cases, loaded
 from hermes_exec_policies.gate.cases import Case
+from hermes_exec_policies.gate.files import FIELD, NAMED, SENTENCE, Expected, is_written, parse_path
 from hermes_exec_policies.gate.verdict import Level
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from hermes_exec_agent.models.protocol import Model
     from hermes_exec_agent.skills.registry.record import Version
+
 
 _log = logging.getLogger("hermes_exec.skills")
 _MOST = 5
@@ -58,20 +62,20 @@ async def separate(
     Those with the arguments of a ``known`` case are left out, as the author of the function may have seen that one.
     Without an answer that can be used there are none: the evidence is weaker then, and says so.
     """
-    asked = [
-        Message("system", prompts.CASES),
-        Message("user", prompts.asked_for(task, request, signature)),
+    prompt = [
+        Message("system", CASES_PROMPT),
+        Message("user", describe_cases(task, request, signature)),
     ]
     try:
-        reply = await complete(model, asked, schema=SCHEMA)
+        reply = await complete(model, prompt, schema=SCHEMA)
         answer = loaded(reply.message.content)
     except (ModelError, Unreadable) as error:
         _log.warning("no held-out cases could be had: %s", error)
         return []
-    told, constant = answer.get("cases"), answer.get("constant")
-    if not isinstance(told, list):
+    listed, constant = answer.get("cases"), answer.get("constant")
+    if not isinstance(listed, list):
         return []
-    found = [case for each in told if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
+    found = [case for each in listed if (case := _case(each, schema)) is not None]  # pyright: ignore[reportUnknownVariableType]  JSON
     seen = [_taken(schema, each.arguments) for each in known]
     new = [each for each in found if each.arguments not in seen][:_MOST]
     return [replace(each, constant=" ".join(constant.split())) for each in new] if isinstance(constant, str) else new
@@ -87,7 +91,7 @@ def said_of(found: Sequence[Case], known: Sequence[Case], request: str) -> list[
 
 
 def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]:
-    """What a change of a version has to hold: all that the version held, unless somebody said otherwise since.
+    """Return the cases that a change of a version must pass: those of the version, with newer ones in their stead.
 
     Args:
         version: a registered one, whose record has the cases that it held.
@@ -97,11 +101,11 @@ def held_to(version: Version, given: Sequence[Case], request: str) -> list[Case]
     evidence: dict[str, Any] = version.evidence.get("evidence") or {}
     recorded: list[dict[str, Any]] = list(evidence.get("held") or ())
     names = {version.function, version.module} - {"run"}
-    said: dict[str, Case] = {}
+    cases: dict[str, Case] = {}
     for case in (*map(Case.of, recorded), *given, *examples(request, names)):
         if (arguments := _taken(version.schema, case.arguments)) is not None:
-            said[json.dumps(arguments, sort_keys=True)] = case
-    return list(said.values())
+            cases[json.dumps(arguments, sort_keys=True)] = case
+    return list(cases.values())
 
 
 def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> dict[str, Any] | None:
@@ -117,19 +121,22 @@ def _taken(schema: Mapping[str, Any], arguments: dict[str, Any] | list[Any]) -> 
     return arguments if checker.is_valid(arguments) else None
 
 
-def _case(told: Any, schema: dict[str, Any]) -> Case | None:
+def _case(value: Any, schema: dict[str, Any]) -> Case | None:
     from jsonschema import Draft202012Validator
 
-    if not isinstance(told, dict):
+    if not isinstance(value, dict):
         return None
-    said = cast("dict[str, Any]", told)
-    files: Any = said.get("files")
+    fields = cast("dict[str, Any]", value)
+    files: Any = fields.get("files")
     if isinstance(files, dict):
-        said = {**said, "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()}}
-        if files and said.get("result") is None:  # of a file nobody knows whether the function also says something
-            said.pop("result", None)
+        fields = {
+            **fields,
+            "files": {shorten(path): content for path, content in cast("dict[str, Any]", files).items()},
+        }
+        if files and fields.get("result") is None:  # of a file nobody knows whether the function also says something
+            fields.pop("result", None)
     try:
-        case = Case.read({**said, "constant": ""}, Level.SEPARATE)
+        case = Case.read({**fields, "constant": ""}, Level.SEPARATE)
     except UsageError:
         return None
     checker: Any = Draft202012Validator(schema)
@@ -140,3 +147,147 @@ def _case(told: Any, schema: dict[str, Any]) -> Case | None:
 def shorten(path: str) -> str:
     """The path below the folder of a skill's data, which a person knows as ``data``."""
     return path.removeprefix("./").removeprefix("data/")
+
+
+_ARROW = re.compile(r"`?\s*(?:->|=>|→|==|\breturns?\b|\bgives?\b|\b(?:should|must) (?:return|give)\b)\s*`?")
+_START = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\(|\{")
+_AFTER = re.compile(r"$|[`\s),;]|\.(\s|$)")
+_HEADERS = re.compile(r"\bwith (?:the |these )?(?:headers?|columns?|header (?:row|line))\b", re.IGNORECASE)
+_LINES = re.compile(r"\bwith (?:the |these )?lines?\b", re.IGNORECASE)
+_CONTAINS = re.compile(r"\b(?:with the (?:text|content)|contain(?:s|ing)|that says)\b", re.IGNORECASE)
+_TAKEN = re.compile(r"\b(?:read|load|open|pars|from|given|take|accept|input)", re.IGNORECASE)
+_QUOTED = re.compile(r"\"([^\"\n]+)\"|`([^`\n]+)`")
+_ENDS = re.compile(
+    r"\s(?:to|in|into|as|at|for|from|using|where|which|that|then|below|under|sorted|ordered|separated|by|of|with|on|or|one"
+    r"|each|but|so|it|leaves|writes)\b|->|\.\s|\n",
+    re.IGNORECASE,
+)
+_NAME = re.compile(r"\w[\w%()/-]*(?: \w[\w%()/-]*){0,2}")
+_LONGEST = 2000
+_MOST_EXAMPLES = 10
+
+
+def examples(text: str, names: Collection[str] = ()) -> list[Case]:
+    """The examples in a text, in their order; where ``names`` are given, of calls by these alone.
+
+    What the text says of files that are left holds for each of them.
+    """
+    found = [*_whole(text), *(case for line in text.splitlines() for case in _arrows(line[:_LONGEST], names))]
+    expected = said_files(text)
+    return [replace(each, files={**fill(expected, each.arguments), **each.files}) for each in found[:_MOST_EXAMPLES]]
+
+
+def said_files(text: str) -> Expected:
+    """The files that a text says are left, and what it says is in them: headers, lines and quoted pieces.
+
+    A path may have fields (``[filename].csv``), which stand for arguments.
+    """
+    found: Expected = {}
+    for sentence in SENTENCE.split(text[: _MOST_EXAMPLES * _LONGEST]):
+        paths = {hit[1] for hit in NAMED.finditer(sentence)}
+        if len(paths) != 1 or not is_written(sentence):
+            continue
+        (path,) = paths
+        if (content := _said_content(sentence)) or not _TAKEN.search(sentence):
+            found.setdefault(path, {}).update(content)
+    return {path: content or {"contains": ""} for path, content in found.items()}
+
+
+def fill(files: Expected, arguments: dict[str, Any] | list[Any]) -> Expected:
+    """The same, with arguments in the place of fields; without those files whose path cannot be told."""
+    known = {key.lower(): str(value) for key, value in arguments.items()} if isinstance(arguments, dict) else {}
+    found: Expected = {}
+    for path, content in files.items():
+        with contextlib.suppress(UsageError, KeyError):
+            found[parse_path(FIELD.sub(lambda hit: known[hit[0].strip("[]{}<>*").lower()], path))] = content
+    return found
+
+
+def _said_content(sentence: str) -> dict[str, Any]:
+    if (hit := _HEADERS.search(sentence)) and (names := _listed(sentence[hit.end() :])):
+        return {"contains": names}
+    if hit := _LINES.search(sentence):
+        return {"lines": [each[1] or each[2] for each in _QUOTED.finditer(sentence, hit.end())]}
+    if hit := _CONTAINS.search(sentence):
+        return {"contains": [each[1] or each[2] for each in _QUOTED.finditer(sentence, hit.end())]}
+    return {}
+
+
+def _listed(text: str) -> list[str]:
+    """The names that a text begins with; none where they are not plain."""
+    head = _ENDS.split(text.lstrip(" :"), maxsplit=1)[0]
+    names = [each.strip(" `\"'.[]()") for each in re.split(r",|\band\b|&|;", head)]
+    return names if all(_NAME.fullmatch(each) for each in names) else []
+
+
+def _whole(text: str) -> list[Case]:
+    """Cases in the form of ``--case``."""
+    found: list[Case] = []
+    for hit in re.finditer(r"\{", text):
+        try:
+            value: Any = json.JSONDecoder().raw_decode(text, hit.start())[0]
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and not set(cast("dict[str, Any]", value)) - {"arguments", "result", "files"}:
+            with contextlib.suppress(UsageError):
+                case = Case.read(cast("dict[str, Any]", value), Level.REQUEST)
+                found += [case] if case else []
+    return found
+
+
+def _arrows(line: str, names: Collection[str]) -> list[Case]:
+    found: list[Case] = []
+    for hit in _ARROW.finditer(line):
+        arguments = _called(line[: hit.start()], names)
+        result = _value(line[hit.end() :])
+        if arguments is not None and result is not None:
+            found.append(Case(arguments, result[0], Level.REQUEST))
+    return found
+
+
+def _called(text: str, names: Collection[str]) -> Any:
+    """The arguments of the call that a text ends with."""
+    for hit in reversed(list(_START.finditer(text))):
+        try:
+            node = ast.parse(text[hit.start() :].strip(" `"), mode="eval").body
+            match node:
+                case ast.Call(func=ast.Name(id=name)) if not hasattr(builtins, name):
+                    if names and name not in names:
+                        return None
+                    by_place = [ast.literal_eval(each) for each in node.args]
+                    by_name = {each.arg: ast.literal_eval(each.value) for each in node.keywords if each.arg}
+                    if (by_place and by_name) or len(by_name) != len(node.keywords):
+                        return None
+                    return _as_json(by_name or by_place)
+                case ast.Dict():
+                    return _as_json(ast.literal_eval(node))
+                case _:
+                    continue
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            continue
+    return None
+
+
+def _as_json(value: Any) -> Any:
+    """The value if JSON can say it without turning it into another one."""
+    plain = json.loads(json.dumps(value, allow_nan=False))
+    if plain != value:
+        raise ValueError
+    return plain
+
+
+def _value(text: str) -> tuple[Any] | None:
+    """The value that a text begins with, of JSON or of Python."""
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+        if _AFTER.match(text, end):
+            return (value,)
+    except (ValueError, RecursionError):
+        pass
+    for end in range(len(text), 0, -1):
+        if _AFTER.match(text, end):
+            try:
+                return (_as_json(ast.literal_eval(text[:end].strip(" `"))),)
+            except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+                continue
+    return None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import json
 import re
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hermes_exec_policies.gate.signature import signature_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n\s*```", re.DOTALL)
 _PATH = """\
@@ -41,14 +45,14 @@ class Draft(BaseModel):
         # JSON's strings are YAML's too, so nothing that a model writes ends the line that it stands in.
         head = f"---\nname: {name}\ndescription: {_quoted(self.description)}\n---\n"
         body = self.instructions.strip() or self.description
-        made = {
+        files = {
             "SKILL.md": f"{head}# {name}\n\n{body}\n",
             f"scripts/{module}.py": _inline(self.packages) + _ended(self.script),
             f"tests/test_{module}.py": _PATH + _ended(self.tests),
         }
         if "from __future__" in self.tests:  # it has to come first
-            made[f"tests/test_{module}.py"] = _ended(self.tests)
-        return made
+            files[f"tests/test_{module}.py"] = _ended(self.tests)
+        return files
 
 
 def parse(text: str) -> Draft:
@@ -76,17 +80,17 @@ def loaded(text: str) -> dict[str, Any]:
     why = "it holds no JSON object"
     for each in tries:
         try:
-            told: Any = json.loads(each, strict=False)
+            value: Any = json.loads(each, strict=False)
         except (ValueError, RecursionError) as error:
             why = f"its JSON cannot be read: {error}" if start >= 0 else why
             continue
-        if isinstance(told, dict):
-            return cast("dict[str, Any]", told)
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
     raise Unreadable(f"the reply is no draft: {why}")
 
 
 def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
-    """How the function of a script is called, as text and as JSON Schema; nothing where that cannot be told."""
+    """How the function of a script is called, as text and as JSON Schema; empty if they cannot be determined."""
     try:
         tree = ast.parse(script)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -103,8 +107,8 @@ def signature(script: str, module: str) -> tuple[str, dict[str, Any]]:
     if found is None or node is None:
         return "", {}
     returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    told = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
-    return told, found.schema
+    call = f"def {node.name}({ast.unparse(node.args)}){returns}:\n    {ast.get_docstring(node) or '...'}"
+    return call, found.schema
 
 
 def _quoted(text: str) -> str:
@@ -121,3 +125,70 @@ def _inline(packages: list[str]) -> str:
         return ""
     listed = ", ".join(json.dumps(each) for each in packages)
     return f"# /// script\n# dependencies = [{listed}]\n# ///\n"
+
+
+DRAFT_PROMPT = """\
+You write one skill: a Python function that takes JSON values by name and returns what JSON can say. It is judged by \
+tests that you do not see. Reply with one JSON object and nothing else:
+description: what it does and when to use it, in one or two plain sentences.
+instructions: Markdown for whoever uses it: what it takes, what it gives, which files it leaves.
+script: a whole Python module that defines {module}(...), with a docstring and with types for every argument and for \
+the result. It raises an exception for wrong input.
+tests: a module for pytest that begins with "import {module}" and compares what {module}.{module}(...) returns with \
+plain values, and what is in every file that it leaves with plain text. Its tests must fail when the function is \
+broken, when one of its arguments is ignored, and when something is not written.
+packages: names of packages from PyPI that the script imports; [] if the standard library does.
+It runs without a network, as another user, in a new sandbox each time. It may write below /app/data alone, and finds \
+nothing there. It starts no processes that stay, reads no variables, and looks at nothing that runs its tests."""
+
+CASES_PROMPT = """\
+You make cases that tell a right program from a wrong one. You see what somebody wants and how the function is \
+called, never its code. Reply with one JSON object, with five cases at most: \
+{"cases": [{"arguments": {"name": value}, "result": value, "files": {"report.csv": {"lines": ["Product,Revenue"]}}}]}
+result: what the function returns; leave it out where the request does not say that, and say only what the files hold.
+files: what is in each file that the call leaves below /app/data, by its path without that folder (data/report.csv is \
+report.csv): "equals" (its whole text), "lines" (whole lines in this order; others may stand between them) or \
+"contains" (a list of pieces of text). If a file is wanted, at least one case has it, with what only these arguments \
+bring into it; leave it out where no file is wanted.
+The person's own examples are known to who wrote the function: choose other arguments, of other sizes and values, so \
+that a function which knows only those examples fails.
+Only cases that follow from the request without any doubt; an empty list where there is none, as where all depends on \
+time, on chance or on wording.
+constant: beside the cases, only if every call rightly gives the same result and the same files: one sentence why."""
+
+
+DIAGNOSIS_PROMPT = """\
+A function failed in use. You see its code, and the call. Reply with one JSON object: {"fault": "skill" or "call", \
+"why": one sentence}.
+call: it was given what it says that it does not take, or what makes no sense, and was right to refuse it.
+skill: it should have given a result; if in doubt, call."""
+
+
+def describe_failure(script: str, what: str) -> str:
+    """What failed, and how."""
+    return f"The code:\n{script}\n\nIt failed {what}"
+
+
+def describe_task(task: str, request: str) -> str:
+    """What a draft is to do."""
+    person = f"\n\nThe person said:\n{request}" if request and request.strip() != task.strip() else ""
+    return f"The task:\n{task}{person}"
+
+
+def describe_rejection(reasons: Sequence[str]) -> str:
+    """Why a draft was not accepted."""
+    listed = "\n".join(f"- {each}" for each in reasons)
+    return f"It was not accepted:\n{listed}\nReply with the whole object again, mended."
+
+
+def describe_improvement(script: str, tests: str, what: str) -> str:
+    """What a skill is to be changed from, and why."""
+    return (
+        f"There is this skill already.\n\nscript:\n{script}\n\ntests:\n{tests}\n\nIn use it failed:\n{what}\n\n"
+        "Find out why. Mend it, add a test that fails without the change, and keep every other behaviour."
+    )
+
+
+def describe_cases(task: str, request: str, signature: str) -> str:
+    """What cases are to be made for."""
+    return f"{describe_task(task, request)}\n\nThe function:\n{signature}"

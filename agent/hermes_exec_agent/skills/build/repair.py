@@ -6,15 +6,15 @@ refused something, not to a version that is pinned or has grants, and not if the
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import HermesError, Refused
 from hermes_exec_agent.models.messages import Message
-from hermes_exec_agent.models.whole_reply import complete
-from hermes_exec_agent.skills.build import prompts
+from hermes_exec_agent.models.protocol import complete
 from hermes_exec_agent.skills.build.cases import held_to
-from hermes_exec_agent.skills.build.draft import Unreadable, loaded
+from hermes_exec_agent.skills.build.draft import DIAGNOSIS_PROMPT, Unreadable, describe_failure, loaded
 from hermes_exec_policies.gate.cases import Case, strongest
 from hermes_exec_policies.gate.grants import Grants
 from hermes_exec_policies.gate.verdict import Level
@@ -55,7 +55,7 @@ class Failed:
     def text(self) -> str:
         """For whoever is to mend it."""
         printed = f"\n{self.logs[-_SHOWN:]}" if self.logs.strip() else ""
-        return f"with the arguments {prompts.as_json(self.arguments)[:_SHOWN]}: {self.error}{printed}"
+        return f"with the arguments {json.dumps(self.arguments, ensure_ascii=False)[:_SHOWN]}: {self.error}{printed}"
 
 
 def why_not(skill: Skill, version: Version, outcome: Outcome) -> str:
@@ -111,13 +111,13 @@ async def _diagnosed(model: Model, script: str, failed: Failed) -> str:
         NotMended: by the fault of whoever called it, or nobody can tell.
         ModelError: nobody answered.
     """
-    asked = [Message("system", prompts.DIAGNOSING), Message("user", prompts.failure(script, failed.text))]
-    reply = await complete(model, asked, schema=SCHEMA)
+    prompt = [Message("system", DIAGNOSIS_PROMPT), Message("user", describe_failure(script, failed.text))]
+    reply = await complete(model, prompt, schema=SCHEMA)
     try:
-        told = loaded(reply.message.content)
+        answer = loaded(reply.message.content)
     except Unreadable:
         raise NotMended(f"nobody could tell why {failed.version.name} failed") from None
-    why = " ".join(str(told.get("why", "")).split())[:_SHOWN]
-    if told.get("fault") != "skill":
+    why = " ".join(str(answer.get("why", "")).split())[:_SHOWN]
+    if answer.get("fault") != "skill":
         raise NotMended(f"the call was wrong, not {failed.version.name}: {why}", remedy="other arguments")
     return why

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import Refused
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

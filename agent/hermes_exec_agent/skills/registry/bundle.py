@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from hermes_exec.config.paths import shown
 from hermes_exec.errors import Refused, UsageError
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.registry.keys import sign, signed
+from hermes_exec_agent.skills.registry.content import private_folder
+from hermes_exec_agent.skills.registry.log import sign, signed
 from hermes_exec_agent.skills.registry.script_copies import module_text
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -107,8 +107,8 @@ def read(registry: Registry, path: Path, into: Path) -> tuple[Bundle, Tree]:
 
     parts = _parts(path)
     try:
-        record, told = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
-        public, signature = bytes.fromhex(told["key"]), bytes.fromhex(told["signature"])
+        record, signed_by = parts.pop(_RECORD)[1], json.loads(parts.pop(_SIGNATURE)[1])
+        public, signature = bytes.fromhex(signed_by["key"]), bytes.fromhex(signed_by["signature"])
         facts = cast("dict[str, Any]", json.loads(record))
         listed = {each["path"]: (each["mode"], each["size"], each["sha256"]) for each in facts["files"]}
         name = skill_name(module_name(facts["name"]))

@@ -6,21 +6,26 @@ the signed list by a byte, a mode, a file, a folder or a link has been changed b
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
 import shutil
 import stat
+import tempfile
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.errors import HermesError, Refused
-from hermes_exec_agent.skills.registry.keys import sync_folder
+from hermes_exec_agent.skills.registry.log import sync_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Generator, Sequence
 
     from hermes_exec_policies.gate.tree import Listed, Tree
+
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -118,16 +123,16 @@ class _Reader:
         if mode != _FOLDER:
             self._found.append(f"{path or '.'}: its mode is {mode:04o}")
         self._folders.discard(path)
-        made = self._into / path if self._into is not None else None
-        if made is not None:
-            made.mkdir(exist_ok=not path)
-            made.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
+        target = self._into / path if self._into is not None else None
+        if target is not None:
+            target.mkdir(exist_ok=not path)
+            target.chmod(_FOLDER)  # whatever our umask is, a sandbox's user must reach it
         with os.scandir(handle) as entries:
             names = sorted(entry.name for entry in entries)
         for name in names:
             self._entry(handle, name, f"{path}/{name}" if path else name)
-        if made is not None and self._lasting:
-            sync_folder(made)
+        if target is not None and self._lasting:
+            sync_folder(target)
 
     def _entry(self, folder: int, name: str, path: str) -> None:
         if path not in self._files and path not in self._folders:
@@ -174,3 +179,44 @@ class _Reader:
             if self._lasting:
                 file.flush()
                 os.fsync(file.fileno())
+
+
+_PREFIX = "hx-skill-"
+_OLD_S = 600.0
+"""A folder that is younger may be one that its run has not locked yet."""
+
+
+@contextlib.contextmanager
+def private_folder() -> Generator[Path]:
+    """A new folder that the user of a sandbox can reach, and that nobody can find who is not told its name.
+
+    Below /tmp, because whoever a sandbox runs as has to reach it, and a home is closed to them.
+    """
+    remove_stale_folders()
+    above = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    handle = os.open(above, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        # Others may pass through, and cannot list it: the folder inside is known to this run alone.
+        above.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        inside = above / secrets.token_hex(16)
+        inside.mkdir(mode=0o755)
+        inside.chmod(0o755)
+        yield inside
+    finally:
+        shutil.rmtree(above, ignore_errors=True)
+        os.close(handle)
+
+
+def remove_stale_folders() -> None:
+    """Remove the folders of runs that were killed."""
+    for path in Path("/tmp").glob(f"{_PREFIX}*"):  # noqa: S108  only what is ours is touched
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                seen = os.fstat(handle)
+                if seen.st_uid == os.geteuid() and time.time() - seen.st_mtime > _OLD_S:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(handle)

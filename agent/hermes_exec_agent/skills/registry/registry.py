@@ -16,8 +16,7 @@ from hermes_exec.errors import Refused, UsageError
 from hermes_exec.extras import require
 from hermes_exec_agent.skills.registry import content
 from hermes_exec_agent.skills.registry.home import Home, this_home
-from hermes_exec_agent.skills.registry.keys import fingerprint, has_key, open_key
-from hermes_exec_agent.skills.registry.log import Log
+from hermes_exec_agent.skills.registry.log import Log, fingerprint, has_key, open_key
 from hermes_exec_agent.skills.registry.record import PROTECTED, UNPROTECTED, Skill, Version, skills_of
 from hermes_exec_agent.skills.registry.script_copies import write_module
 
@@ -269,8 +268,8 @@ class Registry:
         found = skills.get(name) or skills.get(name.replace("_", "-"))
         if found is None:
             guess = nearest(name, skills)
-            said = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
-            raise UsageError(f"no skill is called {name!r}{said}", remedy="hermes-exec skill list")
+            hint = f"; the nearest known one is {guess!r}" if guess else ": there is none yet"
+            raise UsageError(f"no skill is called {name!r}{hint}", remedy="hermes-exec skill list")
         return found
 
     def _event(self, skill: Skill, number: int) -> Event:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.config.paths import shown
 from hermes_exec_agent.skills.registry import content
-from hermes_exec_agent.skills.run.private_dirs import private_folder
+from hermes_exec_agent.skills.registry.content import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,8 +18,8 @@ from hermes_exec.config.registry import backend_class
 from hermes_exec.errors import PlaceUnavailable, TransferError, Unsupported
 from hermes_exec.transport.shell.target import ask, send
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 from hermes_exec_backends.sandbox.run import Ended
 
 if TYPE_CHECKING:
@@ -69,27 +69,27 @@ async def run(
     Raises:
         Unsupported: a required rule of its policy is held by nothing there; nothing of it ran.
         Refused: files or packages are not what was signed, or the interpreter there is another; nothing of it ran.
-        PlaceUnavailable: no sandbox can be made; nothing of it ran.
+        PlaceUnavailable: no sandbox can be backend; nothing of it ran.
         TransferError: it left more than can be taken.
     """
     declared(policy, profile.type)
     with private_folder() as folder:
         archive = _archive(registry, version, folder)
-    made = backend_class(profile.type).from_profile(profile_of(policy, profile))
-    await made.open()
+    backend = backend_class(profile.type).from_profile(profile_of(policy, profile))
+    await backend.open()
     try:
-        there = (await ask(made, [_ENV, "python3", "-ISc", _LOOK])).stdout.decode("utf-8", "replace").strip()
+        there = (await ask(backend, [_ENV, "python3", "-ISc", _LOOK])).stdout.decode("utf-8", "replace").strip()
         preconditions.same_language(version, there)
-        ended = await _called(made, version, policy, archive, request)
+        ended = await _called(backend, version, policy, archive, request)
         if files is None:
             return ended, (), ()
         async with asyncio.timeout(_LATE_S):
-            packed = await _bounded(made, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
+            packed = await _bounded(backend, [_ENV, "python3", "-ISc", _PACK], b"", {}, _FILES_MAX)
         return ended, *take_files(packed.stdout, files)
     except TimeoutError:
         raise TransferError("what the skill left did not come in time") from None
     finally:
-        await made.close()
+        await backend.close()
 
 
 def profile_of(policy: Policy, profile: Profile) -> Profile:
@@ -118,12 +118,12 @@ def _archive(registry: Registry, version: Version, folder: Path) -> bytes:
         registry.quarantine(version.name, version.number, f"changed: {error.what}")
         raise
     packages = preconditions.packages(registry, version, folder)
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(tree, f"{SKILLS}/{version.module}".lstrip("/"), filter=_owned_by_root)
         if packages is not None:
             archive.add(packages, PACKAGES.lstrip("/"), filter=_owned_by_root)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -132,36 +132,36 @@ def _owned_by_root(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-async def _called(made: Backend, version: Version, policy: Policy, archive: bytes, request: bytes) -> Ended:
+async def _called(backend: Backend, version: Version, policy: Policy, archive: bytes, request: bytes) -> Ended:
     from hermes_exec_policies.gate.launch import caller, program
 
-    words = [_ENV, "python3", "-IBc", program("alone"), str(len(archive)), str(policy.user.first)]
-    words += caller(version.module, version.entry, version.function, packages=bool(version.environment))
+    argv = [_ENV, "python3", "-IBc", program("alone"), str(len(archive)), str(policy.user.first)]
+    argv += caller(version.module, version.entry, version.function, packages=bool(version.environment))
     began = time.monotonic()
     try:
         async with asyncio.timeout(policy.limits.time):
-            return await _bounded(made, words, archive + request, policy.environment.set, policy.limits.output)
+            return await _bounded(backend, argv, archive + request, policy.environment.set, policy.limits.output)
     except TimeoutError:
         return Ended(Exit(lost="it was ended"), "wall", b"", b"", time.monotonic() - began)
 
 
-async def _bounded(made: Backend, words: list[str], data: bytes, env: Mapping[str, str], most: int | None) -> Ended:
+async def _bounded(backend: Backend, argv: list[str], data: bytes, env: Mapping[str, str], most: int | None) -> Ended:
     """Run a program to its end; what it says is bounded."""
-    said = _Said(most)
+    output = _Said(most)
     began = time.monotonic()
-    channel = await made.spawn(words, said, env=env)
+    channel = await backend.spawn(argv, output, env=env)
     try:
         await send(channel, data)
         channel.write_eof()
-        await said.over.wait()
+        await output.over.wait()
     finally:
-        if said.exit is None:
+        if output.exit is None:
             channel.kill()
-    exit = said.exit or Exit(lost="it was ended")
-    if exit.lost and not said.full:
+    exit = output.exit or Exit(lost="it was ended")
+    if exit.lost and not output.full:
         raise PlaceUnavailable(f"the place was lost: {exit.lost}", state="what became of the skill is not known")
-    limit = "output" if said.full else ""
-    return Ended(exit, limit, bytes(said.kept[0]), bytes(said.kept[1]), time.monotonic() - began)
+    limit = "output" if output.full else ""
+    return Ended(exit, limit, bytes(output.kept[0]), bytes(output.kept[1]), time.monotonic() - began)
 
 
 class _Said:

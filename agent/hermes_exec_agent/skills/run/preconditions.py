@@ -32,9 +32,9 @@ def fit(version: Version, arguments: Mapping[str, Any]) -> None:
     wrong = best(checker.iter_errors(dict(arguments)))
     if wrong is not None:
         where = "".join(f"[{part!r}]" for part in wrong.absolute_path)
-        said = " ".join(wrong.message.split())[:300]
+        message = " ".join(wrong.message.split())[:300]
         names = ", ".join(version.schema.get("properties", {})) or "none"
-        raise UsageError(f"{version.name}: arguments{where}: {said}", remedy=f"--json with an object of: {names}")
+        raise UsageError(f"{version.name}: arguments{where}: {message}", remedy=f"--json with an object of: {names}")
 
 
 def policy_of(registry: Registry, version: Version) -> Policy:
@@ -137,14 +137,14 @@ def packages(registry: Registry, version: Version, folder: Path) -> Path | None:
             remedy=f"hermes-exec skill prove {version.name}, which brings them back",
         )
     try:
-        made = reachable(kept, folder / "packages")
-        changed = "" if digest_of(made) == version.environment else "a file in them is another one"
+        prepared = reachable(kept, folder / "packages")
+        changed = "" if digest_of(prepared) == version.environment else "a file in them is another one"
     except (OSError, HermesError) as error:
-        made, changed = folder, str(error)
+        prepared, changed = folder, str(error)
     if changed:
         registry.quarantine(version.name, version.number, f"its packages were changed: {changed}")
         raise content.Changed(f"{version.name} {version.number}: its packages were changed: {changed}")
-    return made
+    return prepared
 
 
 def allowed(skill: Skill, version: Version, *, self_tested: bool) -> None:

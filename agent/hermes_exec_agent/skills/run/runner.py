@@ -121,7 +121,7 @@ async def _declared(
     version: Version,
     policy: Policy,
     profile: Profile,
-    asked: bytes,
+    stdin: bytes,
     files: Path | None,
     model: str,
 ) -> Outcome:
@@ -129,9 +129,9 @@ async def _declared(
     from hermes_exec_policies.gate.launch import read_result
 
     rules = clouds.declared(policy, profile.type)
-    ended, taken, left = await clouds.run(registry, version, policy, profile, asked, files)
+    ended, collected, left = await clouds.run(registry, version, policy, profile, stdin, files)
     outcome = _told(registry, version, read_result(ended), ended, ended.duration_s, model)
-    return replace(outcome, files=taken, left=left, declared=rules)
+    return replace(outcome, files=collected, left=left, declared=rules)
 
 
 def admitted(
@@ -169,7 +169,7 @@ async def finished(
 
     Raises:
         PlaceUnavailable: it could not be started; nothing of it ran.
-        TransferError: it left more than can be taken.
+        TransferError: it left more than can be collected.
     """
     from hermes_exec_policies.gate.launch import read_result
 
@@ -177,12 +177,12 @@ async def finished(
     sandbox.run.go(stdin)
     ended = await sandbox.run.wait()
     seconds = time.monotonic() - began
-    taken, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
+    collected, left = sandboxes.collected(sandbox, files) if files is not None else ((), ())
     seen = denials.seen(sandbox.version, sandbox.policy, ended)
     outcome = _told(registry, sandbox.version, read_result(ended), ended, seconds, model, seen)
-    asked = sandbox.proxy.passed if sandbox.proxy else ()
-    reached = tuple(f"{each.host}:{each.port} {each.status}" for each in asked)
-    return replace(outcome, files=taken, left=left, reached=reached)
+    connections = sandbox.proxy.passed if sandbox.proxy else ()
+    reached = tuple(f"{each.host}:{each.port} {each.status}" for each in connections)
+    return replace(outcome, files=collected, left=left, reached=reached)
 
 
 def _told(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.errors import PlaceUnavailable, Refused, Unsupported
 from hermes_exec_agent.skills.registry import content
+from hermes_exec_agent.skills.registry.content import private_folder
 from hermes_exec_agent.skills.run import preconditions
-from hermes_exec_agent.skills.run.private_dirs import private_folder
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -125,11 +125,11 @@ def watched(policy: Policy, place: Place) -> bool:
 
 
 def collected(sandbox: Sandbox, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Take what the skill left to the new folder ``into``: the files, and what was not taken and why.
+    """Copy the skill's files to the new folder ``into``; return their paths, and a line for each file left behind.
 
     Raises:
-        TransferError: there is more than can be taken.
+        TransferError: there is more than can be transfer.
     """
-    taken = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
+    transfer = sandbox.run.collect(DATA, into, max_bytes=_FILES_MAX)
     found = sorted(path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file())
-    return tuple(found), tuple(taken.left)
+    return tuple(found), tuple(transfer.left)

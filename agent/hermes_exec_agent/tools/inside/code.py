@@ -61,16 +61,16 @@ def function(name: "str", taken: "list[str]") -> "Callable[..., dict[str, Any]]"
 def main() -> "None":
     """Run the script, and end as it ends."""
     begin = json.loads(IN.readline().decode())
-    made = types.ModuleType("tools")
+    module = types.ModuleType("tools")
     for name, taken in begin["tools"].items():
-        setattr(made, name, function(name, taken))
-    vars(made).update(call=call, ToolFailed=ToolFailed)
-    sys.modules["tools"] = made
+        setattr(module, name, function(name, taken))
+    vars(module).update(call=call, ToolFailed=ToolFailed)
+    sys.modules["tools"] = module
     sys.path.insert(0, "")
     sys.argv = ["script.py"]
     code = 0
     try:
-        exec(compile(begin["code"], "script.py", "exec"), {"__name__": "__main__", "tools": made})
+        exec(compile(begin["code"], "script.py", "exec"), {"__name__": "__main__", "tools": module})
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         if isinstance(error.code, str):

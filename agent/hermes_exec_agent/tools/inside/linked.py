@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def main() -> "None":
     """Answer ``yes`` or ``no``."""
-    wish = json.load(sys.stdin)
-    found = linked_secrets(homes_of(wish["home"]), wish["ours"])
-    sys.stdout.write("yes" if wish["identity"] in ["%d:%d" % each for each in found] else "no")
+    request = json.load(sys.stdin)
+    found = linked_secrets(homes_of(request["home"]), request["ours"])
+    sys.stdout.write("yes" if request["identity"] in ["%d:%d" % each for each in found] else "no")
 
 
 main()

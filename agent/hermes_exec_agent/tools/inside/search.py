@@ -29,27 +29,27 @@ LONGEST = 500
 class Limits:
     """Which files may be shown."""
 
-    def __init__(self, wish: "Dict[str, Any]") -> "None":
-        self.root = os.path.realpath(wish["path"])
-        self.homes = homes_of(wish["home"])
-        self.ours = tuple(wish["ours"])
-        self.kept = wish["kept"]
-        self.inside = [each for each in (self.root, wish["root"]) if each]
-        self.anywhere = bool(wish["anywhere"])
+    def __init__(self, request: "Dict[str, Any]") -> "None":
+        self.root = os.path.realpath(request["path"])
+        self.homes = homes_of(request["home"])
+        self.ours = tuple(request["ours"])
+        self.kept = request["kept"]
+        self.inside = [each for each in (self.root, request["root"]) if each]
+        self.anywhere = bool(request["anywhere"])
         self.secrets = 0
         self.named: "List[str]" = []
         self.elsewhere = 0
         self._lines = mounts()
         self._points = {plain(line.split(b" ")[4]) for line in self._lines}
         self._linked: "Optional[Set[Tuple[int, int]]]" = None
-        self.whole = bool(wish["agreed"]) and bool(self.kind(self.root))
+        self.whole = bool(request["agreed"]) and bool(self.kind(self.root))
 
     def kind(self, path: "str") -> "str":
         """The kind of secret that a path without links belongs to, by this name or by that below a bind mount."""
         if self.kept and is_below(path, self.kept):
             return ""
-        taken = os.fsdecode(source(os.fsencode(path), self._lines))
-        return secret_of(path, self.ours) or (secret_of(taken, self.ours) if taken != path else "")
+        mounted_from = os.fsdecode(source(os.fsencode(path), self._lines))
+        return secret_of(path, self.ours) or (secret_of(mounted_from, self.ours) if mounted_from != path else "")
 
     def kind_below(self, path: "str") -> "str":
         """The same for what was reached from the root, where mounts are few."""
@@ -92,22 +92,22 @@ class Limits:
 
 def main() -> "None":
     """Tell what is found, in the order of the names, as much as is wanted of it."""
-    wish = json.load(sys.stdin)
-    if not os.path.exists(wish["path"]):
-        sys.exit("there is no %s" % wish["path"])
-    limits = Limits(wish)
-    why = refused(wish, limits)
+    request = json.load(sys.stdin)
+    if not os.path.exists(request["path"]):
+        sys.exit("there is no %s" % request["path"])
+    limits = Limits(request)
+    why = refused(request, limits)
     if why:
         json.dump({"path": limits.root, "secret": why}, sys.stdout)
         sys.exit(ASK)
-    wish["path"] = limits.root
+    request["path"] = limits.root
     try:
-        found = names(wish, limits) if wish["target"] == "files" else lines(wish, limits)
+        found = names(request, limits) if request["target"] == "files" else lines(request, limits)
         for number, text in enumerate(found):
-            if number >= wish["offset"] + wish["limit"]:
+            if number >= request["offset"] + request["limit"]:
                 tell("[there are more: offset %d]" % number)
                 break
-            if number >= wish["offset"]:
+            if number >= request["offset"]:
                 tell(text)
     except re.error as error:
         sys.exit("the pattern is no regular expression: %s" % error)
@@ -115,14 +115,14 @@ def main() -> "None":
     json.dump(left_out, sys.stderr)
 
 
-def refused(wish: "Dict[str, Any]", limits: "Limits") -> "str":
+def refused(request: "Dict[str, Any]", limits: "Limits") -> "str":
     """Why the root may not be searched without a word of the person; empty if it may."""
-    if limits.root == wish["agreed"]:
+    if limits.root == request["agreed"]:
         return ""
     secret = limits.kind(limits.root)
     if secret:
         return secret
-    free = limits.anywhere or any(is_below(limits.root, each) for each in (wish["root"], wish["kept"]) if each)
+    free = limits.anywhere or any(is_below(limits.root, each) for each in (request["root"], request["kept"]) if each)
     return "" if free else OUTSIDE
 
 
@@ -156,20 +156,20 @@ def matches(path: "str", root: "str", pattern: "str") -> "bool":
     return fnmatch.fnmatch(os.path.basename(path), pattern) or fnmatch.fnmatch(os.path.relpath(path, root), pattern)
 
 
-def names(wish: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
+def names(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
     """The files whose names fit."""
-    root = wish["path"]
+    root = request["path"]
     for path in walked(root, limits):
-        if matches(path, root, wish["pattern"]):
+        if matches(path, root, request["pattern"]):
             yield shown(path, root)
 
 
-def lines(wish: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
+def lines(request: "Dict[str, Any]", limits: "Limits") -> "Iterator[str]":
     """The lines that fit, with those around them, or the files that have such."""
-    root, around, mode = wish["path"], wish["context"], wish["output_mode"]
-    expression = re.compile(wish["pattern"])
+    root, around, mode = request["path"], request["context"], request["output_mode"]
+    expression = re.compile(request["pattern"])
     for path in walked(root, limits):
-        if wish["file_glob"] and not matches(path, root, wish["file_glob"]):
+        if request["file_glob"] and not matches(path, root, request["file_glob"]):
             continue
         text = content(path, limits)
         hits = {at for at, line in enumerate(text) if expression.search(line)}

@@ -1,0 +1,52 @@
+"""Delegate a task to a conversation of its own, over the same terminal and in a shell of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_exec._async import to_its_end
+from hermes_exec_agent.runtime.conversation import Conversation
+from hermes_exec_agent.runtime.options import Options
+from hermes_exec_agent.runtime.updates import CallEnded, Delegated, Retried, Warned
+from hermes_exec_agent.tools.base import BaseTool
+from hermes_exec_agent.tools.toolset import create_instances
+
+if TYPE_CHECKING:
+    from hermes_exec_agent.models.catalog import Models
+    from hermes_exec_agent.runtime.events.log import EventLog
+    from hermes_exec_agent.runtime.updates import Update
+    from hermes_exec_agent.tools.tool import Context
+
+BUDGET = 50
+"""Replies of the model in a delegated conversation; they do not count towards the budget of the delegating one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delegator:
+    """Holds delegated conversations; see ``Context.delegate``."""
+
+    models: Models
+    log: EventLog
+
+    async def __call__(self, request: str, context: Context) -> tuple[bool, str]:
+        """Return whether the other conversation answered, and its last message. Cancelled, it ends with all it runs."""
+
+        def listen(update: Update) -> None:
+            if isinstance(update, CallEnded | Warned | Retried):
+                context.notify(Delegated(update))
+
+        own = context.fork()
+        classes = [type(each) for each in context.tools if isinstance(each, BaseTool) and each.available_to_delegates]
+        tools = create_instances(classes, own)
+        options = Options(budget=BUDGET, unattended=True, parent=context.conversation)
+        ended: list[str] = []
+        try:
+            other = Conversation(models=self.models, tools=tools, context=own, log=self.log, options=options)
+            await other.begin()
+            answer = await other.ask(request, listen)
+            ended = await other.end_background()
+        finally:
+            await to_its_end(own.close())
+        lines = [answer.text, *(f"[ended with the task: {each}]" for each in ended)]
+        return answer.outcome == "answered", "\n".join(lines)
