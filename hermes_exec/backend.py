@@ -1,7 +1,10 @@
-"""The narrow waist: what a backend must do, and nothing else.
+"""The contract of a backend: five methods, a record of facts, and protocols for everything optional.
 
-A backend answers one question: "start this argv in your place and give me its byte streams". Sessions,
-timeouts, files, jobs, PTYs and reconnection are written once, above it (``hermes_exec.terminal.terminal``).
+A backend starts an argv in its target and returns the byte streams of the process. Sessions, timeouts, files, jobs,
+PTYs and reconnection are implemented once, above this interface (``hermes_exec.terminal.terminal``).
+
+A backend implements the abstract methods of ``Backend``, returns its ``BackendTraits``, and may also implement any of
+the ``Supports...`` protocols. Callers ask for these through the functions at the end of this module.
 """
 
 from __future__ import annotations
@@ -13,15 +16,41 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 from hermes_exec.errors import Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from typing import Self
 
     from hermes_exec.config.profile import Profile
-    from hermes_exec.files.bulk_transfer import Mover
+
+__all__ = (
+    "Backend",
+    "BackendTraits",
+    "Channel",
+    "Check",
+    "Exit",
+    "ExitReceiver",
+    "Leftover",
+    "Mover",
+    "OpenOptions",
+    "OutputReceiver",
+    "PieceMover",
+    "PipeMover",
+    "Receiver",
+    "Resource",
+    "SupportsBulkTransfer",
+    "SupportsHandover",
+    "SupportsListing",
+    "SupportsNesting",
+    "SupportsReap",
+    "SupportsRelease",
+    "SupportsReopen",
+    "SupportsSnapshot",
+    "SupportsSuspend",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a channel ended: an exit ``code``, a ``signal`` number, or ``lost`` with the reason why."""
+    """How a channel ended: an exit ``code``, a ``signal`` number, or ``lost`` with the reason."""
 
     code: int | None = None
     signal: int | None = None
@@ -29,46 +58,46 @@ class Exit:
 
 
 class Receiver(Protocol):
-    """Takes what a channel delivers, on the event loop's thread."""
+    """Callbacks for the output and the end of a channel, called on the event loop's thread."""
 
     def received(self, data: bytes, /) -> None:
-        """Bytes of standard output, in order."""
+        """Handle bytes of standard output, in order."""
 
     def stderr_received(self, data: bytes, /) -> None:
-        """Bytes of standard error, in order."""
+        """Handle bytes of standard error, in order."""
 
     def closed(self, exit: Exit, /) -> None:
-        """The last call, made once, after all bytes that the channel will ever give."""
+        """Handle the end of the channel; called once, after the last output."""
 
 
 @runtime_checkable
 class ExitReceiver(Protocol):
-    """What a receiver may add, for channels that know of an exit before the outputs are at their end."""
+    """Optional callback of a receiver, for channels that report the exit before the outputs have ended."""
 
     def exited(self, exit: Exit, /) -> None:
-        """What was started has ended, and what it wrote has been given; what its children write follows.
+        """Handle the exit of the process; its own output has been delivered, that of its children may follow.
 
-        Called once at most, and before ``closed``, by channels of a backend that ``tells_exit``.
+        Channels of a backend with the trait ``reports_exit`` call it at most once, before ``closed``.
         """
 
 
 @runtime_checkable
 class OutputReceiver(Protocol):
-    """What a receiver may add that has no use for a program without its outputs, as the link has none for a guest.
+    """Optional attribute of a receiver that treats the end of the outputs as a loss, as a link to a guest does.
 
-    A connection that ends cleanly looks like a program that closes its outputs and goes on. Other receivers wait for
-    the program's end then; this one is given ``closed`` with ``lost`` soon after.
+    A connection that ends cleanly looks like a process that closes its outputs and keeps running. Other receivers then
+    wait for the exit of the process; for this one, ``closed`` with ``lost`` follows soon.
     """
 
     needs_output: bool
 
 
 class Channel(ABC):
-    """The byte streams of one started argv. Every method is called on the event loop's thread."""
+    """The byte streams of one started process. Every method is called on the event loop's thread."""
 
     @abstractmethod
     def write(self, *parts: bytes | memoryview) -> None:
-        """Queue bytes for standard input; never blocks, never raises: a loss is told by ``closed``."""
+        """Queue bytes for standard input; never blocks or raises: ``closed`` reports a loss."""
 
     @abstractmethod
     def write_eof(self) -> None:
@@ -77,35 +106,32 @@ class Channel(ABC):
     @property
     @abstractmethod
     def unsent(self) -> int:
-        """Bytes queued by ``write`` that the place has not taken yet."""
+        """Bytes queued by ``write`` that the target has not accepted yet."""
 
     @abstractmethod
     async def drained(self) -> None:
-        """Return when ``unsent`` has fallen low enough to write on, or the channel closed."""
+        """Wait until ``unsent`` is low enough to write more, or the channel has closed."""
 
     @abstractmethod
     def pause(self) -> None:
-        """Stop delivering output until ``resume``; the place's own buffers then hold the producer."""
+        """Stop delivering output until ``resume``, so that full buffers block the process."""
 
     @abstractmethod
     def resume(self) -> None:
-        """Deliver output again."""
+        """Continue to deliver output."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Let go of the streams at once; ``closed`` follows. What was started goes on where it can."""
+        """Close the streams at once; ``closed`` follows. The process keeps running where it can."""
 
     @abstractmethod
     def kill(self) -> None:
-        """Stop what was started, as surely as the place allows, and let go of the streams."""
-
-
-__all__ = ("Alive", "Backend", "Channel", "Check", "Exit", "ExitReceiver", "Leftover", "OutputReceiver", "Receiver")
+        """Kill the process, as far as the target permits, and close the streams."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of ``doctor``: what was looked at, whether it is usable, why not, what mends it."""
+    """One line of ``doctor``: the checked item, its status, an explanation, and a remedy."""
 
     name: str
     status: Literal["ok", "warning", "missing"]
@@ -115,189 +141,158 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """One place that nobody needed any more: its ``target``, and why it is still there, if it is."""
+    """A target whose lease has expired: its ``target`` text, and why it could not be removed, if so."""
 
     target: str
     left: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Alive:
-    """One place of ours that somebody pays for, or that holds something: its ``target``, and what is known of it."""
+class Resource:
+    """A running resource that this project created, such as a billed sandbox."""
 
     target: str
     since: float | None = None
     """When it was created, in seconds since 1970."""
     state: str = ""
     size: str = ""
-    """What it has, in words."""
+    """Its CPUs, memory and so on, for display."""
     owner: str = ""
     """The orchestrator that created it."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """Options of ``Backend.open``; assign a new value to ``Backend.options`` before it."""
+
+    lease_s: float = 900.0
+    """Seconds that the resource created by ``open`` outlives an orchestrator that vanished."""
+    keepalive_s: float = 15.0
+    """Seconds of silence after which a peer is probed, while a request waits for it."""
+    reopen: bool = False
+    """Whether the target existed before, so that a missing one raises ``PlaceGone``."""
+    take_ownership: bool = False
+    """Whether ``close`` also removes a resource that this ``open`` finds, because its creator is dead."""
+
+    @classmethod
+    def from_profile(cls, profile: Profile) -> Self:
+        """Return the options that a profile states."""
+        return cls(lease_s=profile.lease_s, keepalive_s=profile.keepalive_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendTraits:
+    """Facts about a target that decide how the layers above use it."""
+
+    features: frozenset[str] = frozenset()
+    """Those of ``Backend.features`` that this target has."""
+    pythons: Sequence[str] = ("/usr/bin/python3", "python3", "/usr/libexec/platform-python")
+    """Interpreters to try in the target, best first; empty where only the plain transport works."""
+    same_python: bool = False
+    """Whether the first of ``pythons`` is the running interpreter, which accepts compiled code from here."""
+    reattaches: bool = True
+    """Whether a second ``spawn`` finds the processes of the first, as reconnecting requires."""
+    migrates: bool = False
+    """Whether the target may move, with its files and without its processes, while it is open."""
+    shares_host: bool = False
+    """Whether processes run as this user on this machine, so that their pipes are in this /proc."""
+    high_latency: bool = False
+    """Whether sending fewer bytes is worth a slower start of the guest; known once the target is open."""
+    authenticated: bool = False
+    """Whether a byte that changes in transit ends the connection, so that comparing hashes adds nothing."""
+    needs_checksum: bool = True
+    """Whether a byte may change in transit unnoticed, so that streams carry checksums."""
+    guarded: bool = False
+    """Whether commands are trusted less than the guest, which then protects its memory from them."""
+    reports_exit: bool = False
+    """Whether channels call ``exited`` of an ``ExitReceiver``."""
+
+
+class _Fetcher(Protocol):
+    """A vendor's file transfer. Every failure raises a HermesError or an OSError."""
+
+    piece: int
+    """The most bytes that the caller passes at once."""
+
+    def fetch(self, path: str, /) -> AsyncIterator[bytes]:
+        """Return the content of a file, in chunks."""
+        ...
+
+
+@runtime_checkable
+class PieceMover(_Fetcher, Protocol):
+    """A file transfer that creates whole files in the target."""
+
+    async def put(self, path: str, data: bytes, /) -> None:
+        """Create a file."""
+
+
+@runtime_checkable
+class PipeMover(_Fetcher, Protocol):
+    """A file transfer that has a byte stream of its own into the target."""
+
+    async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview], /) -> None:
+        """Write all ``pieces`` into the named pipe ``path``."""
+
+
+Mover = PieceMover | PipeMover
+"""The file transfer of a vendor; ``hermes_exec.files.bulk_transfer`` verifies its results."""
+
+
 class Backend(ABC):
-    """A kind of place. Create one from its profile, ``open`` it, ``spawn`` in it, ``close`` it."""
+    """One kind of target. Create a backend from its profile, ``open`` it, ``spawn`` in it, ``close`` it."""
 
     type: ClassVar[str]
     """The name that profiles and targets use."""
 
     features: ClassVar[frozenset[str]] = frozenset()
-    """Optional capabilities that this kind of place adds, such as ``snapshot``, ``suspend``, ``gpu``."""
+    """Optional capabilities that this kind of target may have, such as ``snapshot``, ``suspend`` and ``gpu``."""
 
     profile: Profile | None = None
-    """Made from this profile; ``hermes_exec.open`` applies its ``cwd``, ``env``, ``secrets``, ``setup`` and so on."""
+    """The profile that this was created from; ``hermes_exec.open`` applies its ``cwd``, ``env`` and so on."""
 
-    lease_s: float = 900.0
-    """Seconds that what ``open`` creates outlives an orchestrator that vanished; set before ``open``."""
-
-    keepalive_s: float = 15.0
-    """Seconds of silence after which a peer is asked for a sign of life, while something waits for it."""
-
-    returning: bool = False
-    """Whether ``open`` goes to a place that was there before, so that one that is missing is gone; set before it."""
-
-    adopting: bool = False
-    """Whether a place that ``open`` goes to is ours from then on, as its creator is dead; set before ``open``."""
-
-    handover: Callable[[], Awaitable[Callable[[], Awaitable[None]]]] | None = None
-    """Awaited by a place that ``moves``, right before its files are copied to go on elsewhere; what it gives is awaited
-    once they are there, or cannot be. Set by those who have a guest in it."""
-
-    tells_exit: ClassVar[bool] = False
-    """Whether its channels call ``exited`` of an ``ExitReceiver``."""
+    options: OpenOptions = OpenOptions()
+    """Options of ``open``."""
 
     @property
     @abstractmethod
     def target(self) -> str:
-        """A one-line target that opens the same place again, without secrets."""
+        """A one-line target that opens the same target again, without secrets."""
 
     @property
-    def gpu(self) -> bool:
-        """Whether it has a GPU once it is open, because its profile asks for one and it does not open without."""
-        return False
-
-    @property
-    def has(self) -> frozenset[str]:
-        """Which of the ``features`` this place has once it is open."""
-        return self.features if self.gpu else self.features - {"gpu"}
-
-    @property
-    def place(self) -> str:
-        """While it is open: what a profile's ``attach_field`` has to say to find what ``open`` created.
-
-        Of places inside of each other all are told, innermost first, with a ``+`` between them.
-        """
-        return ""
-
-    @property
-    def pythons(self) -> Sequence[str]:
-        """Interpreters to try in the place, best first; empty where only the plain carrier serves."""
-        return ("/usr/bin/python3", "python3", "/usr/libexec/platform-python")
-
-    @property
-    def same_python(self) -> bool:
-        """True when the first interpreter is this very one, so that it can be sent compiled code."""
-        return False
-
-    @property
-    def reattaches(self) -> bool:
-        """Whether a second ``spawn`` finds what the first one left running there, as a reconnection has to."""
-        return True
-
-    @property
-    def moves(self) -> bool:
-        """Whether it may go on elsewhere with its files while it is open; nothing that runs goes with it."""
-        return False
-
-    @property
-    def near(self) -> bool:
-        """True when what is spawned runs as this user among this process's own, so that /proc shows its pipes."""
-        return False
-
-    @property
-    def mover(self) -> Mover | None:
-        """The vendor's own way of moving files of the place, where it is faster than a channel."""
-        return None
-
-    @property
-    def authenticated(self) -> bool:
-        """Whether a byte that changes on the way ends the connection, so that to compare hashes gains nothing."""
-        return False
-
-    @property
-    def needs_checksum(self) -> bool:
-        """Whether a byte may change on the way unnoticed, so that streams are summed; asked once it is open."""
-        return not (self.near or self.authenticated)
-
-    @property
-    def far(self) -> bool:
-        """Whether fewer bytes to the place are worth a slower start of the guest there; asked once it is open."""
-        return False
-
-    @property
-    def guarded(self) -> bool:
-        """True when commands may be trusted less than the guest, which then lets none read or change its memory."""
-        return False
+    def traits(self) -> BackendTraits:
+        """Facts about this target; some are known only once it is open."""
+        return BackendTraits(features=self.features)
 
     @classmethod
     @abstractmethod
     def from_profile(cls, profile: Profile) -> Backend:
-        """Build the backend from a checked profile; touches nothing outside the process."""
-
-    @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:  # noqa: ARG003  for those that can
-        """Build the backend of a place that is inside of another one; see ``hermes_exec.wrapper``.
-
-        Raises:
-            Unsupported: this kind of place is inside of none.
-        """
-        raise Unsupported(
-            f"{cls.type}: such a place cannot be inside of another one",
-            remedy=f"without 'via', or {cls.type} as the outermost place",
-        )
+        """Create the backend from a validated profile, without a side effect outside the process."""
 
     @classmethod
     @abstractmethod
     async def doctor(cls, profile: Profile | None = None) -> list[Check]:
-        """Say what is usable on this machine, what is not, why, and the command that mends it.
+        """Check whether this machine can use such targets.
 
-        ``profile`` names the account, engine, program or files to look at; without one, those that are usual here.
+        ``profile`` names the account, engine, program or files to check; without it, the usual ones are checked.
         """
-
-    @classmethod
-    async def reap(cls) -> list[Leftover]:
-        """Remove places of this kind whose lease is over, because their orchestrators vanished; says which.
-
-        Raises:
-            PlaceUnavailable: there is nothing to ask.
-        """
-        return []
-
-    @classmethod
-    async def alive(cls, profile: Profile | None = None) -> list[Alive]:  # noqa: ARG003  for those that can
-        """What of ours is alive on the account of ``profile``, or on the one that is found without.
-
-        Raises:
-            PlaceUnavailable: there is nothing to ask.
-        """
-        return []
 
     @abstractmethod
     async def open(self) -> None:
-        """Make the place ready.
+        """Connect to the target, or create it.
 
         Raises:
             PlaceUnavailable: it cannot be reached or created; nothing is left behind.
-            PlaceGone: it is not there any more, where it was ``returning``.
+            PlaceGone: it no longer exists, and ``options.reopen`` is set.
         """
 
     @abstractmethod
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start ``argv`` in the place, its streams tied to ``receiver``.
+        """Start ``argv`` in the target and connect its streams to ``receiver``.
 
-        ``env`` is added to the place's own environment.
+        ``env`` is added to the environment of the target.
 
         Raises:
             PlaceUnavailable: it could not be started; nothing ran.
@@ -305,35 +300,167 @@ class Backend(ABC):
 
     @abstractmethod
     async def close(self, *, keep: bool = False) -> None:
-        """Let go of the place, removing what ``open`` created unless ``keep``. Safe to call twice."""
+        """Disconnect, and remove the resource that ``open`` created unless ``keep``. Safe to call twice."""
+
+
+@runtime_checkable
+class SupportsReopen(Protocol):
+    """A backend whose ``open`` creates a resource that a later ``open`` can find."""
+
+    @property
+    def resource_id(self) -> str:
+        """The value of the profile's ``attach_field`` that finds the created resource; empty where there is none.
+
+        For nested targets: the values of all of them, innermost first, separated by ``+``.
+        """
+        ...
+
+
+@runtime_checkable
+class SupportsRelease(Protocol):
+    """A backend that can leave its target to the jobs that run there."""
 
     async def release(self) -> None:
-        """Let go of the place instead of ``close``, while jobs go on in it: what ``open`` created ends after them."""
-        await self.close(keep=True)
+        """Disconnect while jobs run; the resource that ``open`` created ends after the last one."""
 
-    async def snapshot(self, name: str | None = None) -> str:  # noqa: ARG002  for those that can
-        """Keep the place's files as they are now, as ``name``; gives the target that opens a copy of them.
 
-        Raises:
-            Unsupported: ``features`` has no ``snapshot``.
-        """
-        raise self._cannot("be kept as a snapshot")
+@runtime_checkable
+class SupportsSnapshot(Protocol):
+    """A backend that can save the files of its target."""
+
+    async def snapshot(self, name: str | None = None) -> str:
+        """Save the files under ``name``; return the target that opens a copy of them."""
+        ...
+
+
+@runtime_checkable
+class SupportsSuspend(Protocol):
+    """A backend that can stop its target without losing memory."""
 
     async def suspend(self) -> None:
-        """Stop every process in the place where it is, until ``resume``; their memory is kept.
-
-        Raises:
-            Unsupported: ``features`` has no ``suspend``.
-        """
-        raise self._cannot("be suspended")
+        """Stop every process in the target until ``resume``."""
 
     async def resume(self) -> None:
-        """Let everything go on that ``suspend`` stopped.
+        """Continue every process that ``suspend`` stopped."""
+
+
+@runtime_checkable
+class SupportsBulkTransfer(Protocol):
+    """A backend whose vendor transfers large files faster than a channel."""
+
+    @property
+    def bulk_transfer(self) -> Mover | None:
+        """The vendor's file transfer; None where it is not faster."""
+        ...
+
+
+@runtime_checkable
+class SupportsHandover(Protocol):
+    """A backend with the trait ``migrates``, which reports each migration."""
+
+    handover: Callable[[], Awaitable[Callable[[], Awaitable[None]]]] | None
+    """Awaited right before the files are copied to the new target; its result is awaited after the migration has
+    succeeded or failed. Set by the link to the guest in the target."""
+
+
+@runtime_checkable
+class SupportsNesting(Protocol):
+    """A backend whose target can be inside another one; see ``hermes_exec.wrapper``."""
+
+    @classmethod
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
+        """Create the backend of a target inside ``outer``."""
+        ...
+
+
+@runtime_checkable
+class SupportsReap(Protocol):
+    """A backend whose targets can outlive their orchestrators."""
+
+    @classmethod
+    async def reap(cls) -> list[Leftover]:
+        """Remove targets whose lease has expired; return them.
 
         Raises:
-            Unsupported: ``features`` has no ``suspend``.
+            PlaceUnavailable: there is no service or engine to ask.
         """
-        raise self._cannot("be resumed")
+        ...
 
-    def _cannot(self, what: str) -> Unsupported:
-        return Unsupported(f"{self.target}: such a place cannot {what}", remedy="see Terminal.capabilities.features")
+
+@runtime_checkable
+class SupportsListing(Protocol):
+    """A backend whose targets cost money while they run."""
+
+    @classmethod
+    async def list_resources(cls, profile: Profile | None = None) -> list[Resource]:
+        """List the running resources of this project on the account of ``profile``, or on the default account.
+
+        Raises:
+            PlaceUnavailable: there is no service to ask.
+        """
+        ...
+
+
+def get_resource_id(backend: Backend) -> str:
+    """Return the identifier of the resource that ``open`` created, or an empty string."""
+    return backend.resource_id if isinstance(backend, SupportsReopen) else ""
+
+
+async def release(backend: Backend) -> None:
+    """Disconnect while jobs run in the target."""
+    await (backend.release() if isinstance(backend, SupportsRelease) else backend.close(keep=True))
+
+
+def require_snapshot(backend: Backend) -> SupportsSnapshot:
+    """Return the backend as one that can save a snapshot.
+
+    Raises:
+        Unsupported: it cannot.
+    """
+    if not isinstance(backend, SupportsSnapshot):
+        raise _lacking(backend, "snapshot")
+    return backend
+
+
+def require_suspend(backend: Backend) -> SupportsSuspend:
+    """Return the backend as one that can be suspended.
+
+    Raises:
+        Unsupported: it cannot.
+    """
+    if not isinstance(backend, SupportsSuspend):
+        raise _lacking(backend, "suspend")
+    return backend
+
+
+def get_bulk_transfer(backend: Backend) -> Mover | None:
+    """Return the vendor's file transfer, or None."""
+    return backend.bulk_transfer if isinstance(backend, SupportsBulkTransfer) else None
+
+
+def nest(kind: type[Backend], profile: Profile, outer: Backend) -> Backend:
+    """Create the backend of a target inside ``outer``.
+
+    Raises:
+        Unsupported: such a target cannot be inside another one.
+    """
+    if not issubclass(kind, SupportsNesting):
+        raise Unsupported(
+            f"{kind.type}: such a target cannot be inside another one",
+            remedy=f"without 'via', or {kind.type} as the outermost target",
+        )
+    return kind.nest(profile, outer)
+
+
+async def reap_expired(kind: type[Backend]) -> list[Leftover]:
+    """Remove targets of this kind whose lease has expired; return them."""
+    return await kind.reap() if issubclass(kind, SupportsReap) else []
+
+
+async def list_resources(kind: type[Backend], profile: Profile | None = None) -> list[Resource]:
+    """List the running resources of this kind that cost money."""
+    return await kind.list_resources(profile) if issubclass(kind, SupportsListing) else []
+
+
+def _lacking(backend: Backend, feature: str) -> Unsupported:
+    return Unsupported(f"{backend.target}: no {feature} of such a target", remedy="see Terminal.capabilities.features")

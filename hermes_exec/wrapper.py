@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import shlex
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver, get_resource_id, release
 from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
@@ -21,6 +22,21 @@ if TYPE_CHECKING:
 
 Words = tuple["Sequence[str | bytes]", "Mapping[str, str]"]
 """An argv, and the variables to start it with."""
+
+
+async def open_outer(outer: Backend, options: OpenOptions) -> None:
+    """Open the outer target with the ``options`` of the inner one; an error names the outer one as its ``place``."""
+    outer.options = replace(options, keepalive_s=outer.options.keepalive_s)
+    try:
+        await outer.open()
+    except HermesError as error:
+        error.place = error.place or outer.target
+        raise
+
+
+def join_resource_ids(own: str, outer: Backend) -> str:
+    """Return the ``resource_id`` of a target inside ``outer`` whose own part is ``own``."""
+    return f"{own}+{get_resource_id(outer)}".rstrip("+")
 
 
 class Wrapper(Backend):
@@ -45,46 +61,38 @@ class Wrapper(Backend):
         return self.own_target if outside == "local" else f"{self.own_target}+{outside}"
 
     @property
-    def guarded(self) -> bool:
-        """As in the place outside."""
-        return self.outer.guarded
+    def traits(self) -> BackendTraits:
+        """Those of the connection to the outer target; from there on it is the pipes of one machine."""
+        outer = self.outer.traits
+        return BackendTraits(
+            features=self.features - {"gpu"},
+            guarded=outer.guarded,
+            authenticated=outer.authenticated,
+            needs_checksum=outer.needs_checksum,
+            high_latency=outer.high_latency,
+        )
 
     @property
-    def authenticated(self) -> bool:
-        """As the way to the place outside; from there on it is the pipes of one machine."""
-        return self.outer.authenticated
-
-    @property
-    def needs_checksum(self) -> bool:
-        """As the way to the place outside."""
-        return self.outer.needs_checksum
-
-    @property
-    def far(self) -> bool:
-        """As far as the place outside."""
-        return self.outer.far
-
-    @property
-    def own_place(self) -> str:
-        """What ``enter`` created, as a part of ``place``; without a ``+``."""
+    def own_resource_id(self) -> str:
+        """The identifier of the resource that ``enter`` created, as a part of ``resource_id``; without a ``+``."""
         return ""
 
     @property
-    def place(self) -> str:
-        """What was created here, and in the places outside."""
-        return f"{self.own_place}+{self.outer.place}".rstrip("+")
+    def resource_id(self) -> str:
+        """The identifiers of the resources that were created here and in the outer targets."""
+        return join_resource_ids(self.own_resource_id, self.outer)
 
     @classmethod
     def from_profile(cls, profile: Profile) -> Backend:
         """Inside of this machine."""
         from hermes_exec.config import registry
 
-        return cls.inside(profile, registry.backend_class("local")())
+        return cls.nest(profile, registry.backend_class("local")())
 
     @classmethod
     @abstractmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:
-        """See ``Backend.inside``."""
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
+        """See ``SupportsNesting``."""
 
     @abstractmethod
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
@@ -105,13 +113,7 @@ class Wrapper(Backend):
 
     async def open(self) -> None:
         """Open the place outside, then this one; an error names the one that failed as its ``place``."""
-        self.outer.lease_s = self.lease_s
-        self.outer.returning, self.outer.adopting = self.returning, self.adopting
-        try:
-            await self.outer.open()
-        except HermesError as error:
-            error.place = error.place or self.outer.target
-            raise
+        await open_outer(self.outer, self.options)
         try:
             await self.enter()
         except BaseException as error:
@@ -139,7 +141,7 @@ class Wrapper(Backend):
         try:
             await self.entrust()
         finally:
-            await self.outer.release()
+            await release(self.outer)
 
 
 class Prepared(Wrapper):
@@ -174,7 +176,7 @@ class Prepared(Wrapper):
         return cls(outer, cwd=profile.cwd, env=env, setup=profile.setup, login=profile.login)
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
         """See ``of``."""
         return cls.of(outer, profile, profile.env)
 
@@ -194,19 +196,15 @@ class Prepared(Wrapper):
         return self.outer.target
 
     @property
-    def place(self) -> str:
-        """That of the place itself."""
-        return self.outer.place
+    def resource_id(self) -> str:
+        """That of the outer target."""
+        return get_resource_id(self.outer)
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """Those of the place itself."""
-        return self.outer.pythons
-
-    @property
-    def same_python(self) -> bool:
-        """As in the place itself."""
-        return self.outer.same_python
+    def traits(self) -> BackendTraits:
+        """Those of the outer target, with its interpreters."""
+        outer = self.outer.traits
+        return replace(super().traits, pythons=outer.pythons, same_python=outer.same_python)
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         """The same words, after the set-up."""

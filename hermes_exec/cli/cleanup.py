@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from hermes_exec.backend import reap_expired
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.config.registry import backend_class, known_types
@@ -88,6 +89,6 @@ async def _reap_backend(name: str) -> list[Leftover]:
     """Remove the expired resources of one backend; a backend that cannot be asked has none."""
     try:
         async with asyncio.timeout(_LIMIT_S):
-            return await (await asyncio.to_thread(backend_class, name)).reap()
+            return await reap_expired(await asyncio.to_thread(backend_class, name))
     except (HermesError, TimeoutError):
         return []

@@ -4,7 +4,7 @@ import asyncio
 import time
 from dataclasses import asdict, dataclass
 
-from hermes_exec.backend import Alive
+from hermes_exec.backend import Resource, list_resources
 from hermes_exec.cli.console import CHECK_FAILED, note
 from hermes_exec.cli.open_target import read_settings
 from hermes_exec.cli.output import show_json, show_table
@@ -23,7 +23,7 @@ class Account:
     """The answer of one account: its running resources, or the reason for the failure."""
 
     name: str
-    alive: list[Alive]
+    alive: list[Resource]
     failed: str = ""
     remedy: str = ""
     required: bool = False
@@ -67,14 +67,14 @@ async def _query(name: str, kind: str, profile: Profile | None) -> Account:
     try:
         backend = await asyncio.to_thread(backend_class, kind)
         async with asyncio.timeout(_LIMIT_S):
-            return Account(name, await backend.alive(profile))
+            return Account(name, await list_resources(backend, profile))
     except TimeoutError:
         return Account(name, [], f"no answer within {_LIMIT_S:g} s", required=required)
     except HermesError as error:
         return Account(name, [], error.what, error.remedy, required=required)
 
 
-def _format_since(each: Alive) -> str:
+def _format_since(each: Resource) -> str:
     """Format the time of creation and the age."""
     if each.since is None:
         return "unknown"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Backend
+from hermes_exec.backend import Backend, nest
 from hermes_exec.config import paths, registry
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.encoding import encode
@@ -69,12 +70,13 @@ class Plan:
             self.backend = target
             if target.profile is not None:
                 self._take(target.profile)
-            self.lease_s, self.lease_given = target.lease_s, True
+            self.lease_s, self.lease_given = target.options.lease_s, True
         elif (target is None or target == "local") and settings is None and nothing_configured(os.environ):
             self.backend = registry.backend_class("local")()
         else:
             self._resolve(target, settings, place or "")
-        self.backend.returning, self.backend.adopting = place is not None, bool(place) and adopt
+        options = {"reopen": place is not None, "take_ownership": bool(place) and adopt}
+        self.backend.options = replace(self.backend.options, **options)
         self.target = self.target or self.backend.target
 
     def _resolve(self, target: str | Profile | None, settings: Settings | None, place: str) -> None:
@@ -110,7 +112,7 @@ class Plan:
         backend = registry.backend_class(outermost.type).from_profile(outermost)
         for outside, profile in zip(chain[:0:-1], chain[-2::-1], strict=True):
             prepared = Prepared.of(backend, outside, self._variables(outside))
-            backend = registry.backend_class(profile.type).inside(profile, prepared)
+            backend = nest(registry.backend_class(profile.type), profile, prepared)
         return backend
 
     def _variables(self, profile: Profile) -> dict[str, str]:

@@ -12,11 +12,11 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from hermes_exec.config.plugins import find_plugins, load_class
+from hermes_exec.config.plugins import find_plugins, load, load_class, own_entry_points
 from hermes_exec.errors import ConfigError, PlaceUnavailable, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from importlib.metadata import EntryPoint
 
     from hermes_exec.backend import Backend
@@ -66,8 +66,8 @@ BUILT_INS = {
 }
 ALIASES = {"shell": "local", "apptainer": "singularity", "bwrap": "bubblewrap"}
 """Other words for a type; as firmly ours as the types themselves."""
-POLICIES = "hermes_exec_policies.confinement:confinement"
-"""What makes of a policy's name what a sandbox on this machine is made of."""
+CONFINEMENT = "hermes_exec.confinement"
+"""The group whose entry point ``policies`` is the function that ``confinement_of`` calls."""
 
 
 def profile_model(type_name: str) -> type[Profile]:
@@ -98,21 +98,25 @@ def backend_class(type_name: str) -> type[Backend]:
 
 
 def confinement_of(policy: str, **options: Any) -> Any:
-    """What a sandbox on this machine has to be made of to be under the policy of this name, and its limits.
+    """Return the ``Confinement`` that a sandbox on this machine needs for the named policy, and the policy's limits.
 
-    Policies stand above the backends that enforce them, so this is how a backend asks for one; the options are
-    those of ``hermes_exec_policies.confinement.confinement``.
+    Policies import the backends that enforce them, so a backend finds them through the entry point ``policies`` of the
+    group ``hermes_exec.confinement``. ``options`` are those of ``hermes_exec_policies.confinement.confinement``.
 
     Raises:
         ConfigError: there is no such policy.
-        Unsupported: one of its rules cannot be enforced here, or no policies are installed.
+        Unsupported: one of its rules cannot be enforced here, or no distribution registers policies.
+        PlaceUnavailable: the registered policies cannot be loaded.
     """
-    module, _, name = POLICIES.partition(":")
-    try:
-        make = getattr(importlib.import_module(module), name)
-    except ImportError as error:
-        raise Unsupported(f"the policy {policy!r} cannot be looked up: {error}", remedy="install it again") from error
-    return make(policy, **options)
+    name = "policies"
+    point = own_entry_points(CONFINEMENT).get(name) or find_plugins(CONFINEMENT, is_reserved=is_ours).get(name)
+    if point is None:
+        raise Unsupported(
+            f"the policy {policy!r} cannot be enforced: no distribution registers {CONFINEMENT!r}",
+            remedy="pip install --force-reinstall hermes-exec",
+        )
+    confine = cast("Callable[..., Any]", load(point))
+    return confine(policy, **options)
 
 
 def known_types() -> list[str]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import io
 from collections import deque
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
+from hermes_exec.backend import PipeMover
 from hermes_exec.errors import HermesError, ProtocolError
 from hermes_exec.guest.files import staging
 from hermes_exec.guest.files.safe_paths import sha256
@@ -19,41 +20,12 @@ from hermes_exec.guest.files.tree_stream import DIGEST
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from hermes_exec.backend import Mover, PieceMover
     from hermes_exec.files.requests import Stream
 
 _AHEAD = 3
 """Pieces under way at once."""
 _BATCH = 2 << 20
-
-
-class _Fetcher(Protocol):
-    """The vendor's way of moving files of a place. Whatever fails raises a HermesError, or OSError."""
-
-    piece: int
-    """Bytes that it is given at once, at most."""
-
-    def fetch(self, path: str, /) -> AsyncIterator[bytes]:
-        """The content of a file, as it comes."""
-        ...
-
-
-@runtime_checkable
-class PieceMover(_Fetcher, Protocol):
-    """One that makes files of the place, whole."""
-
-    async def put(self, path: str, data: bytes, /) -> None:
-        """Make a file."""
-
-
-@runtime_checkable
-class PipeMover(_Fetcher, Protocol):
-    """One that has a stream of its own into the place."""
-
-    async def pour(self, path: str, pieces: AsyncIterator[bytes | memoryview], /) -> None:
-        """Write all that comes into the pipe of that name."""
-
-
-Mover = PieceMover | PipeMover
 
 
 def way(mover: Mover | None) -> bool | str:

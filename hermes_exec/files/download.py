@@ -19,7 +19,7 @@ from hermes_exec.guest.files.safe_paths import PERMISSIONS, Refused, make_folder
 from hermes_exec.guest.files.tree_receiver import Receiver
 
 if TYPE_CHECKING:
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.backend import Mover
 
 _WHAT = "cannot download"
 _AS_BEFORE = "the destination is as it was"

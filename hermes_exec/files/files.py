@@ -18,7 +18,7 @@ from hermes_exec.guest.files.operations import LISTED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.backend import Mover
     from hermes_exec.files.info import Progress, SyncReport, TransferReport
     from hermes_exec.files.sync import Direction
     from hermes_exec.transport.link import Link

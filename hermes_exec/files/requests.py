@@ -14,7 +14,7 @@ from hermes_exec.guest.core.wire import STDOUT
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.backend import Mover
     from hermes_exec.transport.call import Call
     from hermes_exec.transport.link import Link
     from hermes_exec.transport.protocol import Running, Sink

@@ -20,7 +20,7 @@ from hermes_exec.guest.files.safe_paths import CHUNK, sha256
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.backend import Mover
     from hermes_exec.files.info import TransferReport
 
 _PIECE = 4 * CHUNK

@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
+from hermes_exec.backend import release
 from hermes_exec.errors import HermesError, PlaceError, ProtocolError, UsageError
 from hermes_exec.guest.core import wire
 from hermes_exec.pool.journal import Entry, off_loop
@@ -229,7 +230,7 @@ class Member:
         if link is not None and link.stays and not self._answers:
             place = self.entry.target
             _log.warning("%s does not answer; its jobs are left to themselves: hermes-exec jobs --on %s", place, place)
-        await (backend.release() if link is not None and link.stays else backend.close())
+        await (release(backend) if link is not None and link.stays else backend.close())
 
     @property
     def _context(self) -> Context:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from hermes_exec.backend import release
 from hermes_exec.errors import HermesError, PlaceError, PlaceGone, PlaceUnavailable
 from hermes_exec.pool.pooled_terminal import planned
 from hermes_exec.terminal.job import list_jobs
@@ -112,7 +113,7 @@ async def _settle(entry: Entry, guest: GuestRecord, plan: Plan, *, attach: bool)
     if stays and attach:
         return Found(entry, plan, link, jobs)
     await link.close()  # with its last client a guest without jobs ends
-    await (plan.backend.release() if link.stays else plan.backend.close())
+    await (release(plan.backend) if link.stays else plan.backend.close())
     return Recovered(entry.profile, entry.key, entry.target, Fate.LEFT if link.stays else Fate.REAPED, jobs)
 
 

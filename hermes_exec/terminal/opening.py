@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from hermes_exec._async import opens
@@ -100,7 +101,7 @@ async def open_carrier(plan: Plan) -> Carrier:
     """
     _log.info("opening", extra={"target": plan.target, "type": plan.backend.type})
     since = time.monotonic()
-    plan.backend.lease_s = plan.lease_s
+    plan.backend.options = replace(plan.backend.options, lease_s=plan.lease_s)
     await plan.backend.open()
     try:
         carrier = await _carrier(plan.backend, plan)
@@ -141,7 +142,7 @@ def guest_carrier(backend: Backend, link: Link) -> Carrier:
     """The carrier of an open link."""
     from hermes_exec.transport.guest_transport import GuestCarrier
 
-    return GuestCarrier(link, backend.has, reconnect=backend.reattaches)
+    return GuestCarrier(link, backend.traits.features, reconnect=backend.traits.reattaches)
 
 
 async def _carrier(backend: Backend, plan: Plan) -> Carrier:
@@ -150,7 +151,7 @@ async def _carrier(backend: Backend, plan: Plan) -> Carrier:
 
     why_no_guest = ""
     if plan.carrier != "plain":
-        kind = MovingLink if backend.moves else Link
+        kind = MovingLink if backend.traits.migrates else Link
         link = kind(backend, env=plan.env, cwd=plan.cwd, lease_s=plan.lease_s, python=plan.python)
         try:
             await link.open()

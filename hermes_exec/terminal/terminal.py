@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from hermes_exec._async import finished, opens
+from hermes_exec.backend import release, require_snapshot, require_suspend
 from hermes_exec.errors import Unsupported
 from hermes_exec.terminal import requests
 from hermes_exec.terminal.encoding import encode, encode_env, encode_words
@@ -444,7 +445,7 @@ class Terminal(Access):
             PlaceUnavailable: it could not be made; nothing is left of it.
         """
         self._context.check_open()
-        return await self._backend.snapshot(name)
+        return await require_snapshot(self._backend).snapshot(name)
 
     async def suspend(self) -> None:
         """Stop everything in the place where it is, until ``resume``. The time limits of commands run on.
@@ -453,10 +454,11 @@ class Terminal(Access):
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
+        backend = require_suspend(self._backend)
         self._context.suspended = True
         if self._carrier.link is not None:
             self._carrier.link.watch.suspend(on=True)
-        await self._backend.suspend()
+        await backend.suspend()
 
     async def resume(self) -> None:
         """Let everything go on that ``suspend`` stopped.
@@ -465,7 +467,7 @@ class Terminal(Access):
             Unsupported: ``capabilities.features`` has no ``suspend``.
         """
         self._context.check_open()
-        await self._backend.resume()
+        await require_suspend(self._backend).resume()
         self._context.suspended = False
         if self._carrier.link is not None:
             self._carrier.link.watch.suspend(on=False)
@@ -486,7 +488,7 @@ class Terminal(Access):
         finally:
             self._context.spools.close()
             if not keep and self._carrier.link is not None and self._carrier.link.stays:
-                await self._backend.release()
+                await release(self._backend)
             else:
                 await self._backend.close(keep=keep)
             _log.info("closed", extra={"target": self.target, "kept": keep})

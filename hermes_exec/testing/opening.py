@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 import hermes_exec
+from hermes_exec.backend import nest
 from hermes_exec.config import registry
 from hermes_exec.config.secrets import SecretSource
 from hermes_exec.testing.behaviours import Behaviours, needs
@@ -71,7 +72,7 @@ class Opening(Behaviours):
         wanted = {"cwd": "/usr", "secrets": secrets, "setup": ("HX_SET=done",)}
         profile = given.model_copy(update={**wanted, "env": {**given.env, "HX_PLAIN": "shown"}})
         kind = registry.backend_class(profile.type)
-        backend = kind.from_profile(profile) if outer is None else kind.inside(profile, outer)
+        backend = kind.from_profile(profile) if outer is None else nest(kind, profile, outer)
         await place.release()
         target = profile if form == "profile" else backend
         async with hermes_exec.open(target, audit=False, carrier=carrier) as terminal:
@@ -109,7 +110,7 @@ class Homeless(Wrapper):
         return self.outer.target
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:  # noqa: ARG003  there is nothing to choose
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:  # noqa: ARG003  there is nothing to choose
         """See ``Wrapper``."""
         return cls(outer)
 

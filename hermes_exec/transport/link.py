@@ -12,6 +12,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.backend import get_bulk_transfer, get_resource_id
 from hermes_exec.errors import Closed, HermesError, PlaceGone, PlaceUnavailable, ProtocolError
 from hermes_exec.guest.core import wire
 from hermes_exec.terminal.encoding import encode
@@ -97,20 +98,21 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.guest: dict[str, Any] = {}
         self.stays, self.adopts = False, True  # whether it goes on for jobs or others once closed; see Welcome
-        self.near, self.mover, self.authenticated = backend.near, backend.mover, backend.authenticated  # see Backend
+        traits = backend.traits
+        self.near, self.authenticated, self.mover = traits.shares_host, traits.authenticated, get_bulk_transfer(backend)
         self.damages = 0  # connections in a row that ended because bytes were lost or changed, and nothing new came
-        self._backend, self.checksum = backend, backend.needs_checksum
+        self._backend, self.checksum = backend, traits.needs_checksum
         self._log = logging.LoggerAdapter(logging.getLogger("hermes_exec.transport"), {"target": backend.target})
         self.client = os.urandom(16)  # what the guest knows this one by
         self._env = {encode(name): encode(value) for name, value in env.items()}
         self._cwd = None if cwd is None else encode(cwd)
         self._lease_s = lease_s
-        self._pythons = [python] if python else list(backend.pythons)
-        same = backend.same_python and python in {None, *backend.pythons[:1]}
-        self._kind: bootstrap.Kind = "code" if same else "source" if backend.far else "both"
+        self._pythons = [python] if python else list(traits.pythons)
+        same = traits.same_python and python in {None, *traits.pythons[:1]}
+        self._kind: bootstrap.Kind = "code" if same else "source" if traits.high_latency else "both"
         self._python, self._number, self.sent = "", 0, 0  # sent: what a guest may know of while there is no channel
         self._calls: dict[int, Call] = {}
-        self._loans = Loans(self._calls, near=backend.near)
+        self._loans = Loans(self._calls, near=traits.shares_host)
         self._attempt: Attempt | None = None
         self._channel: Channel | None = None
         self._parts = Parts(self.send, self._kind)
@@ -118,7 +120,7 @@ class Link:
         self._reconnecting: asyncio.Task[None] | None = None
         self._lost: HermesError | None = None
         self._gone = asyncio.Event()
-        self.watch = Watch(self, self._calls, backend.keepalive_s)
+        self.watch = Watch(self, self._calls, backend.options.keepalive_s)
 
     async def open(self) -> None:
         """Start a guest in the place.
@@ -154,7 +156,7 @@ class Link:
     @property
     def identity(self) -> dict[str, Any]:
         """What ``attach`` needs to find this guest again."""
-        return {**self.guest, "interpreter": self._python, "place": self._backend.place}
+        return {**self.guest, "interpreter": self._python, "place": get_resource_id(self._backend)}
 
     @property
     def connected(self) -> bool:
@@ -270,7 +272,7 @@ class Link:
 
     async def _start(self) -> Welcome:
         attempt = Attempt(self)
-        argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.guarded)
+        argv, payload = bootstrap.guest(attempt.nonce, self._kind, guarded=self._backend.traits.guarded)
         frames = attempt.seal(self._attach(known=False), *self._parts.first())
         return await self._connect(attempt, argv, [payload, *frames])
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from hermes_exec.backend import SupportsHandover
 from hermes_exec.errors import Closed, HermesError, OutcomeUnknown, PlaceGone, PlaceUnavailable
 from hermes_exec.guest.core import wire
 from hermes_exec.transport.call import Lost
@@ -25,7 +26,7 @@ _log = logging.getLogger("hermes_exec.place")
 
 
 class MovingLink(Link):
-    """A ``Link`` that a backend which ``moves`` tells of that."""
+    """A ``Link`` to a backend that reports its migrations; see ``SupportsHandover``."""
 
     async def open(self) -> None:
         """Start a guest in the place, and ask the backend to be told.
@@ -34,7 +35,8 @@ class MovingLink(Link):
             PlaceUnavailable: no interpreter there could run it; nothing is left behind.
         """
         await super().open()
-        self._backend.handover = self._hand_over
+        if isinstance(self._backend, SupportsHandover):
+            self._backend.handover = self._hand_over
 
     async def _hand_over(self) -> Callable[[], Awaitable[None]]:
         states: dict[int, bytes] = {}

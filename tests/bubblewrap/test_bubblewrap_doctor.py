@@ -128,7 +128,7 @@ def test_a_container_that_was_not_made_for_it_is_told_what_it_needs(
     image: str, options: dict[str, Any], why: str
 ) -> None:
     container = DockerBackend(engine().profile(image, **options))
-    backend = BubblewrapBackend.inside(BubblewrapProfile(), container)
+    backend = BubblewrapBackend.nest(BubblewrapProfile(), container)
     with pytest.raises(PlaceUnavailable, match=why) as caught:
         asyncio.run(backend.open())
     assert "bubblewrap" in caught.value.remedy or "systempaths=unconfined" in caught.value.remedy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 def under(require: Require, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """``under(POLICY, COMMAND)``: what the command prints."""
     require("bwrap", "makes the sandbox")
-    monkeypatch.setattr(registry, "POLICIES", "tests.rigs.sandboxes:named")
+    point = EntryPoint("policies", "tests.rigs.sandboxes:named", registry.CONFINEMENT)
+    monkeypatch.setattr(registry, "own_entry_points", lambda _: {"policies": point})
 
     def run(policy: str, command: str, carrier: Any = None) -> str:
         backend = BubblewrapBackend(BubblewrapProfile(policy=policy))

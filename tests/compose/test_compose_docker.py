@@ -26,7 +26,7 @@ def test_a_container_opens_inside_of_any_place_and_nothing_is_left(
 ) -> None:
     profile = engine().profile(BUSYBOX)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    backend = DockerBackend.inside(profile, Box("outer"))
+    backend = DockerBackend.nest(profile, Box("outer"))
     before = len(engine().containers())
 
     async def run() -> tuple[bytes, str]:
@@ -54,7 +54,7 @@ def test_a_place_without_an_engine_is_named_with_its_own_words(
     before = list(tmp_path.iterdir())
     profile = DockerProfile(image="x", engine=f"unix://{tmp_path}/none")
     with pytest.raises(PlaceUnavailable, match=r"box:outer: .*none") as caught:
-        asyncio.run(DockerBackend.inside(profile, Box("outer")).open())
+        asyncio.run(DockerBackend.nest(profile, Box("outer")).open())
     assert "File " not in caught.value.what  # no traceback
     assert caught.value.place == "docker:x+box:outer"
     assert list(tmp_path.iterdir()) == before

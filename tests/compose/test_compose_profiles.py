@@ -107,7 +107,7 @@ def test_a_place_without_the_folder_of_its_profile_is_refused(monkeypatch: pytes
 
 
 def test_a_kind_of_place_that_can_be_inside_of_none_says_so() -> None:
-    with pytest.raises(Unsupported, match="local: such a place cannot be inside of another one"):
+    with pytest.raises(Unsupported, match="local: such a target cannot be inside another one"):
         Plan("local+box:a")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import hermes_exec
 import hermes_exec.sync
+from hermes_exec.backend import OpenOptions
 from hermes_exec.config.plan import Plan
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.secrets import SecretSource
@@ -100,13 +101,13 @@ def test_via_of_a_profile_object_is_looked_up_in_the_configuration(configured: P
 
 def test_a_backend_keeps_the_lease_that_was_set_on_it() -> None:
     backend = LocalBackend(LocalProfile(lease_s=77.0))
-    backend.lease_s = 30.0
+    backend.options = OpenOptions(lease_s=30.0)
     assert Plan(backend).lease_s == 30.0
 
 
 def test_a_backend_inside_of_a_prepared_one_is_taken(configured: Path) -> None:
     host = SshBackend(SshProfile(host="example", env={"OUTSIDE": "1"}))
-    plan = Plan(BubblewrapBackend.inside(BubblewrapProfile(env={"INSIDE": "1"}), Prepared(host, env={"OUTSIDE": "1"})))
+    plan = Plan(BubblewrapBackend.nest(BubblewrapProfile(env={"INSIDE": "1"}), Prepared(host, env={"OUTSIDE": "1"})))
     assert plan.env == {"INSIDE": "1"}
 
 
@@ -118,7 +119,7 @@ def test_a_backend_inside_of_a_prepared_one_is_taken(configured: Path) -> None:
         (LocalBackend, "not ABCMeta"),
         (Profile(type="docker"), "a Profile cannot be a profile of the type 'docker'"),
         (
-            BubblewrapBackend.inside(
+            BubblewrapBackend.nest(
                 BubblewrapProfile(), SshBackend(SshProfile(host="h", setup=("x",), secrets=SECRETS))
             ),
             "ssh://h: a Backend outside of another one cannot apply secrets, setup of its profile",

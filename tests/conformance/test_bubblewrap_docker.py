@@ -27,7 +27,7 @@ class TestBubblewrapInDocker(Conformance, AgentTask):
     @pytest.fixture
     def backend(self) -> Backend:
         container = DockerBackend(engine().profile(BUBBLEWRAP, security_opt=UNCONFINED))
-        return BubblewrapBackend.inside(BubblewrapProfile(), container)
+        return BubblewrapBackend.nest(BubblewrapProfile(), container)
 
     @pytest.fixture
     def carrier(self) -> str:

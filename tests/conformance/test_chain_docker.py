@@ -35,7 +35,7 @@ class TestDockerOverSsh(Conformance, AgentTask):
     @pytest.fixture
     def backend(self, sshd: Sshd) -> Backend:
         host = SshBackend(sshd.profile(user="root"))  # who may use the engine
-        return DockerBackend.inside(engine().profile(), host)
+        return DockerBackend.nest(engine().profile(), host)
 
     @pytest.fixture
     def carrier(self) -> str:

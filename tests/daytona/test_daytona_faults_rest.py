@@ -9,7 +9,7 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends._shared import backoff, tags
+from hermes_exec_backends._shared import backoff, labels
 from hermes_exec_backends.daytona import DaytonaBackend, boot, bulk_transfer, errors
 from tests.rigs.breadth import leave_out
 from tests.rigs.daytona_rig import only, ran
@@ -149,7 +149,7 @@ def test_a_sandbox_of_which_nobody_says_whether_it_has_jobs_is_left_and_told(
     async def work() -> None:
         async with opened():
             sandbox = only(daytona)
-            sandbox.labels[tags.STATE] = "jobs"
+            sandbox.labels[labels.STATE] = "jobs"
             daytona.fail("execute_command", times=99, **fault)
             (leftover,) = await DaytonaBackend.reap()
             assert leftover.target == f"daytona:@{sandbox.name}"

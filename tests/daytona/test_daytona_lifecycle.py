@@ -10,7 +10,8 @@ import pytest
 
 import hermes_exec
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends._shared import tags
+from hermes_exec_backends._shared import labels, lease
+from hermes_exec_backends._shared.lease import renewal_interval
 from hermes_exec_backends.daytona import backend as module
 from hermes_exec_backends.daytona.options import intervals
 from hermes_exec_backends.profiles import DaytonaProfile
@@ -43,13 +44,13 @@ def test_a_kept_sandbox_is_stopped_and_the_next_open_finds_its_files(
         await terminal.close(keep=True)
         (sandbox,) = daytona.sandboxes.values()
         assert (sandbox.state, sandbox.auto_delete) == ("stopped", -1)
-        assert sandbox.labels[tags.STATE] == "kept"
+        assert sandbox.labels[labels.STATE] == "kept"
         if archived:
             await daytona.also(sandbox.archive())
         again = await hermes_exec.open(backend(name="box"), audit=False)
         assert (await again.run("cat /srv/file; pgrep -f 'sleep 1000'")).stdout == b"here\n"
         assert (sandbox.state, sandbox.auto_delete) == ("started", 0)
-        assert sandbox.labels[tags.STATE] == "open"
+        assert sandbox.labels[labels.STATE] == "open"
         assert daytona.count("create_sandbox") - before == 1
         await again.close()
         assert not daytona.sandboxes
@@ -64,7 +65,7 @@ def test_a_kept_sandbox_without_a_name_is_found_by_the_target_of_the_terminal(
     async def work() -> None:
         terminal = await hermes_exec.open(made := backend(), audit=False)
         await terminal.run("echo here > /srv/file")
-        place, target = made.place, made.target
+        place, target = made.resource_id, made.target
         assert target == f"daytona:@{place}"
         await terminal.close(keep=True)
         again = await hermes_exec.open(backend(sandbox=place), audit=False)
@@ -134,7 +135,7 @@ def test_a_crash_leaves_no_bill(run: Any, daytona: Daytona, backend: Callable[..
 def test_signs_come_at_most_once_a_minute_and_before_the_vendor_stops_it(lease_s: float) -> None:
     stop_s = 60.0 * intervals(DaytonaProfile(), lease_s)["auto_stop_interval"]
     assert stop_s >= lease_s
-    assert 60.0 <= module.pause_s(stop_s) <= stop_s / 3
+    assert 60.0 <= renewal_interval(stop_s, module._SHORTEST_INTERVAL_S) <= stop_s / 3
 
 
 def test_an_idle_terminal_asks_for_nothing(run: Any, daytona: Daytona, opened: Opened) -> None:
@@ -151,8 +152,8 @@ def test_an_idle_terminal_asks_for_nothing(run: Any, daytona: Daytona, opened: O
 def test_signs_of_life_keep_a_sandbox_in_use(
     run: Any, daytona: Daytona, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_OFTEN_S", 0.05)
-    monkeypatch.setattr(module, "_SIGNS", 10_000)
+    monkeypatch.setattr(module, "_SHORTEST_INTERVAL_S", 0.05)
+    monkeypatch.setattr(lease, "_RENEWALS", 10_000)
 
     async def work() -> None:
         async with opened() as terminal:
@@ -175,7 +176,7 @@ def test_a_sandbox_with_jobs_goes_on_without_us_until_its_guest_has_ended(
         await terminal.start(["sleep", "1000"])
         await terminal.close()
         (sandbox,) = daytona.sandboxes.values()
-        assert (sandbox.state, sandbox.auto_stop, sandbox.labels[tags.STATE]) == ("started", 120, "jobs")
+        assert (sandbox.state, sandbox.auto_stop, sandbox.labels[labels.STATE]) == ("started", 120, "jobs")
         assert await module.DaytonaBackend.reap() == []
         assert sandbox.cell is not None
         await daytona.also(sandbox.cell.exec(["pkill", "-TERM", "-o", "-f", "load.*main"]))  # the guest's keeper
@@ -213,7 +214,7 @@ def test_reaping_deletes_what_nobody_needs_and_nothing_else(
 def test_what_is_alive_is_told_with_its_size_and_its_age(run: Any, daytona: Daytona, opened: Opened) -> None:
     async def work() -> None:
         async with opened(name="big", cpu=2, memory="4 GiB", gpu="H100:2"):
-            (alive,) = await module.DaytonaBackend.alive()
+            (alive,) = await module.DaytonaBackend.list_resources()
             assert (alive.target, alive.state) == ("daytona:@big", "started")
             assert alive.size == "2 CPU, 4 GiB, 3 GiB disk, 2 x H100"
             assert alive.since is not None
@@ -255,7 +256,7 @@ def test_a_kept_sandbox_that_is_older_than_allowed_is_not_started(
         terminal = await hermes_exec.open(backend(name="old"), audit=False)
         await terminal.close(keep=True)
         (sandbox,) = daytona.sandboxes.values()
-        sandbox.labels[tags.CREATED] = str(time.time() - 7300)
+        sandbox.labels[labels.CREATED] = str(time.time() - 7300)
         with pytest.raises(PlaceUnavailable, match="allows 2 hours, and this sandbox is older"):
             await hermes_exec.open(backend(name="old", max_hours=2), audit=False)
         assert sandbox.state == "stopped"

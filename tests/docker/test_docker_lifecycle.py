@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import hermes_exec
+from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.testing.place import until
 from hermes_exec_backends.docker import DockerBackend
@@ -159,7 +160,7 @@ def test_a_container_that_is_not_there_is_told(run: Any, dock: Engine) -> None:
 
 def test_a_container_that_was_there_before_is_told_to_be_gone(run: Any, dock: Engine) -> None:
     backend = DockerBackend(dock.profile(container="no-such-container"))
-    backend.returning = True
+    backend.options = OpenOptions(reopen=True)
     with pytest.raises(PlaceGone, match="there is no container 'no-such-container'"):
         run(backend.open())
 

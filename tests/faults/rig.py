@@ -6,10 +6,11 @@ import asyncio
 import os
 import signal
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_exec.backend import Channel, Exit, Receiver
+from hermes_exec.backend import BackendTraits, Channel, Exit, Receiver
 from hermes_exec.testing.place import link, until
 from hermes_exec_backends.local import LocalBackend
 from tests.rigs.bounded import PATIENCE_S
@@ -162,8 +163,8 @@ class CuttingBackend(LocalBackend):
         self.gate.set()
 
     @property
-    def near(self) -> bool:
-        return self._near
+    def traits(self) -> BackendTraits:
+        return replace(super().traits, shares_host=self._near, needs_checksum=not self._near)
 
     @property
     def channel(self) -> CuttingChannel:

@@ -52,7 +52,7 @@ class Asleep(LocalBackend):
 
     async def release(self) -> None:
         self.parted = self.parted or "released"
-        await super().release()
+        await self.close(keep=True)
 
 
 @contextlib.asynccontextmanager

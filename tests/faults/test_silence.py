@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import OutcomeUnknown, PlaceUnavailable
 from hermes_exec.testing import Place
 from tests.faults.rig import CuttingBackend, guest_pid
@@ -23,7 +24,7 @@ _SLICES = 16
 
 
 def test_what_waits_for_a_silent_guest_ends_and_goes_on_when_it_answers(place: Place, backend: CuttingBackend) -> None:
-    backend.keepalive_s = 0.5
+    backend.options = OpenOptions(keepalive_s=0.5)
 
     async def work() -> None:
         async with place.fresh() as terminal:
@@ -48,7 +49,7 @@ def test_what_waits_for_a_silent_guest_ends_and_goes_on_when_it_answers(place: P
 
 
 def test_a_terminal_closes_though_the_guest_is_silent(place: Place, backend: CuttingBackend) -> None:
-    backend.keepalive_s = 0.5
+    backend.options = OpenOptions(keepalive_s=0.5)
 
     async def work() -> None:
         async with place.fresh() as terminal:
@@ -60,7 +61,7 @@ def test_a_terminal_closes_though_the_guest_is_silent(place: Place, backend: Cut
 
 
 def test_an_idle_terminal_sends_nothing(place: Place, backend: CuttingBackend) -> None:
-    backend.keepalive_s = 0.1
+    backend.options = OpenOptions(keepalive_s=0.1)
 
     async def work() -> None:
         async with place.fresh() as terminal:
@@ -76,7 +77,7 @@ def test_an_idle_terminal_sends_nothing(place: Place, backend: CuttingBackend) -
 
 
 def test_a_process_that_had_no_processor_takes_nobody_for_silent(place: Place, backend: CuttingBackend) -> None:
-    backend.keepalive_s = 0.5
+    backend.options = OpenOptions(keepalive_s=0.5)
 
     async def work() -> None:
         async with place.fresh() as terminal:
@@ -115,7 +116,7 @@ class SlowBackend(CuttingBackend):
 
 def test_a_slow_network_is_not_silent() -> None:
     backend = SlowBackend()
-    backend.keepalive_s = 1.5
+    backend.options = OpenOptions(keepalive_s=1.5)
     place = Place(backend, "guest")
 
     async def work() -> None:

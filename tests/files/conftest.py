@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,8 +22,7 @@ from tests.rigs.pythons import PYTHON_3_6
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator, Mapping, Sequence
 
-    from hermes_exec.backend import Channel, Receiver
-    from hermes_exec.files.bulk_transfer import Mover
+    from hermes_exec.backend import BackendTraits, Channel, Mover, Receiver
 
 R = TypeVar("R")
 
@@ -37,20 +37,13 @@ class Place(LocalBackend):
         self._channels: list[Channel] = []
 
     @property
-    def pythons(self) -> Sequence[str]:
-        return (self._python,) if self._python else super().pythons
+    def traits(self) -> BackendTraits:
+        """Open files are handed over only ``near``; the tests of the link send the content over it."""
+        traits = replace(super().traits, shares_host=self._near, needs_checksum=not self._near)
+        return replace(traits, pythons=(self._python,), same_python=False) if self._python else traits
 
     @property
-    def same_python(self) -> bool:
-        return not self._python and super().same_python
-
-    @property
-    def near(self) -> bool:
-        """Whether open files are lent; not where the way of their bytes is what is tested."""
-        return self._near
-
-    @property
-    def mover(self) -> Mover | None:
+    def bulk_transfer(self) -> Mover | None:
         """What moves large files beside the channel."""
         return self._mover
 

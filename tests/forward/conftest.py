@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,7 @@ from tests.rigs.breadth import thorough
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
-    from hermes_exec.backend import Channel, Receiver
+    from hermes_exec.backend import BackendTraits, Channel, Receiver
 
 Scenario = Callable[[Link], Awaitable[None]]
 Live = Callable[[Scenario], None]
@@ -34,12 +35,9 @@ class Place(LocalBackend):
         self._channels: list[Channel] = []
 
     @property
-    def pythons(self) -> Sequence[str]:
-        return (self._python,) if self._python else super().pythons
-
-    @property
-    def same_python(self) -> bool:
-        return not self._python and super().same_python
+    def traits(self) -> BackendTraits:
+        traits = super().traits
+        return replace(traits, pythons=(self._python,), same_python=False) if self._python else traits
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None

@@ -9,6 +9,7 @@ import os
 import subprocess
 import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from tests.rigs.bounded import PATIENCE_S, until
 from tests.rigs.pythons import PYTHON_3_6
 
 if TYPE_CHECKING:
-    from hermes_exec.backend import Channel, Receiver
+    from hermes_exec.backend import BackendTraits, Channel, Receiver
     from hermes_exec.result import Result
     from hermes_exec.terminal.limits import Limits
     from hermes_exec.transport.link import Link
@@ -42,12 +43,9 @@ class Prefixed(LocalBackend):
         self._python = python
 
     @property
-    def pythons(self) -> Sequence[str]:
-        return (self._python,) if self._python else super().pythons
-
-    @property
-    def same_python(self) -> bool:
-        return not self._python
+    def traits(self) -> BackendTraits:
+        traits = super().traits
+        return replace(traits, pythons=(self._python,), same_python=False) if self._python else traits
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None

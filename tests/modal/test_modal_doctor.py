@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.utils
+import importlib.metadata
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +32,16 @@ def test_all_is_well(run: Any, server: Apart) -> None:
 
 
 def test_a_missing_sdk_names_the_extra(run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda: None)
+    def absent(_: str) -> str:
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
     (check,) = run(ModalBackend.doctor())
     assert (check.status, check.remedy) == ("missing", install_command("modal"))
 
 
 def test_another_release_of_the_sdk_is_a_warning(run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda: "1.9.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.9.0")
     check = by_name(run(ModalBackend.doctor()))["sdk"]
     assert check.status == "warning"
     assert "1.6" in check.detail
@@ -92,8 +97,8 @@ def test_a_service_out_of_reach_is_said_soon(run: Any, server: Apart, monkeypatc
 def test_a_clock_that_is_wrong_is_said(
     run: Any, server: Apart, monkeypatch: pytest.MonkeyPatch, off_s: float, status: str
 ) -> None:
-    def served_at(_: str) -> float:
-        return time.time() - off_s
+    def date(_: str) -> str:
+        return email.utils.formatdate(time.time() - off_s)
 
-    monkeypatch.setattr(doctor, "_served_at", served_at)
+    monkeypatch.setattr(doctor, "_date", date)
     assert by_name(run(ModalBackend.doctor()))["clock"].status == status

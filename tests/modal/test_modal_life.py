@@ -200,7 +200,7 @@ def test_reaping_ends_what_could_not_end_by_itself_and_nothing_else(run: Any, se
     async def work() -> None:
         needed, backend = await new(), ModalBackend(modal.profile())
         stuck = await hermes_exec.open(backend, audit=False)
-        place = backend.place
+        place = backend.resource_id
         # Its first process cannot end it, as if that were stopped, and the lease was over long ago.
         await stuck.run("kill -STOP $(pgrep -of hermes-exec); echo 1000 > /tmp/.hermes-exec-lease")
         vanish(backend)
@@ -216,11 +216,11 @@ def test_reaping_ends_what_could_not_end_by_itself_and_nothing_else(run: Any, se
 def test_what_is_alive_is_told_with_its_size(run: Any, server: Apart) -> None:
     async def work() -> None:
         async with hermes_exec.open(ModalBackend(modal.profile(gpu="H100:2", cpu=4.0)), audit=False):
-            (alive,) = await ModalBackend.alive()
+            (alive,) = await ModalBackend.list_resources()
             assert alive.size == "4 CPU, H100:2"
             assert alive.since is not None
             assert "pid" in alive.owner
-        assert await ModalBackend.alive() == []
+        assert await ModalBackend.list_resources() == []
 
     run(work())
 

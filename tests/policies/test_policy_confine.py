@@ -137,6 +137,12 @@ def test_a_backend_asks_for_a_policy_by_its_name() -> None:
         registry.confinement_of("skil-run")
 
 
+def test_without_registered_policies_nothing_is_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "own_entry_points", lambda _: {})
+    with pytest.raises(Unsupported, match="'skill-run' cannot be enforced: no distribution registers"):
+        registry.confinement_of("skill-run")
+
+
 def test_open_gives_every_variable_and_namespaces_nothing_but_users(host: Host) -> None:
     made, limits = confined(load("open"), host)
     assert dict(made.env) == dict(os.environ)

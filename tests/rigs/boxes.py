@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hermes_exec.config.profile import Profile
@@ -13,7 +14,7 @@ from hermes_exec.wrapper import Wrapper
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, Check
+    from hermes_exec.backend import Backend, BackendTraits, Check
     from hermes_exec.wrapper import Words
 
 
@@ -45,7 +46,7 @@ class Box(Wrapper):
         return f"box:{self._name}"
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Box:
+    def nest(cls, profile: Profile, outer: Backend) -> Box:
         assert isinstance(profile, BoxProfile)
         return cls(profile.name, outer, folder=profile.folder)
 
@@ -71,8 +72,8 @@ class Cell(Box):
     """Every command in namespaces of its own, which nothing else can enter."""
 
     @property
-    def reattaches(self) -> bool:
-        return False
+    def traits(self) -> BackendTraits:
+        return replace(super().traits, reattaches=False)
 
     def words(self, argv: Sequence[str | bytes], env: Mapping[str, str]) -> Words:
         mounts = "mount -t tmpfs none /dev/shm; mount -t tmpfs none /tmp; mount -t tmpfs none /run; "

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec_backends.local import LocalBackend
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from hermes_exec.backend import BackendTraits
 
 
 class OtherPython(LocalBackend):
@@ -21,12 +22,8 @@ class OtherPython(LocalBackend):
         self._python = python
 
     @property
-    def pythons(self) -> Sequence[str]:
-        return (self._python,)
-
-    @property
-    def same_python(self) -> bool:
-        return False
+    def traits(self) -> BackendTraits:
+        return replace(super().traits, pythons=(self._python,), same_python=False)
 
 
 def python_3_6() -> str:

@@ -54,7 +54,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def named(policy: str, **_: Any) -> tuple[Confinement, Limits]:
-    """What a policy of these tests asks for; in place of what registry.POLICIES names."""
+    """The confinement of a policy of these tests, in place of the entry point ``policies``."""
     if policy not in POLICIES:
         raise ConfigError(f"no policy {policy!r}")
     folders = ("/tmp", "/dev/shm", "/open")

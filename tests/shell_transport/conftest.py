@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from tests.rigs.bounded import PATIENCE_S
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.backend import Backend, Channel, Receiver
+    from hermes_exec.backend import Backend, BackendTraits, Channel, Receiver
 
 Scenario = Callable[[Terminal], Awaitable[None]]
 
@@ -46,7 +47,9 @@ class Streams:
 class Silent(LocalBackend):
     """This machine, as a place that tells of no exit before the outputs are at their end."""
 
-    tells_exit: ClassVar[bool] = False
+    @property
+    def traits(self) -> BackendTraits:
+        return replace(super().traits, reports_exit=False)
 
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None

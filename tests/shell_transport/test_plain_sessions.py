@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,7 @@ from hermes_exec_backends.local import LocalBackend
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hermes_exec.backend import Backend
+    from hermes_exec.backend import Backend, BackendTraits
     from hermes_exec.terminal.terminal import Terminal
 
 Plain = Callable[..., None]
@@ -25,8 +26,8 @@ Plain = Callable[..., None]
 
 class WithoutPython(LocalBackend):
     @property
-    def pythons(self) -> Sequence[str]:
-        return ()
+    def traits(self) -> BackendTraits:
+        return replace(super().traits, pythons=(), same_python=False)
 
 
 def test_each_command_starts_from_the_sessions_own_folder_and_variables(plain: Plain, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ async def test_a_damaged_packet_is_never_content(transport: str, direction: str,
         async with damaging(sshd) as (relay, port):
             backend = SshBackend(sshd.profile(port=port, transport=transport))
             async with hermes_exec.open(backend, audit=False) as terminal:
-                assert backend.authenticated
+                assert backend.traits.authenticated
                 if direction == "up":
                     await terminal.upload(here, "there")
                 else:

@@ -75,7 +75,7 @@ async def test_the_ssh_program_too_sends_less_to_a_host_that_is_far(network: Net
     network.set(delay_ms=100)
     backend = SshBackend(far.profile(transport="openssh"))
     async with hermes_exec.open(backend, audit=False) as terminal:
-        assert backend.far
+        assert backend.traits.high_latency
         assert (await terminal.run("echo hi")).stdout == b"hi\n"
 
 

@@ -92,5 +92,5 @@ async def open_conversation(  # noqa: PLR0913  each is a choice of its own
 async def _opened(target: str | None, cwd: str | None) -> Terminal:
     plan = plan_of(target, cwd=cwd)
     if not plan.lease_given:
-        plan.lease_s = _LEASE_S if plan.backend.near else _FAR_LEASE_S
+        plan.lease_s = _LEASE_S if plan.backend.traits.shares_host else _FAR_LEASE_S
     return await open_plan(plan, plan.audit(wanted=None))

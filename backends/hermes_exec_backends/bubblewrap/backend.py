@@ -12,6 +12,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from hermes_exec.backend import OpenOptions
 from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
@@ -23,7 +24,7 @@ from hermes_exec_backends.sandbox.control import inline
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, Check
+    from hermes_exec.backend import Backend, BackendTraits, Check
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
     from hermes_exec_backends.sandbox import Confinement
@@ -44,7 +45,7 @@ class BubblewrapBackend(Wrapper):
 
     def __init__(self, profile: BubblewrapProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._outside = Outside(PROGRAM, {}, frozenset())
         self._user = profile.user
@@ -66,17 +67,12 @@ class BubblewrapBackend(Wrapper):
         return outer.type == "local"
 
     @property
-    def reattaches(self) -> bool:
-        """False: a second ``spawn`` makes another sandbox."""
-        return False
-
-    @property
-    def guarded(self) -> bool:
-        """True: what is run in a sandbox is there for a reason."""
-        return True
+    def traits(self) -> BackendTraits:
+        """A second ``spawn`` creates another sandbox; commands in a sandbox are not trusted."""
+        return replace(super().traits, reattaches=False, guarded=True)
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
         """A sandbox of a profile, in whatever place."""
         from hermes_exec_backends.profiles.bubblewrap import BubblewrapProfile
 
@@ -132,6 +128,6 @@ class BubblewrapBackend(Wrapper):
         before += [*prefix(variables, self._user, kept=env.keys()), self._outside.program]
         if self._confinement is None:
             return [*before, *options(self._outside, self._profile, env), "--", *argv], env
-        python = str(argv[0]) if list(argv[1:2]) == ["-ISc"] else self.pythons[0]
+        python = str(argv[0]) if list(argv[1:2]) == ["-ISc"] else self.traits.pythons[0]
         inner = inline(self._confinement, python, argv)
         return [*before, *options_under(self._confinement, env), "--", *inner], env

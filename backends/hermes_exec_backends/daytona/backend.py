@@ -12,9 +12,10 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver, Resource
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec_backends._shared import tags
+from hermes_exec_backends._shared import labels
+from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.daytona.cleanup import find_without_jobs
 from hermes_exec_backends.daytona.connection import Connection
 from hermes_exec_backends.daytona.create import again, attach, check_lives, create, delete, persist
@@ -29,10 +30,9 @@ if TYPE_CHECKING:
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
 
-_SIGNS = 3
-"""Of life, in the time of one lease."""
-_OFTEN_S = 60.0
-"""Not more often than this."""
+_PYTHONS = ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+_SHORTEST_INTERVAL_S = 60.0
+"""Between two reports of activity."""
 _STATE_S = 10.0
 
 
@@ -41,10 +41,9 @@ class DaytonaBackend(Backend):
 
     type: ClassVar[str] = "daytona"
     features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "gpu"})
-    tells_exit: ClassVar[bool] = True
 
     def __init__(self, profile: DaytonaProfile) -> None:
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._service = Service(profile)
         self._sandbox: Any = None
@@ -53,7 +52,7 @@ class DaytonaBackend(Backend):
         self._woken = False
         self._connection: Connection | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
-        self._signs: asyncio.Task[None] | None = None
+        self._reporting: asyncio.Task[None] | None = None
 
     @property
     def target(self) -> str:
@@ -61,28 +60,26 @@ class DaytonaBackend(Backend):
         return f"daytona:@{self._name}" if self._name else self._profile.target_text()
 
     @property
-    def gpu(self) -> bool:
-        """Whether the profile asks for one."""
-        return self._profile.gpu not in {None, "0"}
-
-    @property
-    def place(self) -> str:
-        """The sandbox's name, if it is ours to end."""
+    def resource_id(self) -> str:
+        """The name of a sandbox that this project created."""
         return self._name if self._ours else ""
 
     @property
-    def needs_checksum(self) -> bool:
-        """False: each frame of the relay has a number and a checksum of its own."""
-        return False
+    def traits(self) -> BackendTraits:
+        """The image's own Python, which is first on its PATH, serves before the system's.
+
+        Streams need no checksum: each frame of the relay has a number and a checksum of its own.
+        """
+        return BackendTraits(
+            features=self.features if self._profile.gpu not in {None, "0"} else self.features - {"gpu"},
+            pythons=_PYTHONS,
+            needs_checksum=False,
+            reports_exit=True,
+        )
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """The image's own Python, which is first on its PATH, then the system's."""
-        return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
-
-    @property
-    def mover(self) -> FileCalls:
-        """The vendor's file calls: several times as fast as a terminal."""
+    def bulk_transfer(self) -> FileCalls:
+        """The vendor's file calls, several times as fast as a terminal."""
         return FileCalls(self._opened)
 
     @classmethod
@@ -106,12 +103,12 @@ class DaytonaBackend(Backend):
             return await reap(service)
 
     @classmethod
-    async def alive(cls, profile: Profile | None = None) -> list[Alive]:
-        """Every sandbox of ours on the account."""
-        from hermes_exec_backends.daytona.cleanup import alive
+    async def list_resources(cls, profile: Profile | None = None) -> list[Resource]:
+        """List every sandbox of this project on the account."""
+        from hermes_exec_backends.daytona.cleanup import list_resources
 
         async with asked(cast("DaytonaProfile", profile)) as service:
-            return await alive(service)
+            return await list_resources(service)
 
     async def open(self) -> None:
         """Create the sandbox, or start the one to work in.
@@ -119,7 +116,7 @@ class DaytonaBackend(Backend):
         Raises:
             ConfigError: an option is wrong, or the cost guard refuses it; nothing was created.
             PlaceUnavailable: no SDK, no key, or the service did not give us one; nothing is left behind.
-            PlaceGone: the sandbox that it was ``returning`` to has ended.
+            PlaceGone: the sandbox to reopen has ended.
         """
         self._connecting = asyncio.Lock()
         await self._service.open()
@@ -128,16 +125,16 @@ class DaytonaBackend(Backend):
         except BaseException:
             await self._service.close()
             raise
-        self._signs = asyncio.get_running_loop().create_task(self._give_signs())
+        self._reporting = asyncio.get_running_loop().create_task(self._report_activity())
 
     async def _find(self) -> None:
         profile = self._profile
         self._ours, self._woken = profile.sandbox is None, False
         if profile.sandbox:
-            if self.returning:
+            if self.options.reopen:
                 await check_lives(self._service, profile.sandbox)
             self._sandbox, self._woken = await attach(self._service, profile, profile.sandbox)
-            if self.adopting and tags.LEASE in self._sandbox.labels:
+            if self.options.take_ownership and labels.LEASE in self._sandbox.labels:
                 self._ours = True
                 await self._mark("open")
         else:
@@ -146,28 +143,31 @@ class DaytonaBackend(Backend):
                 await self._mark("open")
             else:
                 name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
-                self._sandbox = await create(self._service, profile, name, self.lease_s)
+                self._sandbox = await create(self._service, profile, name, self.options.lease_s)
         self._name = str(self._sandbox.name)
 
     async def _mark(self, state: str) -> None:
         """Let a kept sandbox be one that is in use, or the other way round: its intervals, then its label."""
-        wanted = intervals(self._profile, self.lease_s)
+        wanted = intervals(self._profile, self.options.lease_s)
         keeps = self._profile.auto_delete_min is None and state == "kept"
         with sdk_errors(f"sandbox {self._sandbox.name!r} keeps its intervals"):
-            if self._sandbox.labels.get(tags.STATE) == "jobs":
+            if self._sandbox.labels.get(labels.STATE) == "jobs":
                 await self._sandbox.set_autostop_interval(wanted["auto_stop_interval"], request_timeout=REQUEST_S)
             await self._sandbox.set_auto_delete_interval(
                 NEVER if keeps else wanted["auto_delete_interval"], request_timeout=REQUEST_S
             )
-            await self._sandbox.set_labels({**self._sandbox.labels, tags.STATE: state}, request_timeout=REQUEST_S)
+            await self._sandbox.set_labels({**self._sandbox.labels, labels.STATE: state}, request_timeout=REQUEST_S)
 
-    async def _give_signs(self) -> None:
-        """Say again and again that the sandbox is in use, until it is not."""
-        stop_s = 60.0 * intervals(self._profile, self.lease_s)["auto_stop_interval"]
-        while stop_s:
-            await asyncio.sleep(pause_s(stop_s))
-            with contextlib.suppress(HermesError), sdk_errors("no sign of life"):  # the next time, then
+    async def _report_activity(self) -> None:
+        """Report to the service again and again that the sandbox is in use, which would stop it otherwise."""
+        stop_s = 60.0 * intervals(self._profile, self.options.lease_s)["auto_stop_interval"]
+
+        async def refresh() -> None:
+            with sdk_errors("no report of activity"):
                 await self._opened().refresh_activity(request_timeout=REQUEST_S)
+
+        if stop_s:
+            await keep_renewing(renewal_interval(stop_s, _SHORTEST_INTERVAL_S), refresh)
 
     def _opened(self) -> Any:
         if self._sandbox is None:
@@ -190,7 +190,7 @@ class DaytonaBackend(Backend):
         return connection.start(argv, receiver, env or {})
 
     async def _connect(self, sandbox: Any) -> Connection:
-        connection = Connection(self.pythons, self._why_lost, self.keepalive_s)
+        connection = Connection(_PYTHONS, self._why_lost, self.options.keepalive_s)
         try:
             with sdk_errors("no terminal in the sandbox"):
                 await connection.connect(sandbox)
@@ -243,14 +243,14 @@ class DaytonaBackend(Backend):
     async def _leave(self, minutes: int) -> None:
         if self._ours:
             sandbox, what = self._sandbox, f"sandbox {self._name!r} was not left to its jobs"
-            labels = {**sandbox.labels, tags.STATE: "jobs"}
+            left = {**sandbox.labels, labels.STATE: "jobs"}
             await persist(what, lambda: sandbox.set_autostop_interval(minutes, request_timeout=REQUEST_S))
-            await persist(what, lambda: sandbox.set_labels(labels, request_timeout=REQUEST_S))
+            await persist(what, lambda: sandbox.set_labels(left, request_timeout=REQUEST_S))
 
     async def close(self, *, keep: bool = False) -> None:
         """Delete the sandbox; one that was there already is as it was.
 
-        One that was left to its jobs, and to which ``open`` was ``returning``, is deleted when it has none any more.
+        One that was left to its jobs, and that ``open`` reopened, is deleted when it has none any more.
         With ``keep`` it is stopped, and stays until the next ``open`` by its name starts it again.
         """
         await self._part(lambda: self._dismiss(keep=keep))
@@ -259,7 +259,7 @@ class DaytonaBackend(Backend):
         if self._ours and not keep:
             await delete(self._sandbox)
             return
-        if self.returning and not keep:
+        if self.options.reopen and not keep:
             await self._end_after_jobs()
             return
         if self._ours:
@@ -281,8 +281,8 @@ class DaytonaBackend(Backend):
         """Let go of the sandbox, after ``farewell``. Safe to call twice."""
         if self._sandbox is None:
             return
-        if self._signs is not None:
-            self._signs.cancel()
+        if self._reporting is not None:
+            self._reporting.cancel()
         connection, self._connection = self._connection, None
         try:
             if connection is not None:
@@ -292,8 +292,3 @@ class DaytonaBackend(Backend):
         finally:
             self._sandbox, self._name = None, ""
             await self._service.close()
-
-
-def pause_s(stop_s: float) -> float:
-    """Seconds between two signs of life of a sandbox that is stopped after ``stop_s`` without one."""
-    return max(stop_s / _SIGNS, _OFTEN_S)

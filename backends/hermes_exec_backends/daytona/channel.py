@@ -5,23 +5,35 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec.backend import Channel, Exit, ExitReceiver, Receiver
 from hermes_exec_backends.daytona import frames
 
 if TYPE_CHECKING:
-    from hermes_exec_backends.daytona.connection import Connection
+    from hermes_exec_backends.daytona.bulk_transfer import Beside
 
 _LOW = 2 << 20
 _TOLD = 128 << 10
 """After so many bytes the other side hears that they are used up."""
 
 
+class RelayConnection(Protocol):
+    """The connection that the channels of one sandbox share."""
+
+    beside: Beside
+
+    def send(self, kind: int, number: int, payload: bytes = b"") -> None:
+        """Send a frame."""
+
+    def forget(self, number: int) -> None:
+        """Remove the channel of that number, which has ended."""
+
+
 class RelayChannel(Channel):
     """Made by ``Connection.start``."""
 
-    def __init__(self, connection: Connection, number: int, receiver: Receiver) -> None:
+    def __init__(self, connection: RelayConnection, number: int, receiver: Receiver) -> None:
         self._connection = connection
         self._number = number
         self._receiver = receiver

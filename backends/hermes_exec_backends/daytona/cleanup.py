@@ -1,7 +1,7 @@
-"""Sandboxes of ours on an account: which there are, and which of them nobody needs any more.
+"""The list of sandboxes on an account, and the removal of those whose lease has expired.
 
-A sandbox that is in use has a sign of life from its orchestrator in every third of its lease, which the service tells
-as its last activity. One that was kept is its owner's, whatever its age.
+The orchestrator of a sandbox in use reports activity in every third of the lease, which the service returns as the
+last activity. A sandbox that was kept belongs to its owner, whatever its age.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Alive, Leftover
-from hermes_exec.errors import HermesError
-from hermes_exec_backends._shared import tags
-from hermes_exec_backends._shared.occupancy import HAS_GUEST
+from hermes_exec.backend import Resource
+from hermes_exec_backends._shared import labels
+from hermes_exec_backends._shared.cleanup import remove_expired
+from hermes_exec_backends._shared.lease import HAS_GUEST
 from hermes_exec_backends.daytona.create import delete
 from hermes_exec_backends.daytona.errors import sdk_errors
 
 if TYPE_CHECKING:
+    from hermes_exec.backend import Leftover
     from hermes_exec_backends.daytona.service import Service
 
 _MARGIN_S = 60.0
@@ -26,64 +27,65 @@ _ENDED = {"destroyed", "destroying"}
 _FAILED = {"error", "build_failed"}
 _LOOK_S = 20
 _ENDING_S = 10.0
-"""For a guest to end once its last job is pruned and its last client has left."""
+"""For a guest to end after its last job was pruned and its last client has left."""
 _PAUSE_S = 0.2
 _HAS_GUEST = f"{HAS_GUEST}has_guest"
-"""Whether a guest is there, which is so for as long as it has jobs."""
+"""Exits with 0 if a guest runs, which it does while it has jobs."""
 
 
 async def reap(service: Service) -> list[Leftover]:
-    """Delete those that nobody needs.
+    """Delete those whose lease has expired; return them.
 
     Raises:
-        PlaceUnavailable: the service does not say what there is.
+        PlaceUnavailable: the service cannot be reached.
     """
-    swept: list[Leftover] = []
-    for sandbox in await ours(service):
-        try:
-            if not await _is_over(sandbox, time.time()):
-                continue
-            await delete(sandbox)
-            left = ""
-        except HermesError as error:
-            left = error.what
-        swept.append(Leftover(f"daytona:@{sandbox.name}", left))
-    return swept
+
+    async def remove(sandbox: Any) -> bool:
+        if not await _is_expired(sandbox, time.time()):
+            return False
+        await delete(sandbox)
+        return True
+
+    return await remove_expired(await ours(service), _target, remove)
 
 
-async def alive(service: Service) -> list[Alive]:
-    """Those that somebody pays for."""
+async def list_resources(service: Service) -> list[Resource]:
+    """List the sandboxes of this project on the account."""
     return [
-        Alive(
-            target=f"daytona:@{sandbox.name}",
-            since=tags.created(sandbox.labels),
+        Resource(
+            target=_target(sandbox),
+            since=labels.read_created(sandbox.labels),
             state=str(sandbox.state.value),
             size=size(sandbox),
-            owner=str(sandbox.labels.get(tags.OWNER, "")),
+            owner=str(sandbox.labels.get(labels.OWNER, "")),
         )
         for sandbox in await ours(service)
     ]
 
 
 async def ours(service: Service) -> list[Any]:
-    """All that we created on the account, and that are not at their end."""
+    """Return the sandboxes that this project created on the account and that have not ended."""
     found = await service.listed({})
-    return [each for each in found if tags.LEASE in each.labels and str(each.state.value) not in _ENDED]
+    return [each for each in found if labels.LEASE in each.labels and str(each.state.value) not in _ENDED]
 
 
 def size(sandbox: Any) -> str:
-    """What it has, in words."""
+    """Describe the resources of a sandbox, for display."""
     parts = [f"{sandbox.cpu:g} CPU", f"{sandbox.memory:g} GiB", f"{sandbox.disk:g} GiB disk"]
     if sandbox.gpu:
         parts.append(f"{sandbox.gpu:g} x {getattr(sandbox.gpu_type, 'value', None) or 'GPU'}")
     return ", ".join(parts)
 
 
-async def _is_over(sandbox: Any, now: float) -> bool:
+def _target(sandbox: Any) -> str:
+    return f"daytona:@{sandbox.name}"
+
+
+async def _is_expired(sandbox: Any, now: float) -> bool:
     state = str(sandbox.state.value)
     if state in _FAILED:
         return True
-    mark = sandbox.labels.get(tags.STATE)
+    mark = sandbox.labels.get(labels.STATE)
     if mark == "kept":
         return False
     if mark == "jobs" and state == "started":
@@ -92,9 +94,9 @@ async def _is_over(sandbox: Any, now: float) -> bool:
 
 
 async def find_without_jobs(service: Service, name: str) -> Any:
-    """Find the sandbox of that name if it was left to its jobs and has no guest any more; else give None.
+    """Return the sandbox of that name if it was left to its jobs and has no guest any more, else None.
 
-    A guest that is just ending has some seconds for that.
+    A guest that is ending gets some seconds for that.
 
     Raises:
         PlaceGone: there is no such sandbox.
@@ -102,7 +104,7 @@ async def find_without_jobs(service: Service, name: str) -> Any:
     """
     sandbox = await service.get(name)
     labels = sandbox.labels
-    if tags.LEASE not in labels or labels.get(tags.STATE) != "jobs" or str(sandbox.state.value) != "started":
+    if labels.LEASE not in labels or labels.get(labels.STATE) != "jobs" or str(sandbox.state.value) != "started":
         return None
     give_up = time.monotonic() + _ENDING_S
     while await _has_guest(sandbox):
@@ -119,13 +121,13 @@ async def _has_guest(sandbox: Any) -> bool:
 
 
 def _lease_s(sandbox: Any) -> float:
-    lease_s = tags.lease_s(sandbox.labels) or 0.0
+    lease_s = labels.read_lease(sandbox.labels) or 0.0
     stop_s = 60.0 * (sandbox.auto_stop_interval or 0)
     return max(lease_s, stop_s)
 
 
 def _seconds(text: str | None) -> float:
-    """Seconds since 1970 of the service's time; now, where it tells none, so that nothing is taken for old."""
+    """Parse the service's time; the current time without one, so that no sandbox counts as old."""
     try:
         return datetime.fromisoformat(text or "").timestamp()
     except ValueError:

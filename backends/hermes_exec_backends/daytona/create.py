@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
-from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import Backoff, repeat
 from hermes_exec_backends._shared.connectivity import Obstacle, Unreached, explain_delay
 from hermes_exec_backends.daytona.errors import InDoubt, NotConnected, RateLimited, Refused, is_of, sdk_errors
@@ -92,7 +92,7 @@ async def _create(service: Service, asked: Any, name: str) -> Any:
             _log.info("not created, once more: %s", error.what)
 
 
-async def _found(service: Service, name: str, labels: dict[str, str]) -> Any:
+async def _found(service: Service, name: str, asked: dict[str, str]) -> Any:
     """The sandbox of that name if it is the one that was asked for."""
     try:
         found = await service.get(name)
@@ -100,8 +100,8 @@ async def _found(service: Service, name: str, labels: dict[str, str]) -> Any:
         return None
     except PlaceUnavailable as error:
         raise _Doubtful(f"{error.what}; {_may_be_there(name)}", remedy=error.remedy) from error
-    ours = (tags.OWNER, tags.CREATED)
-    return found if all(found.labels.get(key) == labels[key] for key in ours) else None
+    ours = (labels.OWNER, labels.CREATED)
+    return found if all(found.labels.get(key) == asked[key] for key in ours) else None
 
 
 async def _started(sandbox: Any, error: HermesError) -> Any:
@@ -116,10 +116,10 @@ async def _started(sandbox: Any, error: HermesError) -> Any:
     return sandbox
 
 
-async def _remove(service: Service, name: str, labels: dict[str, str]) -> None:
+async def _remove(service: Service, name: str, asked: dict[str, str]) -> None:
     """Delete what was created and cannot be used, if it is there."""
     with contextlib.suppress(HermesError):
-        found = await _found(service, name, labels)
+        found = await _found(service, name, asked)
         if found is not None:
             await delete(found)
 
@@ -153,7 +153,7 @@ async def persist(what: str, request: Callable[[], Awaitable[T]]) -> T:
 
 async def living(service: Service, profile: DaytonaProfile) -> int:
     """How many sandboxes of a profile are alive: neither stopped, nor archived, nor at their end."""
-    found = await service.listed(tags.of_profile(profile))
+    found = await service.listed(labels.profile_label(profile))
     return sum(str(each.state.value) not in _COUNTED for each in found)
 
 
@@ -167,7 +167,7 @@ async def again(service: Service, profile: DaytonaProfile, name: str) -> Any:
         sandbox = await service.get(name)
     except PlaceGone:
         return None
-    if tags.LEASE not in sandbox.labels:
+    if labels.LEASE not in sandbox.labels:
         raise PlaceUnavailable(
             f"daytona: the sandbox {name!r} was not created by us, and would be deleted in the end",
             remedy=f"sandbox = {name!r} to work in it, or another name",
@@ -190,7 +190,7 @@ async def attach(service: Service, profile: DaytonaProfile, name: str) -> tuple[
     state = str(sandbox.state.value)
     if state == "started":
         return sandbox, False
-    since = tags.created(sandbox.labels)
+    since = labels.read_created(sandbox.labels)
     if since is not None:
         cost_guard.check_age(profile, since, time.time())
     if state in {"stopping", "archiving", "starting", "creating", "restoring"}:

@@ -6,8 +6,6 @@ The service is asked without the SDK, whose import takes seconds, so that the an
 from __future__ import annotations
 
 import asyncio
-import email.utils
-import importlib.metadata
 import json
 import time
 import urllib.error
@@ -19,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError
-from hermes_exec.extras import install_command
 from hermes_exec_backends._shared.connectivity import find_obstacle
+from hermes_exec_backends._shared.doctor import check_clock, check_package
 from hermes_exec_backends.daytona.errors import KEYS
 from hermes_exec_backends.daytona.service import Account, endpoint, unconfigured
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 TESTED = "0.226"
 """The SDK's line that this is tested with."""
 _ANSWER_S = 4.0
-_SKEW_S = 60.0
 _WEEK_S = 7 * 86400.0
 _DAY_S = 86400.0
 
@@ -54,7 +51,7 @@ class _Here(urllib.request.HTTPRedirectHandler):
 async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
     """Ask, as far as there is somebody to ask: the account of a profile, or that of the environment."""
     profile = wanted or unconfigured()
-    found = [_sdk()]
+    found = [check_package("daytona", "daytona", tested=TESTED)]
     try:
         account = await asyncio.to_thread(Account.of, profile)
     except HermesError as error:
@@ -71,26 +68,11 @@ async def checks(wanted: DaytonaProfile | None = None) -> list[Check]:
             *found,
             Check("reachable", "missing", f"{account.api_url}: {why}", f"curl -I {account.api_url}; check the proxy"),
         ]
-    found += [Check("reachable", "ok", account.api_url), _clock(answer), _authorised(answer)]
+    found += [Check("reachable", "ok", account.api_url), check_clock(answer.date), _authorised(answer)]
     organization = account.organization or (answer.body.get("organizationId") if answer.status == 200 else None)
     if organization:
         found.append(await asyncio.to_thread(_quota, account, str(organization)))
     return found
-
-
-def _sdk() -> Check:
-    try:
-        version = importlib.metadata.version("daytona")
-    except importlib.metadata.PackageNotFoundError:
-        return Check("sdk", "missing", "the package 'daytona' is not installed", install_command("daytona"))
-    if not version.startswith(f"{TESTED}."):
-        return Check(
-            "sdk",
-            "warning",
-            f"daytona {version}; this is tested with {TESTED}",
-            install_command("daytona", upgrade=True),
-        )
-    return Check("sdk", "ok", f"daytona {version}")
 
 
 def _ignored(what: str) -> str:
@@ -121,17 +103,6 @@ def _json(data: bytes) -> Any:
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]  looked at by name
-
-
-def _clock(answer: Answer) -> Check:
-    try:
-        ahead_s = time.time() - email.utils.parsedate_to_datetime(answer.date).timestamp()
-    except ValueError:
-        return Check("clock", "ok", "the service does not tell its own")
-    if abs(ahead_s) > _SKEW_S:
-        way = "ahead" if ahead_s > 0 else "behind"
-        return Check("clock", "warning", f"{abs(ahead_s):.0f} s {way}", "sudo timedatectl set-ntp true")
-    return Check("clock", "ok", f"within {max(1, abs(ahead_s)):.0f} s of the service's")
 
 
 def _authorised(answer: Answer) -> Check:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.errors import ConfigError
-from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared import cost_guard, labels
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.daytona import DaytonaProfile
@@ -78,7 +78,7 @@ def parameters(profile: DaytonaProfile, name: str, lease_s: float) -> Any:
     longest_s = cost_guard.longest_s(profile)
     asked: dict[str, Any] = {
         "name": name,
-        "labels": tags.tags(profile, lease_s),
+        "labels": labels.sandbox_labels(profile, lease_s),
         "volumes": [VolumeMount(volume_id=each, mount_path=path) for path, each in profile.volumes.items()] or None,
         "os_user": profile.user,
         "target": profile.region,

@@ -7,12 +7,14 @@ Every command is an exec with a connection of its own (``channel``). The contain
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec.backend import Backend, Channel, Check, Leftover, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
+from hermes_exec.wrapper import join_resource_ids, open_outer
+from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.docker import lease
 from hermes_exec_backends.docker.channel import Container
 from hermes_exec_backends.docker.create import create, reusable
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 
 _STOP_S = 5
-_RENEWALS = 3
-"""In the time of one lease."""
 _NOT_FOUND = 404
 _GONE = (_NOT_FOUND, 409)
 """Nothing is there, or somebody is removing it at this moment."""
@@ -43,7 +43,7 @@ class DockerBackend(Backend):
     features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "suspend", "gpu"})
 
     def __init__(self, profile: DockerProfile, engine: Engine | None = None) -> None:
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._engine = engine or Engine(profile.engine)
         self._engine.keepalive_s = profile.keepalive_s
@@ -58,24 +58,23 @@ class DockerBackend(Backend):
         return f"docker:@{self._name}" if self._name else self._profile.target_text()
 
     @property
-    def gpu(self) -> bool:
-        """Whether the profile asks for one; one that runs already is what it is."""
-        return self._profile.gpus not in {None, "0"} and (self.returning or not self._profile.container)
-
-    @property
-    def place(self) -> str:
-        """The name of a container of ours."""
+    def resource_id(self) -> str:
+        """The name of a container that this project created."""
         return self._name if self._ours else ""
 
     @property
-    def needs_checksum(self) -> bool:
-        """Where the engine is reached over TCP without TLS."""
-        return not (self._engine.address.path or self._engine.address.certificates)
+    def traits(self) -> BackendTraits:
+        """The image's own Python, which is first on its PATH, serves before the system's.
 
-    @property
-    def pythons(self) -> Sequence[str]:
-        """The image's own Python, which is first on its PATH, then the system's."""
-        return ("python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+        The GPU of a container that existed before is unknown. Streams need a checksum over TCP without TLS.
+        """
+        wants_gpu = self._profile.gpus not in {None, "0"}
+        has_gpu = wants_gpu and (self.options.reopen or not self._profile.container)
+        return BackendTraits(
+            features=self.features if has_gpu else self.features - {"gpu"},
+            pythons=("python3", "/usr/bin/python3", "/usr/libexec/platform-python"),
+            needs_checksum=not (self._engine.address.path or self._engine.address.certificates),
+        )
 
     @classmethod
     def from_profile(cls, profile: Profile) -> DockerBackend:
@@ -83,8 +82,8 @@ class DockerBackend(Backend):
         return cls(cast("DockerProfile", profile))
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:
-        """A backend for the engine of another place."""
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
+        """A backend for the engine of the outer target."""
         return DockerInside(cast("DockerProfile", profile), outer)
 
     @classmethod
@@ -113,14 +112,14 @@ class DockerBackend(Backend):
         Raises:
             ConfigError, Unsupported: an option is wrong, or this engine cannot do it; nothing was created.
             PlaceUnavailable: no engine, no image, no such container, or a name that is taken.
-            PlaceGone: the container that it was ``returning`` to has ended.
+            PlaceGone: the container to reopen has ended.
         """
         attached = self._profile.container
         try:
             await self._engine.open()
             container = await (self._attach(attached) if attached else self._create())
-            self._ours = self.adopting or not attached
-            if self.adopting:
+            self._ours = self.options.take_ownership or not attached
+            if self.options.take_ownership:
                 await container.signal(lease.RENEW)
         except BaseException:
             self._name = ""
@@ -128,7 +127,9 @@ class DockerBackend(Backend):
             raise
         self._container = container
         if self._ours:
-            self._renewing = asyncio.get_running_loop().create_task(self._renew(container))
+            interval_s = renewal_interval(self.options.lease_s)
+            renewing = keep_renewing(interval_s, lambda: container.signal(lease.RENEW))
+            self._renewing = asyncio.get_running_loop().create_task(renewing)
 
     async def _attach(self, name: str) -> Container:
         container = Container(self._engine, name, self._profile.user)
@@ -137,11 +138,11 @@ class DockerBackend(Backend):
         except Refused as error:
             if error.status != _NOT_FOUND:
                 raise
-            missing = PlaceGone if self.returning else PlaceUnavailable
+            missing = PlaceGone if self.options.reopen else PlaceUnavailable
             raise missing(f"docker: there is no container {name!r}", remedy="docker ps") from error
         death = await container.death()
         paused = found["State"].get("Paused")
-        if death and self.returning and not paused:
+        if death and self.options.reopen and not paused:
             raise PlaceGone(f"docker: {name}: {death}")
         if death:
             raise PlaceUnavailable(
@@ -154,16 +155,9 @@ class DockerBackend(Backend):
         profile = self._profile
         container = await reusable(self._engine, profile) if profile.reuse and profile.name else None
         name = profile.name or f"hermes-exec-{secrets.token_hex(6)}"
-        container = container or await create(self._engine, profile, name, self.lease_s)
+        container = container or await create(self._engine, profile, name, self.options.lease_s)
         self._name = name
         return container
-
-    async def _renew(self, container: Container) -> None:
-        """Tell the container again and again that we are here, until we are not."""
-        while True:
-            await asyncio.sleep(max(self.lease_s / _RENEWALS, 0.2))
-            with contextlib.suppress(HermesError):  # out of reach, or paused: the next time, then
-                await container.signal(lease.RENEW)
 
     def _opened(self) -> Container:
         if self._container is None:
@@ -251,24 +245,18 @@ class DockerInside(DockerBackend):
         return f"{super().target}+{self.outer.target}"
 
     @property
-    def needs_checksum(self) -> bool:
-        """As the way to the place outside."""
-        return self.outer.needs_checksum
+    def traits(self) -> BackendTraits:
+        """The engine is reached over the connection to the outer target."""
+        return replace(super().traits, needs_checksum=self.outer.traits.needs_checksum)
 
     @property
-    def place(self) -> str:
-        """Ours, and that of the place outside."""
-        return f"{super().place}+{self.outer.place}".rstrip("+")
+    def resource_id(self) -> str:
+        """Those of the container and of the outer target."""
+        return join_resource_ids(super().resource_id, self.outer)
 
     async def open(self) -> None:
         """Open the place outside, then the container in it; an error names the one that failed as its ``place``."""
-        self.outer.lease_s = self.lease_s
-        self.outer.returning, self.outer.adopting = self.returning, self.adopting
-        try:
-            await self.outer.open()
-        except HermesError as error:
-            error.place = error.place or self.outer.target
-            raise
+        await open_outer(self.outer, self.options)
         target = self.target
         try:
             await self._tunnel.open()

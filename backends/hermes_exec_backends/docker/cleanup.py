@@ -1,7 +1,7 @@
-"""Remove containers of ours whose lease is over and which could not end by themselves, by the engine's account.
+"""Removal of containers whose lease has expired and that could not end on their own, as the engine reports them.
 
-A running container is never touched: its first process keeps the lease. What is left are containers that
-were to be reused when their orchestrator vanished, and those that were created and never started.
+A running container is never touched: its first process keeps the lease. Removed are containers that were stopped for
+reuse when their orchestrator vanished, and containers that were created and never started.
 """
 
 from __future__ import annotations
@@ -10,48 +10,44 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Leftover
-from hermes_exec.errors import HermesError
-from hermes_exec_backends.docker import labels, lease
+from hermes_exec_backends._shared.cleanup import remove_expired
+from hermes_exec_backends._shared.labels import LEASE, read_lease
+from hermes_exec_backends.docker import lease
 from hermes_exec_backends.docker.channel import Container
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hermes_exec.backend import Leftover
     from hermes_exec_backends.docker.engine import Engine
 
 _ENDED = {"exited", "dead"}
 
 
 async def reap(engine: Engine) -> list[Leftover]:
-    """Remove them all, with their anonymous volumes.
+    """Remove them all, with their anonymous volumes; return them.
 
     Raises:
-        PlaceUnavailable: there is no engine to ask.
+        PlaceUnavailable: the engine cannot be reached.
     """
-    swept: list[Leftover] = []
-    filters = {"label": labels.LEASE}
+    filters = {"label": LEASE}
     found = await engine.call("docker", lambda client: client.containers(all=True, filters=filters))
-    for each in found:
+
+    async def remove(each: Mapping[str, Any]) -> bool:
         container = Container(engine, str(each["Id"]))
-        try:
-            state = await container.inspect()
-            if not is_over(state, time.time()):
-                continue
-            await container.remove()
-            left = ""
-        except HermesError as error:
-            left = error.what
-        swept.append(Leftover(f"docker:@{str(each['Names'][0]).lstrip('/')}", left))
-    return swept
+        if not is_expired(await container.inspect(), time.time()):
+            return False
+        await container.remove()
+        return True
+
+    return await remove_expired(found, lambda each: f"docker:@{str(each['Names'][0]).lstrip('/')}", remove)
 
 
-def is_over(container: Mapping[str, Any], now: float) -> bool:
-    """Whether nobody needs this container any more; ``container`` is what the engine knows of it."""
-    try:
-        seconds = float(container["Config"]["Labels"][labels.LEASE])
-    except (KeyError, TypeError, ValueError):
-        return False  # not created by us, though its image was
+def is_expired(container: Mapping[str, Any], now: float) -> bool:
+    """Whether the lease of a container has expired; ``container`` is the engine's description of it."""
+    seconds = read_lease(container["Config"].get("Labels") or {})
+    if seconds is None:
+        return False  # created by another program from an image of this project
     state = container["State"]
     if state["Status"] == "created":
         return now - _time(container["Created"]) > seconds
@@ -61,5 +57,5 @@ def is_over(container: Mapping[str, Any], now: float) -> bool:
 
 
 def _time(text: str) -> float:
-    """Seconds since 1970 of an engine's time, which is UTC with more digits than Python reads."""
+    """Parse the engine's time, which is UTC with more digits than Python reads."""
     return datetime.fromisoformat(f"{text[:19]}+00:00").timestamp()

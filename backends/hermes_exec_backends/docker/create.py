@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import finished, made
 from hermes_exec.errors import HermesError, PlaceUnavailable, Unsupported
+from hermes_exec_backends._shared.labels import LEASE
 from hermes_exec_backends.docker import images, labels, lease, options
 from hermes_exec_backends.docker.channel import Container
 from hermes_exec_backends.docker.errors import Refused
@@ -36,7 +37,7 @@ async def create(engine: Engine, profile: DockerProfile, name: str, lease_s: flo
         info = await engine.call("docker: the engine's abilities", lambda client: client.info())
         options.check_enforced(profile, info)
     image = await images.image_id(engine, profile)
-    marks = labels.labels(options.fixed(profile, image, security), lease_s)
+    marks = labels.container_labels(options.fixed(profile, image, security), lease_s)
     fields: dict[str, Any] = {"image": image, "name": name, "labels": {**profile.labels, **marks}, **container}
     paths: dict[str, Any] = {"MaskedPaths": [], "ReadonlyPaths": []} if options.SYSTEM_PATHS in security else {}
     for command in lease.commands(lease_s, profile.job_lease_s):
@@ -120,7 +121,7 @@ async def reusable(engine: Engine, profile: DockerProfile) -> Container | None:
         raise
     theirs: dict[str, str] = found["Config"].get("Labels") or {}
     remedy = f"another name, or docker rm -f {name}"
-    if labels.LEASE not in theirs:
+    if LEASE not in theirs:
         raise PlaceUnavailable(f"docker: the container {name!r} was not created by hermes_exec", remedy=remedy)
     image = await images.image_id(engine, profile)
     names = labels.differing(options.fixed(profile, image, options.security_options(profile)), theirs)

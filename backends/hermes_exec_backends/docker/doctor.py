@@ -1,4 +1,4 @@
-"""What ``doctor`` says of Docker on this machine: the SDK, the engine, and what the engine can enforce."""
+"""Checks of ``doctor`` for Docker: the SDK, the engine, and the limits that the engine can enforce."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.backend import Check
 from hermes_exec.errors import HermesError, MissingExtra
+from hermes_exec_backends._shared.doctor import check_package
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,11 +19,11 @@ _MODULES = ("seccomp", "apparmor", "selinux")
 
 
 async def checks(engine: Engine) -> list[Check]:
-    """Ask the engine; a machine without one gets the line that says how to have one."""
+    """Check the SDK and the engine."""
     try:
         await engine.open()
         info = await engine.call("docker", lambda client: client.info())
-        return [Check("sdk", "ok", _sdk()), *_of_engine(engine, info)]
+        return [check_package("docker", "docker"), *_check_engine(engine, info)]
     except HermesError as error:
         name = "sdk" if isinstance(error, MissingExtra) else "engine"
         return [Check(name, "missing", error.what.removeprefix("docker: "), error.remedy)]
@@ -30,13 +31,7 @@ async def checks(engine: Engine) -> list[Check]:
         await engine.close()
 
 
-def _sdk() -> str:
-    import docker
-
-    return f"docker {docker.__version__}"
-
-
-def _of_engine(engine: Engine, info: Mapping[str, Any]) -> list[Check]:
+def _check_engine(engine: Engine, info: Mapping[str, Any]) -> list[Check]:
     options = [str(option) for option in info.get("SecurityOptions") or ()]
     rootless = any("rootless" in option for option in options)
     kind = "rootless" if rootless else "root's"

@@ -1,17 +1,17 @@
-"""The first process of a container of ours: it ends when nobody needs the container any more.
+"""The first process of a container: it ends when the lease has expired, and the container with it.
 
-It needs nobody's help: when the orchestrator has vanished, its signals stay out, the lease runs out, this
-process ends, and the engine removes the container. A guest that still has work (a job) holds it for as long
-as the guest runs, up to the longest that a job may take.
+When the orchestrator has vanished, its signals stay out, the lease expires, this process ends, and the engine removes
+the container. A guest that still has a job holds the container for as long as the guest runs, up to the longest time
+that a job may take.
 
 Signals: USR1 renews the lease, USR2 keeps the container without one, HUP ends the lease now, TERM ends all.
-Time is that of /proc/uptime, which goes on while the machine sleeps; after a sleep or a pause the
-orchestrator gets a moment to renew the lease.
+Time is read from /proc/uptime, which includes the sleep of the machine; after a sleep or a pause the
+orchestrator has a moment to renew the lease.
 """
 
 from __future__ import annotations
 
-from hermes_exec_backends._shared.occupancy import HAS_GUEST
+from hermes_exec_backends._shared.lease import HAS_GUEST, script_arguments
 
 SHELL = (
     HAS_GUEST
@@ -96,13 +96,13 @@ while True:
 GRACE_S = 60
 """Seconds that an orchestrator has, after a sleep of the machine, to renew the lease."""
 KEPT = 64
-"""The exit code of a container that was stopped on purpose, to be started again."""
+"""The exit code of a container that was stopped for reuse."""
 RENEW, KEEP, FINISH = "SIGUSR1", "SIGUSR2", "SIGHUP"
 
 
 def commands(lease_s: float, jobs_s: float) -> list[list[str]]:
-    """What to start as the first process, the best first; the image decides which can be."""
-    numbers = [str(max(1, round(lease_s))), str(max(1, round(jobs_s))), str(GRACE_S)]
+    """Return the argvs for the first process, best first; the image decides which of them starts."""
+    numbers = script_arguments(lease_s, jobs_s, GRACE_S)
     return [
         ["sh", "-c", SHELL, "hermes-exec", *numbers],
         ["python3", "-ISc", PYTHON, *numbers],

@@ -151,7 +151,7 @@ async def _created(
         "Image": image,
         "Entrypoint": streamed(python, len(source), mark),
         "Cmd": [],
-        "Labels": labels.labels({"specification": confinement.digest}, _LEFT_S),
+        "Labels": labels.container_labels({"specification": confinement.digest}, _LEFT_S),
     }
     try:
         made = await engine.call(

@@ -11,7 +11,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
 from hermes_exec.config.paths import home
 from hermes_exec.errno_hints import remedy_for
 from hermes_exec.errors import PlaceError, PlaceUnavailable
@@ -68,12 +68,11 @@ class LocalBackend(Backend):
     """The backend without a set-up."""
 
     type: ClassVar[str] = "local"
-    tells_exit: ClassVar[bool] = True
 
     def __init__(self, profile: Profile | None = None) -> None:
         self.profile = profile
         if profile is not None:
-            self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+            self.options = OpenOptions.from_profile(profile)
 
     @property
     def target(self) -> str:
@@ -81,19 +80,16 @@ class LocalBackend(Backend):
         return "local"
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """This very interpreter, so nothing is looked up and compiled code can be sent."""
-        return (sys.executable,) if sys.executable else ("/usr/bin/python3", "python3")
-
-    @property
-    def same_python(self) -> bool:
-        """True: see ``pythons``."""
-        return bool(sys.executable)
-
-    @property
-    def near(self) -> bool:
-        """True: its pipes are this machine's."""
-        return sys.platform == "linux"
+    def traits(self) -> BackendTraits:
+        """The running interpreter serves as the guest's, so that compiled code can be sent."""
+        linux = sys.platform == "linux"
+        return BackendTraits(
+            pythons=(sys.executable,) if sys.executable else ("/usr/bin/python3", "python3"),
+            same_python=bool(sys.executable),
+            shares_host=linux,
+            needs_checksum=not linux,
+            reports_exit=True,
+        )
 
     @classmethod
     def from_profile(cls, profile: Profile) -> LocalBackend:

@@ -7,14 +7,14 @@ is ours (``lease``): it ends, and with it the sandbox, when the orchestrator has
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec.backend import Alive, Backend, Channel, Check, Leftover, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Leftover, OpenOptions, Receiver, Resource
 from hermes_exec.errors import HermesError, PlaceUnavailable
-from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared import cost_guard, labels
+from hermes_exec_backends._shared.lease import keep_renewing, renewal_interval
 from hermes_exec_backends.modal import create, migration, options, persistence
 from hermes_exec_backends.modal.account import Account, bound_throttling
 from hermes_exec_backends.modal.file_streams import FileStreams
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from hermes_exec_backends.modal.sandbox import Sandbox
     from hermes_exec_backends.profiles.modal import ModalProfile
 
-_RENEWALS = 3
-"""In the time of one lease."""
 _FOR_EVER_S = 30 * 86400
 _log = logging.getLogger("hermes_exec.place")
 
@@ -37,10 +35,11 @@ class ModalBackend(Backend):
 
     type: ClassVar[str] = "modal"
     features: ClassVar[frozenset[str]] = frozenset({"keep", "snapshot", "gpu"})
+    handover: Callable[[], Awaitable[Callable[[], Awaitable[None]]]] | None = None
 
     def __init__(self, profile: ModalProfile) -> None:
         bound_throttling()
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._account: Account | None = None
         self._sandbox: Sandbox | None = None
@@ -58,23 +57,25 @@ class ModalBackend(Backend):
         return f"modal:{self._kept}" if self._kept else self._profile.target_text()
 
     @property
-    def gpu(self) -> bool:
-        """Whether the profile asks for one."""
-        return self._profile.gpu is not None and self._profile.gpu != "0"
-
-    @property
-    def place(self) -> str:
-        """The sandbox's id, if it is ours to end."""
+    def resource_id(self) -> str:
+        """The ID of a sandbox that this project created."""
         return self._sandbox.id if self._sandbox is not None and self._ours else ""
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """The image's own Python, which is first on its PATH, then the system's."""
-        return ("python3", "/usr/local/bin/python3", "/usr/bin/python3", "/usr/libexec/platform-python")
+    def traits(self) -> BackendTraits:
+        """The image's own Python, which is first on its PATH, serves before the system's.
+
+        A sandbox whose profile asks for a longer life than the vendor permits migrates.
+        """
+        return BackendTraits(
+            features=self.features if self._profile.gpu not in {None, "0"} else self.features - {"gpu"},
+            pythons=("python3", "/usr/local/bin/python3", "/usr/bin/python3", "/usr/libexec/platform-python"),
+            migrates=self._ours and self._profile.timeout > options.LONGEST_S,
+        )
 
     @property
-    def mover(self) -> FileStreams:
-        """An exec of its own for each large file."""
+    def bulk_transfer(self) -> FileStreams:
+        """A separate exec for each large file."""
         return FileStreams(self._there)
 
     @classmethod
@@ -97,11 +98,11 @@ class ModalBackend(Backend):
         return await reap()
 
     @classmethod
-    async def alive(cls, profile: Profile | None = None) -> list[Alive]:
-        """The sandboxes of ours in the profile's app, or in the usual one."""
-        from hermes_exec_backends.modal.cleanup import alive
+    async def list_resources(cls, profile: Profile | None = None) -> list[Resource]:
+        """List the running sandboxes of this project in the profile's app, or in the default app."""
+        from hermes_exec_backends.modal.cleanup import list_resources
 
-        return await alive(cast("ModalProfile | None", profile))
+        return await list_resources(cast("ModalProfile | None", profile))
 
     async def open(self) -> None:
         """Create the sandbox, or find the one to work in.
@@ -109,15 +110,15 @@ class ModalBackend(Backend):
         Raises:
             ConfigError: an option is wrong, or the cost guard forbids it; nothing was created.
             PlaceUnavailable: no SDK, no token, no such sandbox, or Modal refused; nothing is left behind.
-            PlaceGone: the sandbox that it was ``returning`` to has ended.
+            PlaceGone: the sandbox to reopen has ended.
         """
         profile = self._profile
         account = self._account = await Account.of(profile)
         self._created = None
         try:
             if profile.sandbox:
-                self._sandbox = await create.attach(account, profile.sandbox, returning=self.returning)
-                self._ours = self.adopting and await self._taken_over(self._sandbox)
+                self._sandbox = await create.attach(account, profile.sandbox, returning=self.options.reopen)
+                self._ours = self.options.take_ownership and await self._taken_over(self._sandbox)
             else:
                 self._sandbox = await self._found() or await self._new()
                 self._ours = True
@@ -127,7 +128,8 @@ class ModalBackend(Backend):
             raise
         if self._ours:
             loop = asyncio.get_running_loop()
-            self._tasks = [loop.create_task(self._renew()), loop.create_task(self._move())]
+            renewing = keep_renewing(renewal_interval(self.options.lease_s), self._renew)
+            self._tasks = [loop.create_task(renewing), loop.create_task(self._move())]
 
     async def _found(self) -> Sandbox | None:
         """The one that is alive under the profile's name."""
@@ -140,30 +142,21 @@ class ModalBackend(Backend):
     async def _taken_over(self, sandbox: Sandbox) -> bool:
         """Whether a sandbox is one of ours; its lease is renewed then, and its age is known."""
         told = await self._opened().call("modal: its tags", sandbox.handle.get_tags.aio())
-        self._created = tags.created(told)
+        self._created = labels.read_created(told)
         if self._created is None:
             return False
         cost_guard.check_age(self._profile, self._created, time.time())
-        await sandbox.renew(self.lease_s)
+        await sandbox.renew(self.options.lease_s)
         return True
 
     async def _new(self) -> Sandbox:
         profile, account = self._profile, self._opened()
         image = await persistence.kept(account, profile, create.image_name(profile)) if profile.name else None
-        return await create.create(account, profile, self.lease_s, image)
+        return await create.create(account, profile, self.options.lease_s, image)
 
     async def _renew(self) -> None:
-        """Write down again and again that the sandbox is wanted, until it is not."""
-        while True:
-            await asyncio.sleep(max(self.lease_s / _RENEWALS, 0.2))
-            if self._sandbox is not None:
-                with contextlib.suppress(HermesError):  # out of reach: the next time, then
-                    await self._sandbox.renew(self.lease_s)
-
-    @property
-    def moves(self) -> bool:
-        """Whether its profile asks for a longer life than the vendor gives."""
-        return self._ours and self._profile.timeout > options.LONGEST_S
+        if self._sandbox is not None:
+            await self._sandbox.renew(self.options.lease_s)
 
     async def _move(self) -> None:
         """Go on in a new sandbox with the same files, each time before the vendor ends this one."""
@@ -178,7 +171,7 @@ class ModalBackend(Backend):
     async def _go_on_elsewhere(self, sandbox: Sandbox) -> None:
         arrive = await self.handover() if self.handover is not None else None
         try:
-            self._sandbox = await migration.move(self._opened(), self._profile, sandbox, self.lease_s)
+            self._sandbox = await migration.move(self._opened(), self._profile, sandbox, self.options.lease_s)
         except HermesError as error:
             _log.error("%s could not be moved: %s", self.target, error.what)
         if arrive is not None:

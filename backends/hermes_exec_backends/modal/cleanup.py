@@ -1,78 +1,92 @@
-"""What of ours is alive, and the end of what nobody needs and could not end by itself."""
+"""The list of running sandboxes, and the removal of those whose lease has expired."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hermes_exec.backend import Alive, Leftover
-from hermes_exec.errors import HermesError, PlaceGone
-from hermes_exec_backends._shared import tags
+from hermes_exec.backend import Resource
+from hermes_exec.errors import PlaceGone
+from hermes_exec_backends._shared import labels
+from hermes_exec_backends._shared.cleanup import remove_expired
 from hermes_exec_backends.modal import create, lease
 from hermes_exec_backends.modal.account import Account
 from hermes_exec_backends.modal.sandbox import Sandbox
 
 if TYPE_CHECKING:
+    from hermes_exec.backend import Leftover
     from hermes_exec_backends.profiles.modal import ModalProfile
 
 _GRACE_S = 60
-"""Seconds after its lease in which a sandbox ends by itself."""
+"""Seconds after its lease in which a sandbox ends on its own."""
 
 
 async def reap(profile: ModalProfile | None = None) -> list[Leftover]:
-    """End them all, in the profile's app; says which.
+    """Terminate them all, in the profile's app; return them.
 
     Raises:
-        PlaceUnavailable: there is nothing to ask.
+        PlaceUnavailable: Modal cannot be reached.
     """
     from hermes_exec_backends.profiles.modal import ModalProfile
 
     account = await Account.of(profile or ModalProfile())
-    swept: list[Leftover] = []
+
+    async def terminate(handle: Any) -> bool:
+        sandbox = Sandbox(account, handle)
+        try:
+            if not await _is_expired(sandbox):
+                return False
+            await sandbox.terminate()
+        except PlaceGone:
+            return False
+        finally:
+            await sandbox.detach()
+        return True
+
     try:
-        for handle in await create.alive(account, {}):
-            sandbox = Sandbox(account, handle)
-            found = await account.call("modal: its tags", handle.get_tags.aio())
-            if tags.lease_s(found) is None:
-                continue  # somebody else's
-            left = ""
-            try:
-                if not await _is_over(sandbox):
-                    continue
-                await sandbox.terminate()
-            except PlaceGone:
-                continue
-            except HermesError as error:
-                left = error.what
-            finally:
-                await sandbox.detach()
-            swept.append(Leftover(f"modal:@{sandbox.id}", left))
+        found = [handle for handle, _ in await _ours(account)]
+        return await remove_expired(found, _target, terminate)
     finally:
         await account.leave()
-    return swept
 
 
-async def alive(profile: ModalProfile | None = None) -> list[Alive]:
-    """What of ours is alive in the profile's app.
+async def list_resources(profile: ModalProfile | None = None) -> list[Resource]:
+    """List the running sandboxes of this project in the profile's app.
 
     Raises:
-        PlaceUnavailable: there is nothing to ask.
+        PlaceUnavailable: Modal cannot be reached.
     """
     from hermes_exec_backends.profiles.modal import ModalProfile
 
     account = await Account.of(profile or ModalProfile())
     try:
-        told: list[Alive] = []
-        for handle in await create.alive(account, {}):
-            found = await account.call("modal: its tags", handle.get_tags.aio())
-            if tags.lease_s(found) is not None:
-                size, owner = found.get(create.SIZE, ""), found.get(tags.OWNER, "")
-                told.append(Alive(f"modal:@{handle.object_id}", tags.created(found), "started", size, owner))
-        return told
+        return [
+            Resource(
+                target=_target(handle),
+                since=labels.read_created(found),
+                state="started",
+                size=found.get(create.SIZE, ""),
+                owner=found.get(labels.OWNER, ""),
+            )
+            for handle, found in await _ours(account)
+        ]
     finally:
         await account.leave()
 
 
-async def _is_over(sandbox: Sandbox) -> bool:
-    """Whether its lease is over by its own clock, and no job needs it."""
-    said = (await sandbox.run(lease.look())).strip()
-    return said.lstrip(b"-").isdigit() and int(said) < -_GRACE_S
+async def _ours(account: Account) -> list[tuple[Any, dict[str, str]]]:
+    """Return the SDK's handles of the running sandboxes that this project created, with their tags."""
+    found = [
+        (handle, await account.call("modal: its tags", handle.get_tags.aio()))
+        for handle in await create.alive(account, {})
+    ]
+    return [(handle, tags) for handle, tags in found if labels.read_lease(tags) is not None]
+
+
+def _target(handle: Any) -> str:
+    return f"modal:@{handle.object_id}"
+
+
+async def _is_expired(sandbox: Sandbox) -> bool:
+    """Whether the lease has expired by the clock of the sandbox, and no job needs it."""
+    left_s = (await sandbox.run(lease.look())).strip()
+    return left_s.lstrip(b"-").isdigit() and int(left_s) < -_GRACE_S

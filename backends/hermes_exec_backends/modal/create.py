@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec._async import finished
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
-from hermes_exec_backends._shared import cost_guard, tags
+from hermes_exec_backends._shared import cost_guard, labels
 from hermes_exec_backends._shared.backoff import repeat
 from hermes_exec_backends.modal import lease, options
 from hermes_exec_backends.modal.account import BUILD_S, sdk
@@ -66,14 +66,14 @@ async def create(account: Account, profile: ModalProfile, lease_s: float, image:
     """
     cost_guard.check_profile(profile, kinds(profile))
     if profile.max_sandboxes is not None:
-        cost_guard.check_count(profile, len(await alive(account, tags.of_profile(profile))))
+        cost_guard.check_count(profile, len(await alive(account, labels.profile_label(profile))))
     name = profile.name or f"hermes-exec-{secrets.token_hex(8)}"
     chosen = image or await options.image(account, profile)
     arguments = options.sandbox(account, profile)
     longest = cost_guard.longest_s(profile)
     if longest is not None:
         arguments["timeout"] = min(arguments["timeout"], round(longest))
-    arguments.update(name=name, image=chosen, tags={**tags.tags(profile, lease_s), SIZE: size(profile)})
+    arguments.update(name=name, image=chosen, tags={**labels.sandbox_labels(profile, lease_s), SIZE: size(profile)})
     first = lease.entrypoint(lease_s, profile.job_lease_s)
 
     async def once() -> Sandbox:

@@ -1,13 +1,13 @@
-"""The first process of a sandbox of ours: it ends, and with it the sandbox, when nobody needs the sandbox any more.
+"""The first process of a sandbox: it ends when the lease has expired, and the sandbox with it.
 
-Nothing in there can see that an orchestrator vanished, because a worker keeps an exec's input open. So the orchestrator
-writes down again and again until when the sandbox is wanted, and this process reads it. After that moment a guest that
-still has jobs holds the sandbox, up to the longest that a job may take.
+No process in the sandbox can see that an orchestrator vanished, because a worker keeps the input of an exec open. The
+orchestrator therefore writes the end of the lease to a file again and again, and this process reads it. After the end,
+a guest that still has jobs holds the sandbox, up to the longest time that a job may take.
 """
 
 from __future__ import annotations
 
-from hermes_exec_backends._shared.occupancy import HAS_GUEST
+from hermes_exec_backends._shared.lease import HAS_GUEST, script_arguments
 
 FILE = "/tmp/.hermes-exec-lease"  # noqa: S108  in a sandbox that is ours alone
 _SHELL = (
@@ -41,15 +41,15 @@ echo $((end - $(date +%s)))
 
 
 def entrypoint(lease_s: float, jobs_s: float) -> list[str]:
-    """What to start a sandbox with."""
-    return ["sh", "-c", _SHELL, "hermes-exec", FILE, str(max(1, round(lease_s))), str(max(1, round(jobs_s)))]
+    """Return the argv of the first process."""
+    return ["sh", "-c", _SHELL, "hermes-exec", FILE, *script_arguments(lease_s, jobs_s)]
 
 
 def renewal(lease_s: float) -> list[str]:
-    """What to run in there, so that it is wanted for that long from now; not at all any more with 0."""
+    """Return the argv that renews the lease for ``lease_s`` from now; 0 ends it."""
     return ["sh", "-c", _WRITE, FILE, str(round(lease_s))]
 
 
 def look() -> list[str]:
-    """What to run in there to learn how many seconds it is still wanted; it says nothing if there is a job."""
+    """Return the argv that prints the remaining seconds of the lease, or nothing if there is a job."""
     return ["sh", "-c", _LOOK, FILE]

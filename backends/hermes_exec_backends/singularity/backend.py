@@ -14,28 +14,29 @@ import contextlib
 import logging
 import secrets
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec._async import finished
+from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable
 from hermes_exec.transport.shell.target import ask
 from hermes_exec.wrapper import Words, Wrapper
 from hermes_exec_backends._shared.lease_process import Holder
 from hermes_exec_backends.singularity import scripts
 from hermes_exec_backends.singularity.images import built_image
-from hermes_exec_backends.singularity.options import INSTANCE, home_mode, limits_asked, start_options
+from hermes_exec_backends.singularity.options import INSTANCE, PROGRAMS, home_mode, limits_asked, start_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, Check, Leftover
+    from hermes_exec.backend import Backend, BackendTraits, Check, Leftover
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 
 progress = logging.getLogger("hermes_exec.progress")
 """What takes long, told as it goes on."""
 
-PROGRAMS = ("apptainer", "singularity")
 _START_S = 1800.0
 """An image may have to be fetched and converted first."""
 _FIND = 'for name; do command -v "$name" && exit; done; exit 1'
@@ -49,7 +50,7 @@ class SingularityBackend(Wrapper):
 
     def __init__(self, profile: SingularityProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._program = ""
         self._name = ""
@@ -64,18 +65,20 @@ class SingularityBackend(Wrapper):
         return target_of(self._profile)
 
     @property
-    def gpu(self) -> bool:
-        """Whether the profile asks for one; an instance that runs already is what it is."""
-        return (self._profile.nv or self._profile.rocm) and (self.returning or not self._profile.instance)
+    def traits(self) -> BackendTraits:
+        """The GPU of an instance that existed before is unknown."""
+        wants_gpu = self._profile.nv or self._profile.rocm
+        has_gpu = wants_gpu and (self.options.reopen or not self._profile.instance)
+        return replace(super().traits, features=self.features if has_gpu else frozenset())
 
     @property
-    def own_place(self) -> str:
-        """The name of a container of ours."""
+    def own_resource_id(self) -> str:
+        """The name of a container that this project created."""
         return self._name
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:
-        """The container of a profile, in whatever place."""
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
+        """The container of a profile in the outer target."""
         from hermes_exec_backends.profiles.singularity import SingularityProfile
 
         assert isinstance(profile, SingularityProfile)  # noqa: S101  the registry pairs them
@@ -101,19 +104,19 @@ class SingularityBackend(Wrapper):
 
         Raises:
             PlaceUnavailable: it is not there, or does not start the image; says what it said.
-            PlaceGone: the container that it was ``returning`` to has ended.
+            PlaceGone: the container to reopen has ended.
         """
         self._program = await self._find()
         if self._profile.instance:
             self._exec = await self._attached(self._profile.instance)
-            self._name = self._profile.instance if self.adopting else ""
+            self._name = self._profile.instance if self.options.take_ownership else ""
             return
         image = await self._image()
         name = f"hx-{secrets.token_hex(6)}"
         warm = self._profile.warm
         userns = {None: "auto", True: "yes", False: "no"}[self._profile.userns]
         options = start_options(self._profile)
-        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", name, self._program, f"{self.lease_s:.0f}"]
+        argv = ["/bin/sh", "-c", scripts.HOLD, "sh", name, self._program, f"{self.options.lease_s:.0f}"]
         argv += ["yes" if warm else "no", userns, home_mode(self._profile), image, *options]
         try:
             self._holder = await Holder.start(self.outer, argv, patience_s=_START_S, farewell=b"end")
@@ -188,7 +191,7 @@ class SingularityBackend(Wrapper):
     async def _attached(self, name: str) -> list[str]:
         """How to enter what runs already."""
         rest = [f"{INSTANCE}{name}"]
-        if self.returning:
+        if self.options.reopen:
             reply = await ask(self.outer, ["/bin/sh", "-c", scripts.FIND, "sh", name, self._program])
             kind, *folders = reply.stdout.decode("utf-8", "replace").rpartition("hx ")[2].split()[:4] or [""]
             if kind not in {"instance", "folder"} or (kind == "folder" and len(folders) != 3):

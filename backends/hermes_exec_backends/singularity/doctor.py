@@ -1,8 +1,7 @@
-"""What ``doctor`` says of Singularity and Apptainer on this machine."""
+"""Checks of ``doctor`` for Singularity and Apptainer on this machine."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
+from hermes_exec_backends._shared.doctor import find_program, run_program
 from hermes_exec_backends.sandbox.restrictions import forbidden, read_settings
-from hermes_exec_backends.singularity.backend import PROGRAMS
+from hermes_exec_backends.singularity.options import PROGRAMS
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.singularity import SingularityProfile
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _LIMITS = {"cpus": "cpu", "memory": "memory", "pids": "pids"}
 """The controller that enforces each limit of a container."""
 _STARTER = "/usr/libexec/{}/bin/starter"
-"""What makes its namespaces, which a profile has to name."""
+"""The program that creates the namespaces, which an AppArmor profile has to name."""
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _MOUNTERS = ("squashfuse_ll", "squashfuse")
 
 
 def check_limits(root: Path, uid: int) -> Check:
-    """What enforces the limits of this user's containers: systemd, in control groups of version 2 that it hands on."""
+    """Check that systemd enforces the limits of this user's containers, in delegated control groups of version 2."""
     own = "" if uid == 0 else f"user.slice/user-{uid}.slice/user@{uid}.service"
     try:
         controllers = (root / "sys/fs/cgroup" / own / "cgroup.controllers").read_text().split()
@@ -39,27 +39,16 @@ def check_limits(root: Path, uid: int) -> Check:
 
 
 async def examine(profile: SingularityProfile | None = None) -> list[Check]:
-    """Look for the program, for what mounts image files, and for what this user may do."""
-    named = profile.program if profile else None
-    path = next((found for name in ([named] if named else PROGRAMS) if (found := shutil.which(name))), None)
-    if path is None and named:
-        return [Check("program", "missing", f"there is no program {named!r}", "another `program`, or leave it out")]
-    if path is None:
-        remedy = "install Apptainer, or use it elsewhere: via = 'ssh://HOST'"
-        return [Check("program", "missing", "neither apptainer nor singularity is on the PATH", remedy)]
-    process = await asyncio.create_subprocess_exec(
-        path,
-        "--version",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, complaint = await process.communicate()
-    said = out.decode("utf-8", "replace").strip()
-    if process.returncode != 0:
-        why = " ".join(_COLOURS.sub("", complaint.decode("utf-8", "replace")).split())
+    """Check the program, the mounting of image files, and the permissions of this user."""
+    remedy = "install Apptainer, or use it elsewhere: via = 'ssh://HOST'"
+    path = find_program(PROGRAMS, profile.program if profile else None, remedy)
+    if isinstance(path, Check):
+        return [path]
+    code, version, complaint = await run_program([path, "--version"])
+    if code != 0:
+        why = " ".join(_COLOURS.sub("", complaint).split())
         return [Check("program", "missing", f"{path} does not run: {why}", "install it again")]
-    checks = [Check("program", "ok", f"{said} at {path}")]
+    checks = [Check("program", "ok", f"{version} at {path}")]
     if any(map(shutil.which, _MOUNTERS)):
         checks.append(Check("images", "ok", "image files are mounted by squashfuse"))
     else:
@@ -72,6 +61,6 @@ async def examine(profile: SingularityProfile | None = None) -> list[Check]:
 
 
 def namespaces(settings: Path, program: str) -> list[Check]:
-    """A warning where a distribution keeps user namespaces from ordinary users."""
+    """Return a warning where the distribution forbids user namespaces to ordinary users."""
     why = forbidden(read_settings(settings), _STARTER.format(program), program)
     return [] if why is None else [Check("namespaces", "warning", why.reason, f"{why.remedy}, unless its package did")]

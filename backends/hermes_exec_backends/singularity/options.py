@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.singularity import SingularityProfile
 
+PROGRAMS = ("apptainer", "singularity")
 INSTANCE = "instance://"
 
 

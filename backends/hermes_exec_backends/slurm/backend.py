@@ -12,9 +12,11 @@ import asyncio
 import logging
 import os
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from hermes_exec._async import finished, made
+from hermes_exec.backend import OpenOptions
 from hermes_exec.errors import PlaceGone, PlaceUnavailable
 from hermes_exec.transport.shell.target import ask
 from hermes_exec.wrapper import Words, Wrapper
@@ -26,7 +28,7 @@ from hermes_exec_backends.slurm.queue import Standing, standing
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_exec.backend import Backend, Channel, Check, Receiver
+    from hermes_exec.backend import Backend, BackendTraits, Channel, Check, Receiver
     from hermes_exec.config.profile import Profile
     from hermes_exec_backends.profiles.slurm import SlurmProfile
 
@@ -50,7 +52,7 @@ class SlurmBackend(Wrapper):
 
     def __init__(self, profile: SlurmProfile, outer: Backend | None = None) -> None:
         super().__init__(outer)
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._job = ""
         self._nodes = ""
@@ -65,24 +67,21 @@ class SlurmBackend(Wrapper):
         return target_of(self._profile)
 
     @property
-    def gpu(self) -> bool:
-        """Whether the profile asks for one; a job that runs already is what it is."""
-        return self._profile.gpus not in {None, "0"} and (self.returning or not self._profile.job)
+    def traits(self) -> BackendTraits:
+        """Slurm sends streams between nodes over plain TCP. The GPU of a job that existed before is unknown."""
+        wants_gpu = self._profile.gpus not in {None, "0"}
+        has_gpu = wants_gpu and (self.options.reopen or not self._profile.job)
+        return replace(super().traits, needs_checksum=True, features=self.features if has_gpu else frozenset())
 
     @property
-    def needs_checksum(self) -> bool:
-        """True: Slurm carries streams between nodes over TCP alone."""
-        return True
-
-    @property
-    def own_place(self) -> str:
-        """The number of an allocation of ours."""
+    def own_resource_id(self) -> str:
+        """The job ID of an allocation that this project created."""
         return self._job if self._ours else ""
 
     @property
     def _ours(self) -> bool:
         """Whether it is ours to end."""
-        return self.adopting or not self._profile.job
+        return self.options.take_ownership or not self._profile.job
 
     @property
     def job(self) -> str:
@@ -90,8 +89,8 @@ class SlurmBackend(Wrapper):
         return self._job
 
     @classmethod
-    def inside(cls, profile: Profile, outer: Backend) -> Backend:
-        """An allocation asked for in whatever place."""
+    def nest(cls, profile: Profile, outer: Backend) -> Backend:
+        """An allocation that is requested in the outer target."""
         from hermes_exec_backends.profiles.slurm import SlurmProfile
 
         assert isinstance(profile, SlurmProfile)  # noqa: S101  the registry pairs them
@@ -159,7 +158,7 @@ class SlurmBackend(Wrapper):
             presence.let_go()
 
     async def _submit(self) -> str:
-        script = scripts.placeholder(self.lease_s)
+        script = scripts.placeholder(self.options.lease_s)
         reply = await ask(self.outer, ["sbatch", "--parsable", *submit_options(self._profile)], script)
         job = reply.stdout.decode("utf-8", "replace").strip().rpartition("\n")[2].partition(";")[0]
         if reply.exit.code != 0 or not job.isdigit():
@@ -175,7 +174,7 @@ class SlurmBackend(Wrapper):
             now = await standing(self.outer, self._job)
             if now.running:
                 return now
-            if not now.waiting and self.returning:
+            if not now.waiting and self.options.reopen:
                 raise self._gone(now)
             if not now.waiting:
                 raise PlaceUnavailable(f"slurm: the allocation {self._job} ended before it began: {now.why_ended}")

@@ -1,32 +1,24 @@
-"""What ``doctor`` says of Slurm on this machine."""
+"""Checks of ``doctor`` for Slurm on this machine."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 
 from hermes_exec.backend import Check
+from hermes_exec_backends._shared.doctor import run_program
 
 _COMMANDS = ("sbatch", "srun", "squeue", "scancel", "sinfo")
 
 
 async def examine() -> list[Check]:
-    """Look for the commands, then for a controller."""
+    """Check the commands, then the controller."""
     lacking = [name for name in _COMMANDS if shutil.which(name) is None]
     if lacking:
         remedy = "work from a login node: via = 'ssh://LOGIN'"
         return [Check("commands", "missing", f"no {', '.join(lacking)} on the PATH", remedy)]
-    process = await asyncio.create_subprocess_exec(
-        "sinfo",
-        "--noheader",
-        "--format=%R %a %D %t",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    if process.returncode != 0:
-        said = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return [Check("controller", "missing", f"it does not answer: {said}", "work from a login node: via = …")]
-    lines = out.decode("utf-8", "replace").splitlines()
-    return [Check("controller", "ok", "; ".join(" ".join(line.split()) for line in lines) or "no partitions")]
+    code, out, complaint = await run_program(["sinfo", "--noheader", "--format=%R %a %D %t"])
+    if code != 0:
+        why = complaint.rpartition("\n")[2]
+        return [Check("controller", "missing", f"it does not answer: {why}", "work from a login node: via = …")]
+    partitions = "; ".join(" ".join(line.split()) for line in out.splitlines())
+    return [Check("controller", "ok", partitions or "no partitions")]

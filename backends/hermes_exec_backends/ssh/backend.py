@@ -1,15 +1,17 @@
 """Run commands on a host over SSH.
 
-Terminals of the same host share one connection. What starts there is found by ``launch``.
+Terminals of the same host share one connection. ``launch`` writes the command line that starts a program there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from hermes_exec.backend import Backend, Channel, Check, Receiver
+from hermes_exec.backend import Backend, BackendTraits, Channel, Check, OpenOptions, Receiver
 from hermes_exec.errors import PlaceUnavailable
-from hermes_exec_backends.ssh import launch
+from hermes_exec.extras import require
+from hermes_exec_backends.ssh import launch, pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
     from hermes_exec_backends.ssh.pool import Shared
 
 
+_PYTHONS = (launch.PYTHON, launch.TRIED_PYTHON)
+"""Placeholders that ``launch`` replaces by a fast search for an interpreter, then by a thorough one."""
+
+
 class SshBackend(Backend):
     """A host with an sshd."""
 
     type: ClassVar[str] = "ssh"
 
     def __init__(self, profile: SshProfile) -> None:
-        self.lease_s, self.keepalive_s = profile.lease_s, profile.keepalive_s
+        self.options = OpenOptions.from_profile(profile)
         self.profile = self._profile = profile
         self._way: Shared | None = None
 
@@ -35,19 +41,14 @@ class SshBackend(Backend):
         return self._profile.target_text()
 
     @property
-    def pythons(self) -> Sequence[str]:
-        """Two words for looking there: quickly, and if that one does not work, thoroughly."""
-        return (launch.PYTHON, launch.TRIED_PYTHON)
-
-    @property
-    def authenticated(self) -> bool:
-        """True: each packet of SSH has its own code."""
-        return True
-
-    @property
-    def far(self) -> bool:
-        """By the time that connecting took."""
-        return self._way is not None and self._way.far
+    def traits(self) -> BackendTraits:
+        """Each SSH packet has a message authentication code; the time to connect shows the latency."""
+        return BackendTraits(
+            pythons=_PYTHONS,
+            authenticated=True,
+            needs_checksum=False,
+            high_latency=self._way is not None and self._way.far,
+        )
 
     @classmethod
     def from_profile(cls, profile: Profile) -> SshBackend:
@@ -62,15 +63,14 @@ class SshBackend(Backend):
         return checks(cast("SshProfile | None", profile))
 
     async def open(self) -> None:
-        """Connect and log in, or join those who have.
+        """Connect and log in, or share a connection that exists.
 
         Raises:
             PlaceUnavailable: see ``Connection.make``.
-            ConfigError: the OpenSSH client's files make no sense, or a secret is missing.
+            ConfigError: the OpenSSH client's configuration is invalid, or a secret is missing.
+            MissingExtra: paramiko is not installed.
         """
-        from hermes_exec_backends.ssh import pool
-
-        way = self._way = await pool.join(self._profile)
+        way = self._way = await _join(self._profile)
         try:
             await way.connect()
         except BaseException:
@@ -80,20 +80,33 @@ class SshBackend(Backend):
     async def spawn(
         self, argv: Sequence[str | bytes], receiver: Receiver, *, env: Mapping[str, str] | None = None
     ) -> Channel:
-        """Start words there, on a new connection if the old one broke.
+        """Start ``argv`` on the host, on a new connection if the old one broke.
 
         Raises:
             PlaceUnavailable: it could not be started; nothing ran.
         """
-        setup = self._profile.setup if argv[0] in {*self.pythons, self._profile.python} else ()
+        setup = self._profile.setup if argv[0] in {*_PYTHONS, self._profile.python} else ()
         if self._way is None:
             raise PlaceUnavailable("ssh: the backend is not open")
         return await self._way.spawn(argv, receiver, env, setup, self._profile.lease_s)
 
-    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created there
-        """Leave the connection; the last one to leave closes it."""
-        from hermes_exec_backends.ssh import pool
-
+    async def close(self, *, keep: bool = False) -> None:  # noqa: ARG002  nothing was created on the host
+        """Leave the connection, which closes after its last user."""
         way, self._way = self._way, None
         if way is not None:
             await pool.leave(way)
+
+
+async def _join(profile: SshProfile) -> Shared:
+    """Share the connection to the profile's host on this event loop."""
+    if profile.transport == "openssh":
+        from hermes_exec_backends.ssh.openssh import Master, arguments
+
+        options = arguments(profile)
+        return pool.join((profile.host, options), lambda: Master(profile.host, options))
+    require("ssh", "ssh")
+    from hermes_exec_backends.ssh.host import resolve
+    from hermes_exec_backends.ssh.paramiko_connections import Connections
+
+    host = await asyncio.get_running_loop().run_in_executor(None, resolve, profile)
+    return pool.join(host, lambda: Connections(host))

@@ -63,7 +63,7 @@ class Connection:
         from hermes_exec_backends.ssh.protocol_requests import Transport
 
         loop = asyncio.get_running_loop()
-        way = await reach(host, interactive=interactive)
+        way = await reach(host, partial(cls.make, interactive=interactive, early=False))
         wire = Wire(way.sock, loop)
         transport = None
         try:

@@ -1,8 +1,7 @@
-"""What connections need on this side."""
+"""Checks of ``doctor`` for SSH: the client, the agent, known hosts and private keys on this machine."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import stat
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hermes_exec.backend import Check
 from hermes_exec.config.paths import home
-from hermes_exec.extras import install_command
+from hermes_exec_backends._shared.doctor import check_package
 
 if TYPE_CHECKING:
     from hermes_exec_backends.profiles.ssh import SshProfile
@@ -21,7 +20,7 @@ _USUAL = Path(".ssh/known_hosts")
 
 
 def checks(profile: SshProfile | None = None) -> list[Check]:
-    """Look at paramiko, the ``ssh`` program, the agent, and the files that ssh keeps, or those that a profile names."""
+    """Check paramiko, the ``ssh`` program, the agent, and the usual files of ssh, or those that a profile names."""
     if profile is None:
         return [_paramiko(), _program(), _agent(), _known_hosts(_USUAL), *_open_keys(_usual_keys())]
     client = _program(needed=True) if profile.transport == "openssh" else _paramiko()
@@ -31,11 +30,7 @@ def checks(profile: SshProfile | None = None) -> list[Check]:
 
 
 def _paramiko() -> Check:
-    try:
-        version = importlib.metadata.version("paramiko")
-    except importlib.metadata.PackageNotFoundError:
-        return Check("paramiko", "missing", "it is not installed", install_command("ssh"))
-    return Check("paramiko", "ok", version)
+    return check_package("paramiko", "ssh", name="paramiko")
 
 
 def _program(*, needed: bool = False) -> Check:
@@ -51,7 +46,7 @@ def _agent() -> Check:
     if not path:
         return Check("agent", "warning", "SSH_AUTH_SOCK is not set; only key files are tried", "eval $(ssh-agent)")
     if not Path(path).is_socket():
-        return Check("agent", "warning", f"SSH_AUTH_SOCK names {path}, which is no socket", "eval $(ssh-agent)")
+        return Check("agent", "warning", f"SSH_AUTH_SOCK names {path}, which is not a socket", "eval $(ssh-agent)")
     return Check("agent", "ok", path)
 
 
@@ -65,7 +60,7 @@ def _known_hosts(path: Path) -> Check:
 
 
 def _key(path: Path) -> Check:
-    """The private key that a profile names."""
+    """Check the private key that a profile names."""
     if not path.is_file():
         return Check("key", "missing", f"there is no {path}", "another key_path, or leave it out")
     return next(iter(_open_keys([path])), Check("key", "ok", str(path)))
@@ -76,6 +71,6 @@ def _usual_keys() -> list[Path]:
 
 
 def _open_keys(paths: list[Path]) -> list[Check]:
-    """Private keys that others can read, which ssh would refuse."""
+    """Return a warning for each private key that other users can read, which ssh refuses."""
     open_to_others = [path for path in paths if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
     return [Check("key", "warning", f"{path} can be read by others", f"chmod 600 {path}") for path in open_to_others]

@@ -97,7 +97,7 @@ class Master(Shared):
 
     @property
     def far(self) -> bool:
-        """See ``Backend.far``: by the time that logging in took, and so where somebody else has logged in."""
+        """Judged by the duration of the login; true where another process has logged in."""
         return self._login_s is None or self._login_s > _FAR_LOGIN_S
 
     async def connect(self) -> None:
@@ -173,7 +173,7 @@ class Master(Shared):
         setup: Sequence[str],
         patience_s: float,
     ) -> Channel:
-        """Start words on the host; see ``Shared.spawn``."""
+        """See ``Shared.spawn``."""
         async with self._making:
             if not self._alive():
                 try:

@@ -1,4 +1,4 @@
-"""The connections that terminals of one host share, through paramiko."""
+"""Connections to one host through paramiko, shared by terminals."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Connections(Shared):
 
     @property
     def far(self) -> bool:
-        """See ``Backend.far``."""
+        """Whether one of the connections has a high latency."""
         return any(connection.far for connection in self._connections)
 
     async def connect(self) -> None:
-        """See that there is a connection, asking a person where there is one to be asked."""
+        """See ``Shared.connect``."""
         await self.connection(interactive=True)
 
     async def connection(self, *, interactive: bool) -> Connection:
-        """A live connection with room for a channel, made if there is none.
+        """Return a live connection that accepts a channel; connect unless there is one.
 
         Raises:
-            PlaceUnavailable: the host cannot be reached or does not let us in.
+            PlaceUnavailable: the host cannot be reached or refuses the login.
             NeedsPerson: see ``Connection.make``.
         """
         async with self._making:
@@ -65,11 +65,7 @@ class Connections(Shared):
         setup: Sequence[str],
         patience_s: float,
     ) -> Channel:
-        """Start words on the host, on a new connection if there is none that works.
-
-        When only a person could log in again, wait at most ``patience_s`` until somebody has: nothing is
-        tried meanwhile.
-        """
+        """See ``Shared.spawn``."""
         while True:
             try:
                 connection = await self.connection(interactive=False)
@@ -99,6 +95,6 @@ class Connections(Shared):
         await connection.close()
 
     async def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for connection in list(self._connections):
             await self._drop(connection)

@@ -1,4 +1,4 @@
-"""Who uses the connections to a host: terminals share them, and the last one to go closes."""
+"""Connections to hosts, shared by terminals: the last user closes a connection."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ import weakref
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from hermes_exec.extras import require
-
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from hermes_exec.backend import Channel, Receiver
-    from hermes_exec_backends.profiles.ssh import SshProfile
 
 _loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Hashable, Shared]] = weakref.WeakKeyDictionary()
 
 
 class Shared(ABC):
-    """A way to a host, used by as many terminals as like."""
+    """A connection to a host, or several, shared by terminals."""
 
     def __init__(self) -> None:
         self.users = 0
 
     @property
     def far(self) -> bool:
-        """See ``Backend.far``; false where nobody knows."""
+        """The trait ``high_latency``; false where it is unknown."""
         return False
 
     @abstractmethod
     async def connect(self) -> None:
-        """See that there is a connection, asking a person where there is one to be asked; see ``Backend.open``."""
+        """Connect, with questions to the user at a terminal if necessary; see ``Backend.open``."""
 
     @abstractmethod
     async def spawn(
@@ -42,48 +39,29 @@ class Shared(ABC):
         setup: Sequence[str],
         patience_s: float,
     ) -> Channel:
-        """Start words on the host, after ``setup``, on a new connection if there is none that works.
+        """Start ``argv`` on the host, after the lines of ``setup``, on a new connection unless one works.
 
-        When only a person could log in again, wait at most ``patience_s`` until somebody has: nothing is
-        tried meanwhile.
+        Where logging in again needs a person, wait at most ``patience_s`` for that login, without an attempt.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close the connection."""
 
 
-async def join(profile: SshProfile) -> Shared:
-    """Become a user of the way to the profile's host, on this loop.
-
-    Raises:
-        ConfigError: the OpenSSH client's files make no sense.
-        MissingExtra: paramiko is not installed.
-    """
-    new: Shared
-    if profile.transport == "openssh":
-        from hermes_exec_backends.ssh.openssh import Master, arguments
-
-        words = arguments(profile)
-        key: Hashable = (profile.host, words)
-        new = Master(profile.host, words)
-    else:
-        require("ssh", "ssh")
-        from hermes_exec_backends.ssh.host import resolve
-        from hermes_exec_backends.ssh.paramiko_connections import Connections
-
-        key = host = await asyncio.get_running_loop().run_in_executor(None, resolve, profile)
-        new = Connections(host)
-    shared = _loops.setdefault(asyncio.get_running_loop(), {}).setdefault(key, new)
+def join(key: Hashable, create: Callable[[], Shared]) -> Shared:
+    """Return the connection of this event loop for ``key``, created unless there is one, and count one more user."""
+    connections = _loops.setdefault(asyncio.get_running_loop(), {})
+    shared = connections[key] if key in connections else connections.setdefault(key, create())
     shared.users += 1
     return shared
 
 
 async def leave(shared: Shared) -> None:
-    """Stop being one; the last one closes."""
+    """Count one user less; close the connection after the last one."""
     shared.users -= 1
     if shared.users == 0:
-        ways = _loops.get(asyncio.get_running_loop(), {})
-        for key in [key for key, way in ways.items() if way is shared]:
-            del ways[key]
+        connections = _loops.get(asyncio.get_running_loop(), {})
+        for key in [key for key, each in connections.items() if each is shared]:
+            del connections[key]
         await shared.close()

@@ -1,4 +1,4 @@
-"""The way to a host's sshd: a TCP connection, a proxy command, or a tunnel through another host."""
+"""Routes to the sshd of a host: a TCP connection, a proxy command, or a tunnel through a jump host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hermes_exec.errors import PlaceUnavailable
 from hermes_exec_backends.ssh.nonblocking_socket import tune
@@ -18,7 +18,7 @@ from hermes_exec_backends.ssh.nonblocking_socket import tune
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from hermes_exec.backend import Channel, Exit
+    from hermes_exec.backend import Channel, Exit, Receiver
     from hermes_exec_backends.ssh.host import Host
 
 _RELAY = 256 << 10
@@ -26,31 +26,42 @@ _RELAY = 256 << 10
 
 @dataclass(slots=True)
 class Way:
-    """A connected socket, and what has to end with it."""
+    """A connected socket, and what is closed with it."""
 
     sock: socket.socket
     round_trip_s: float = math.inf
-    """How long the network took there and back, where that could be seen."""
+    """Seconds for one round trip, where they could be measured."""
     said: Callable[[], str] = lambda: ""
-    """What the way complained about."""
+    """Returns the error output of the proxy command."""
     ends: list[Callable[[], Awaitable[None]]] = field(default_factory=list["Callable[[], Awaitable[None]]"])
 
     async def close(self) -> None:
-        """End what made the way. The socket belongs to whoever uses it."""
+        """Close everything but the socket, which its user closes."""
         for end in self.ends:
             await end()
 
 
-async def reach(host: Host, *, interactive: bool) -> Way:
-    """Connect to where the host's sshd is.
+class JumpHost(Protocol):
+    """A connection to a host that opens TCP connections for us."""
+
+    async def tunnel(self, address: str, port: int, receiver: Receiver) -> Channel:
+        """Open a TCP connection from that host."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connection, with its tunnels."""
+
+
+async def reach(host: Host, connect: Callable[[Host], Awaitable[JumpHost]]) -> Way:
+    """Open a route to the sshd of ``host``; ``connect`` logs in on a jump host.
 
     Raises:
-        PlaceUnavailable: nobody answered there, or a host between could not be reached.
+        PlaceUnavailable: no answer from the host, or a jump host could not be reached.
     """
     if host.proxy_command:
         return await _proxy(host)
     if host.jump:
-        return await _through(host, host.jump, interactive=interactive)
+        return await _through(host, await connect(host.jump))
     return await _tcp(host)
 
 
@@ -141,29 +152,26 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-async def _through(host: Host, jump: Host, *, interactive: bool) -> Way:
-    from hermes_exec_backends.ssh.connection import Connection
-
-    outer = await Connection.make(jump, interactive=interactive, early=False)
+async def _through(host: Host, jump: JumpHost) -> Way:
     ours, theirs = socket.socketpair()
     relay = _Relay(theirs)
     try:
-        relay.start(await outer.tunnel(host.address, host.port, relay))
+        relay.start(await jump.tunnel(host.address, host.port, relay))
     except BaseException:
         ours.close()
         theirs.close()
-        await outer.close()
+        await jump.close()
         raise
 
     async def end() -> None:
         relay.end()
-        await outer.close()
+        await jump.close()
 
     return Way(ours, ends=[end])
 
 
 class _Relay:
-    """Carries bytes between a tunnel and a socket, on the loop; each side waits for the other."""
+    """Copies bytes between a tunnel and a socket, on the event loop, with flow control in both directions."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._loop = asyncio.get_running_loop()
@@ -198,15 +206,15 @@ class _Relay:
             self._loop.add_reader(self._sock, self._readable)
 
     def received(self, data: bytes, /) -> None:
-        """From the tunnel."""
+        """Send bytes of the tunnel to the socket."""
         self._queue += data
         self._flush()
 
     def stderr_received(self, data: bytes, /) -> None:
-        """A tunnel has none."""
+        """Never called: a tunnel has no standard error."""
 
-    def closed(self, exit: Exit, /) -> None:  # noqa: ARG002  the end is the end
-        """The tunnel broke: so does the socket."""
+    def closed(self, exit: Exit, /) -> None:  # noqa: ARG002  the socket just closes
+        """Close the socket after the tunnel."""
         self.end()
 
     def _flush(self) -> None:
@@ -229,7 +237,7 @@ class _Relay:
                 self._channel.resume()
 
     def end(self) -> None:
-        """Let go of both sides."""
+        """Close both sides."""
         if self._sock.fileno() >= 0:
             self._loop.remove_reader(self._sock)
             self._loop.remove_writer(self._sock)

@@ -81,7 +81,7 @@ async def do_job(target: str, project: Project, reports: Path, display: Display)
             outcome.session_s = await _measure_median(terminal, "true")
             outcome.program_s = await _measure_median(terminal, ["true"])
             began = time.perf_counter()
-            python = sys.executable if plan.backend.same_python else "python3"
+            python = sys.executable if plan.backend.traits.same_python else "python3"
             async with _create_folder(terminal, display) as folder:
                 report = reports / f"{''.join(c if c.isalnum() else '-' for c in target)}.xml"
                 outcome.counts = await _install_and_test(terminal, folder, python, project, report, display)

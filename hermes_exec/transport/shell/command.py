@@ -87,7 +87,7 @@ class Command:
         if self._overdue is None or self._why == "cancelled":
             if self._overdue is not None:
                 self._overdue.cancel()
-            delay_s = within_s + self._grace_s + MISSES * self._place.backend.keepalive_s
+            delay_s = within_s + self._grace_s + MISSES * self._place.backend.options.keepalive_s
             self._overdue = self._loop.call_later(delay_s, self._give_up)
 
     def _give_up(self) -> None:

@@ -65,8 +65,8 @@ class PlainCarrier:
             reconnect=False,
             kill_tree=False,
             limits=False,
-            background=self._place.backend.tells_exit,
-            features=self._place.backend.has,
+            background=self._place.backend.traits.reports_exit,
+            features=self._place.backend.traits.features,
         )
 
     def start(self, operation: str, arguments: Mapping[str, Any], sink: Sink, /) -> Running:
