@@ -1,8 +1,8 @@
-"""What the agent needs, and what is amiss: its models, the gate's sandbox, registry, log and memory.
+"""The checks of the agent for ``doctor``: its models, the sandbox of the gate, registry, log and memory.
 
-Nothing is created, and nothing is paid for but the one question to the model, which the caller has to ask for. No row
-holds a secret: it names an endpoint by its address and a key by its variable, and repeats no words of a server but its
-refusal of that question, without our keys.
+The checks create nothing and cost nothing, except for the question to the model, which the caller has to request. No
+row contains a secret: it names an endpoint by its address and a key by its variable. Of the text of a server it
+repeats only the refusal of that question, without our keys.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import os
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from hermes_exec.backend import Check
+from hermes_exec.cli.checks import Doctor
 from hermes_exec.config.check import nearest
 from hermes_exec.config.paths import exists, shown
 from hermes_exec.errors import HermesError
@@ -34,46 +36,48 @@ if TYPE_CHECKING:
 
 EXTRAS = ("agent", "chat", "server", "memory", "skills")
 """The extras that parts of the agent need."""
-_PATIENCE_S = 10.0
-"""Of each check."""
+_LIMIT_S = 10.0
+"""The time limit of each check."""
 _ANSWER_S = 60.0
-"""Of the one paid question: a model of one's own may have to be loaded first."""
-_MODELS_S = 3 * _PATIENCE_S
-"""Of the look at all models, which begins with the import of the SDK and the keys, and is not one request."""
+"""The time limit of the question: a self-hosted model may have to be loaded first."""
+_MODELS_S = 3 * _LIMIT_S
+"""The time limit for all models: it includes the import of the SDK, the keys, and several requests."""
 _LARGEST = 16 << 20
 _POLICY = "skill-validate"
 _ASK = "hermes-exec doctor --model"
-_UP = "look whether it is up, or set LLM_BASE_URL"
-_ADDRESS = "set LLM_BASE_URL to the address of the API, which ends in /v1 mostly"
+_UP = "check that it is running, or set LLM_BASE_URL"
+_ADDRESS = "set LLM_BASE_URL to the address of the API, which usually ends in /v1"
 _KEY = "set the right key in {}"
 
 
 async def examine_agent(*, ask: bool = False) -> list[Check]:
-    """A row for each part, looked at side by side; each request takes 10 s at most.
+    """Return a row for each part; the checks run concurrently, and each request is limited to 10 s.
 
     Args:
-        ask: also ask the main model one question, which may cost money, and give it 60 s.
+        ask: also ask the main model one question, which may cost money, with a limit of 60 s.
     """
-    looks: list[Coroutine[Any, Any, list[Check]]] = [
+    checks: list[Coroutine[Any, Any, list[Check]]] = [
         _bound("model", _check_models(ask=ask), _MODELS_S + (_ANSWER_S if ask else 0.0)),
         _bound("gate's sandbox", asyncio.to_thread(_check_sandbox)),
         _bound("registry", asyncio.to_thread(_check_registry)),
         _bound("log", asyncio.to_thread(_check_log)),
         _bound("memory", _check_memory()),
     ]
-    return [*_check_extras(), *(check for checks in await asyncio.gather(*looks) for check in checks)]
+    return [*_check_extras(), *(row for rows in await asyncio.gather(*checks) for row in rows)]
 
 
-async def _bound(name: str, look: Coroutine[Any, Any, list[Check]], most_s: float = _PATIENCE_S) -> list[Check]:
+async def _bound(name: str, check: Coroutine[Any, Any, list[Check]], limit_s: float = _LIMIT_S) -> list[Check]:
     try:
-        async with asyncio.timeout(most_s):
-            return await look
+        async with asyncio.timeout(limit_s):
+            return await check
     except TimeoutError:
-        return [Check(name, "missing", f"no answer within {most_s:g} s", "try again later")]
+        return [Check(name, "missing", f"no answer within {limit_s:g} s", "try again later")]
     except HermesError as error:
         return [Check(name, "missing", error.what, error.remedy)]
     except OSError as error:
-        return [Check(name, "missing", f"{shown(str(error.filename))}: {error.strerror}", "look at the rights there")]
+        return [
+            Check(name, "missing", f"{shown(str(error.filename))}: {error.strerror}", "check the permissions there")
+        ]
 
 
 def _check_extras() -> list[Check]:
@@ -90,7 +94,7 @@ def _check_extras() -> list[Check]:
 
 async def _check_models(*, ask: bool) -> list[Check]:
     if missing_modules("agent"):
-        return []  # the row of the extra says it
+        return []  # the row of the extra reports it
     from hermes_exec_agent.models.settings import load_models
 
     try:
@@ -107,11 +111,11 @@ async def _check_models(*, ask: bool) -> list[Check]:
 
 
 def _find_endpoints(models: Models) -> dict[str, Endpoint]:
-    """One of each address, key and model, by its name in the settings; for a thread, as it imports the SDK."""
+    """Return one endpoint for each address, key and model, by its name; for a thread, because it imports the SDK."""
     from hermes_exec_agent.models.endpoint import Endpoint
     from hermes_exec_agent.models.fallback import Fallback
 
-    import_module("openai")  # this takes most of a second, and would hold up all other looks later
+    import_module("openai")  # takes most of a second, and would block all other checks later
     found: dict[tuple[str, str, str], tuple[str, Endpoint]] = {}
     for name in models.names:
         model = models.get(name)
@@ -123,19 +127,19 @@ def _find_endpoints(models: Models) -> dict[str, Endpoint]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What came of a request for the list of models."""
+    """The result of a request for the list of models."""
 
     status: int = 0
-    """Of HTTP; 0 where nothing answered."""
+    """The HTTP status; 0 where nothing answered."""
     why: str = ""
     """Why nothing answered."""
     names: tuple[str, ...] | None = None
-    """Of the models; None where the answer is no list."""
+    """The names of the models; None where the answer is not a list."""
     took_ms: float = 0.0
 
 
 async def _check_endpoint(name: str, endpoint: Endpoint) -> list[Check]:
-    """How one endpoint is, as far as a free request for its list of models tells."""
+    """Check an endpoint with a free request for its list of models."""
     keyed, open_to_all = await asyncio.gather(
         _list_models(endpoint, endpoint.key.reveal() if endpoint.key else ""),
         _list_models(endpoint, "") if endpoint.key else _no_answer(),
@@ -149,11 +153,11 @@ async def _check_endpoint(name: str, endpoint: Endpoint) -> list[Check]:
         return [Check(f"endpoint{of}", "warning", f"{where} answers {keyed.status}", "try again later")]
     reached = Check(f"endpoint{of}", "ok", f"{where} answers within {keyed.took_ms:.0f} ms")
     if keyed.status in (401, 403):
-        given = f"the one of {variable} is refused" if endpoint.key else "none is set, and one is asked for"
+        given = f"the key in {variable} is refused" if endpoint.key else "a key is required, and none is set"
         return [reached, Check(f"key{of}", "missing", f"{given} ({keyed.status})", _KEY.format(variable))]
     if keyed.names is None:
-        what = "lists no models" if keyed.status >= 400 else "sends something else than a list of models"
-        detail = f"{where} {what} ({keyed.status}), so neither key nor model is known"
+        what = "lists no models" if keyed.status >= 400 else "does not send a list of models"
+        detail = f"{where} {what} ({keyed.status}), so key and model are not verified"
         return [reached, Check(f"model{of}", "warning", detail, f"{_ADDRESS}; or {_ASK}")]
     return [
         reached,
@@ -164,10 +168,10 @@ async def _check_endpoint(name: str, endpoint: Endpoint) -> list[Check]:
 
 def _check_key(name: str, endpoint: Endpoint, variable: str, without: _Answer) -> Check:
     if endpoint.key is None:
-        return Check(name, "ok", "none is asked for")
+        return Check(name, "ok", "none is required")
     if without.status in (401, 403):
-        return Check(name, "ok", f"the one of {variable} is accepted")
-    detail = f"the list of models is open to all, so it does not show whether the one of {variable} is accepted"
+        return Check(name, "ok", f"the key in {variable} is accepted")
+    detail = f"the list of models needs no key, so it does not show whether the key in {variable} is accepted"
     return Check(name, "warning", detail, _ASK)
 
 
@@ -193,7 +197,7 @@ async def _list_models(endpoint: Endpoint, key: str) -> _Answer:
     headers = {"accept": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
     try:
         async with (
-            asyncio.timeout(_PATIENCE_S),
+            asyncio.timeout(_LIMIT_S),
             endpoint.http_client() as client,
             client.stream("GET", f"{endpoint.base_url}/models", headers=headers) as response,
         ):
@@ -204,13 +208,13 @@ async def _list_models(endpoint: Endpoint, key: str) -> _Answer:
                     break
         return _Answer(response.status_code, names=_parse_names(body), took_ms=(time.perf_counter() - began) * 1e3)
     except (TimeoutError, httpx2.TimeoutException):
-        return _Answer(why=f"no answer within {_PATIENCE_S:g} s")
+        return _Answer(why=f"no answer within {_LIMIT_S:g} s")
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
         return _Answer(why=_describe_cause(error))
 
 
 def _describe_cause(error: BaseException) -> str:
-    """The system's own words where there are some: those of a library may quote what was sent."""
+    """Return the text of the system's error, if there is one: that of a library may quote the request."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:
@@ -228,18 +232,18 @@ def _parse_names(body: bytes) -> tuple[str, ...] | None:
 
 
 def _format_host(base_url: str) -> str:
-    """The address without its path."""
+    """Return the address without its path."""
     parts = urlsplit(base_url)
     return shown(f"{parts.scheme}://{parts.netloc}")
 
 
 def _skip_question() -> list[Check]:
-    detail = "not asked: the question may cost money"
+    detail = "not checked: the question may cost money"
     return [Check("tool call", "warning", detail, _ASK)]
 
 
 async def _ask_model(endpoint: Endpoint) -> list[Check]:
-    """Ask once for a call of a tool. It is never asked again, also where that could help."""
+    """Ask once for a call of a tool; the question is never repeated."""
     from hermes_exec_agent.models.messages import Message
     from hermes_exec_agent.models.protocol import Reply, Retried, ToolSpec
 
@@ -285,14 +289,14 @@ def _judge_reply(reply: Reply, seconds: float) -> Check:
 
 
 def _check_sandbox() -> list[Check]:
-    """Whether the policy that skills are judged in can be held; ``policy prove`` starts one, and this does not."""
+    """Check whether the policy for judging skills can be enforced; starts no sandbox, unlike ``policy prove``."""
     from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import refuse_unless_enforceable
     from hermes_exec_policies.load import load
     from hermes_exec_policies.start_program import BUBBLEWRAP
 
     refuse_unless_enforceable(load(_POLICY), BUBBLEWRAP, this_host())
-    detail = f"{BUBBLEWRAP} can hold {_POLICY}; hermes-exec policy prove {_POLICY} tries it"
+    detail = f"{BUBBLEWRAP} can enforce {_POLICY}; hermes-exec policy prove {_POLICY} tests it"
     return [Check("gate's sandbox", "ok", detail)]
 
 
@@ -306,10 +310,10 @@ def _check_registry() -> list[Check]:
             check_private(folder)
         check_local(_nearest_existing(folder), mounts)
     if not home.log.exists():
-        return [_check_writable("registry", home.folder, f"no skill yet; they come to {shown(home.folder)}", VARIABLE)]
+        return [_check_writable("registry", home.folder, f"no skill yet; the folder is {shown(home.folder)}", VARIABLE)]
     if missing_modules("skills"):
         detail = f"{shown(home.folder)} cannot be verified without the packages of the extra skills"
-        return [Check("registry", "warning", detail, "what the row of that extra says")]
+        return [Check("registry", "warning", detail, "follow the row of that extra")]
     from hermes_exec_agent.skills.registry.registry import Registry
 
     count = len(Registry(home).skills())
@@ -323,10 +327,10 @@ def _check_log() -> list[Check]:
 
     with EventLog.of_user() as log:
         if not log.path.exists():
-            detail = f"no conversation yet; they come to {shown(log.path)}"
+            detail = f"no conversation yet; the file is {shown(log.path)}"
             return [_check_writable("log", log.path, detail, VARIABLE)]
         latest = log.conversations(1)
-    detail = f"conversations are kept in {shown(log.path)}" + ("" if latest else ", none yet")
+    detail = f"the file is {shown(log.path)}" + ("" if latest else ", none yet")
     return [_check_writable("log", log.path, detail, VARIABLE)]
 
 
@@ -346,9 +350,12 @@ async def _check_memory() -> list[Check]:
 
     url = os.environ.get(VARIABLE, "")
     if not url:
-        return [Check("memory", "ok", f"{VARIABLE} is not set; nothing needs it")]
+        return [Check("memory", "ok", f"{VARIABLE} is not set; it is optional")]
     detail = (await examine(url)).removeprefix("memory: ")
     if not detail:
         return [Check("memory", "ok", f"the database of {VARIABLE} answers, and has pgvector")]
     what, _, remedy = detail.partition(". Try: ")
-    return [Check("memory", "missing", what, remedy or f"look at {VARIABLE} and at the server")]
+    return [Check("memory", "missing", what, remedy or f"check {VARIABLE} and the server")]
+
+
+DOCTOR = Doctor(examine_agent, extras=EXTRAS, examine_with_model=partial(examine_agent, ask=True))

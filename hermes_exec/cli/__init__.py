@@ -1,4 +1,7 @@
-"""The command line, ``hermes-exec``. docs/cli.md describes every command and exit code."""
+"""The command line, ``hermes-exec``. docs/cli.md describes every command and exit code.
+
+A package adds commands with an entry point of the group ``hermes_exec.commands``; see `hermes_exec.cli.commands`.
+"""
 
 from __future__ import annotations
 
@@ -11,75 +14,55 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-_VALUED = frozenset({"--config", "--log-format"})
-_FLAGS = frozenset({"--version", "--quiet", "--verbose", "-v", "-vv", "--debug", "--audit", "--no-audit"})
-"""The options before the command; ``-q`` is a question in a chat."""
+def main(command: str = "") -> int:
+    """Run this process's command line. Returns only from ``python -m`` with a broken standard output.
 
-
-def talk() -> int:
-    """Run ``hermes-cli``, which is ``hermes-exec chat``; options of ``hermes-exec`` itself may come first."""
-    at = 1
-    while at < len(sys.argv) and (option := sys.argv[at].partition("="))[0] in _VALUED | _FLAGS:
-        at += 2 if option[0] in _VALUED and not option[1] else 1
-    if "--version" not in sys.argv[1:at]:
-        sys.argv.insert(at, "chat")
-    return main()
-
-
-def main() -> int:
-    """Run this process's command line. Does not return, but for ``python -m`` on a broken standard output."""
+    ``command`` is inserted behind the options of ``hermes-exec`` itself, for programs that run one command.
+    """
     if sys.platform == "win32":
         print("hermes-exec: Windows is not supported. Try: run it inside WSL2", file=sys.stderr)
         return 125
     try:
         _open_standard_files()
-        code = _run(sys.argv[1:])
+        code = _run(_insert_command(sys.argv[1:], command) if command else sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except OSError:
-        code = code or 141  # whoever read it has gone, and nobody is left to be told
-    # All that was opened is closed by now; taking the interpreter down in good order only takes time.
+        code = code or 141  # the reader of the output has gone
+    # Everything that was opened is closed by now; an orderly shutdown of the interpreter only takes time.
     os._exit(code)
 
 
-def _run(words: Sequence[str]) -> int:
-    from hermes_exec.cli.fast_args import spoken_chat, spoken_run
+def _insert_command(argv: list[str], command: str) -> list[str]:
+    from hermes_exec.cli.global_flags import skip_global_options
 
-    run, chat, skill = spoken_run(words), spoken_chat(words), None
-    if words[:2] == ["skill", "run"]:
-        from hermes_exec_agent.cli.skill_run import spoken
+    at = skip_global_options(argv, without="-q")  # which is a question in a chat
+    return argv if "--version" in argv[:at] else [*argv[:at], command, *argv[at:]]
 
-        skill = spoken(words)
-    if run is None and chat is None and skill is None:
+
+def _run(argv: Sequence[str]) -> int:
+    from hermes_exec.cli.commands import prepare_fast
+
+    work = prepare_fast(argv)
+    if work is None:
         from hermes_exec.cli.app import start
 
-        return start(words)
+        return start(argv)
     from hermes_exec.cli.console import report
-    from hermes_exec.cli.open_target import tell_warnings
+    from hermes_exec.cli.open_target import show_warnings
 
     try:
-        tell_warnings()
-        if run is not None:
-            from hermes_exec.cli.run_command import perform
-
-            return perform(run)
-        if skill is not None:
-            from hermes_exec_agent.cli.skill_run import perform as perform_skill
-
-            return perform_skill(skill)
-        from hermes_exec_agent.cli.start_chat import talk
-
-        return talk(chat) if chat is not None else 0
-    except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
+        show_warnings()
+        return work()
+    except Exception as error:  # noqa: BLE001  the outermost handler reports every error
         return report(error)
 
 
 def _open_standard_files() -> None:
-    # A descriptor that was closed when we started would be given to the next file that is opened, and
-    # output would end up in there.
+    # The next file to be opened would get the number of a closed descriptor, and receive our output.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -87,7 +70,7 @@ def _open_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  for our life
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  stays open
     stdout: Any = sys.stdout  # a TextIOWrapper, in a process of its own
-    if stdout.errors in {"strict", "surrogateescape"}:  # the latter in the C locale, where it refuses letters too
-        stdout.reconfigure(errors="backslashreplace")  # as standard error: no letter ends a table in its midst
+    if stdout.errors in {"strict", "surrogateescape"}:  # the latter in the C locale, which cannot encode all text
+        stdout.reconfigure(errors="backslashreplace")  # as standard error has it, so that no character ends a table

@@ -1,18 +1,19 @@
-"""The words of ``hermes-exec``. Only the modules of the commands that are asked for are loaded."""
+"""The application of ``hermes-exec``, built with typer. It loads the module of the requested command only."""
 
 from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, report, say
-from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.open_target import tell_warnings
+from hermes_exec.cli.commands import Command, CommandTable, find_command, list_commands, load_command
+from hermes_exec.cli.console import BROKEN_PIPE, INTERRUPTED, USAGE, note, report, say
+from hermes_exec.cli.global_flags import flags, skip_global_options
+from hermes_exec.cli.open_target import show_warnings
 from hermes_exec.cli.strict_typer import StrictTyper
+from hermes_exec.errors import HermesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,76 +21,75 @@ if TYPE_CHECKING:
 NAME = "hermes-exec"
 _COMPLETING = "_HERMES_EXEC_COMPLETE"
 
-COMMANDS = {
-    "run": ("hermes_exec.cli.run", "Run a command in a place."),
-    "shell": ("hermes_exec.cli.shell", "Work in a place, in its shell."),
-    "cp": ("hermes_exec.cli.cp", "Copy files and folders to a place, from it, or between two."),
-    "sync": ("hermes_exec.cli.cp", "Make a folder like another one, moving only what changed."),
-    "jobs": ("hermes_exec.cli.jobs", "List the jobs of a place."),
-    "logs": ("hermes_exec.cli.jobs", "Show what a job wrote."),
-    "attach": ("hermes_exec.cli.jobs", "Tie this terminal to a job."),
-    "kill": ("hermes_exec.cli.jobs", "End a job and all that it started."),
-    "forward": ("hermes_exec.cli.forward", "Pass a port on to a place, or from it to here."),
-    "backends": ("hermes_exec.cli.doctor", "List the kinds of place, and which can be used here."),
-    "doctor": ("hermes_exec.cli.doctor", "Look for what is amiss, and tell what mends it."),
-    "profile": ("hermes_exec.cli.profile", "The places that you gave a name."),
-    "policy": ("hermes_exec_policies.cli", "What confines untrusted programs, and what holds it here."),
-    "chat": ("hermes_exec_agent.cli.chat", "Talk to the agent, which works in a place."),
-    "conversations": ("hermes_exec_agent.cli.conversations", "What was said to the agent, and what it did."),
-    "serve": ("hermes_exec_agent.cli.serve", "Offer the agent to programs, over HTTP."),
-    "skill": ("hermes_exec_agent.cli.skill", "What was taught: proven skills, and what becomes of them."),
-    "log": ("hermes_exec.cli.log", "Show the commands of the past."),
-    "bench": ("hermes_exec.cli.bench", "Measure how fast a place is."),
-    "demo": ("hermes_exec.cli.demo", "Do a real job in every place that can be used here."),
-}
-"""Each command, its module, and its line in the list of commands."""
 
-
-def start(words: Sequence[str]) -> int:
-    """Run one command line and return the exit code; whatever goes wrong is told in a line."""
-    app = build(words)
+def start(argv: Sequence[str]) -> int:
+    """Run one command line and return the exit code; an error is reported in one line."""
     try:
-        outcome: object = app(args=list(words) or ["--help"], prog_name=NAME, standalone_mode=False)
+        app = build(argv)
+        outcome: object = app(args=list(argv) or ["--help"], prog_name=NAME, standalone_mode=False)
         code = outcome if isinstance(outcome, int) else 0
         sys.stdout.flush()
-    except SystemExit as error:  # typer's own way to tell that nobody reads our output
+    except SystemExit as error:  # typer raises it when the reader of our output has gone
         code = BROKEN_PIPE if isinstance(error.__context__, BrokenPipeError) else int(error.code or 0)
     except typer.TyperException as error:
-        code = _usage(error)
+        code = _report_usage(error)
     except (typer.Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except BrokenPipeError:
         code = BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001  the last one who can tell it in a line
+    except Exception as error:  # noqa: BLE001  the outermost handler reports every error
         code = report(error)
     return code
 
 
-def build(words: Sequence[str]) -> typer.Typer:
-    """The application, with the real commands among ``words`` and only the names of the others."""
+def build(argv: Sequence[str]) -> typer.Typer:
+    """Return the application: the requested command alone, or where there is none, the names of all.
+
+    A command whose name is anywhere in ``argv`` is loaded, and for the shell's completion every command.
+    """
     app = StrictTyper(
         add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-        help="One terminal for every place: this machine, containers, hosts over SSH, clouds.",
+        help="Run commands, jobs and skills in targets: this machine, containers, SSH hosts, clouds.",
     )
-    app.callback()(_before)
-    wanted = set(COMMANDS) if _COMPLETING in os.environ else set(words)
-    for name, (module, summary) in COMMANDS.items():
-        add = import_module(module).add if name in wanted else _add_name
-        add(app, name, summary)
+    app.callback()(_apply_global_options)
+    completing = _COMPLETING in os.environ
+    requested = None if completing else _find_requested(argv)
+    table = list_commands() if requested is None else CommandTable({requested.name: requested})
+    for problem in table.problems if not completing else ():
+        note(str(problem))
+    for command in table.commands.values():
+        if completing or command.name in argv:
+            _add(app, command, may_fail=completing)
+        else:
+            _add_name(app, command)
     return app
 
 
-def _add_name(app: typer.Typer, name: str, summary: str) -> None:
-    app.command(name, help=summary)(_not_loaded)
+def _find_requested(argv: Sequence[str]) -> Command | None:
+    at = skip_global_options(argv)
+    return find_command(argv[at]) if at < len(argv) else None
 
 
-def _not_loaded() -> None:
-    raise AssertionError("a command whose name is not among the words")
+def _add(app: typer.Typer, command: Command, *, may_fail: bool) -> None:
+    try:
+        load_command(command)(app, command.name, command.summary)
+    except HermesError:
+        if not may_fail:
+            raise
+        _add_name(app, command)
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001  the shape of typer's callbacks
+def _add_name(app: typer.Typer, command: Command) -> None:
+    app.command(command.name, help=command.summary)(_reject_unloaded)
+
+
+def _reject_unloaded() -> None:
+    raise AssertionError("a command whose name is not among the arguments")
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  the signature of typer's callbacks
     if wanted:
         from importlib.metadata import version
 
@@ -97,48 +97,52 @@ def _version(wanted: bool) -> None:  # noqa: FBT001  the shape of typer's callba
         raise typer.Exit
 
 
-def _variable(name: str) -> Callable[[str | None], str | None]:
-    """An option that is the same as a variable, and stronger."""
+def _set_variable(name: str) -> Callable[[str | None], str | None]:
+    """Return a callback that sets a variable to the option's value, which takes precedence over it."""
 
-    def take(value: str | None) -> str | None:
+    def set_variable(value: str | None) -> str | None:
         if value is not None:
             os.environ[f"HERMES_EXEC_{name}"] = value
         return value
 
-    return take
+    return set_variable
 
 
-def _before(
+def _apply_global_options(
     *,
-    version: Annotated[  # noqa: ARG001  its callback does it
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    version: Annotated[  # noqa: ARG001  its callback applies it
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
-    config: Annotated[  # noqa: ARG001  its callback does it
+    config: Annotated[  # noqa: ARG001  its callback applies it
         str | None,
-        typer.Option(metavar="FILE", help="Read this instead of your own file.", callback=_variable("CONFIG")),
+        typer.Option(metavar="FILE", help="Read FILE instead of your hermes.toml.", callback=_set_variable("CONFIG")),
     ] = None,
-    log_format: Annotated[  # noqa: ARG001  its callback does it
+    log_format: Annotated[  # noqa: ARG001  its callback applies it
         Literal["text", "json"] | None,
-        typer.Option(help="How -v tells it.", callback=_variable("LOG_FORMAT")),
+        typer.Option(help="Set the format of the log that -v prints.", callback=_set_variable("LOG_FORMAT")),
     ] = None,
-    audit: Annotated[bool | None, typer.Option("--audit/--no-audit", help="Whether commands are recorded.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    audit: Annotated[
+        bool | None, typer.Option("--audit/--no-audit", help="Record commands in the audit log, or do not.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
     verbose: Annotated[
         int,
-        typer.Option("--verbose", "-v", count=True, show_default=False, help="Tell what happens; twice: everything."),
+        typer.Option(
+            "--verbose", "-v", count=True, show_default=False, help="Print the log; repeat it for every detail."
+        ),
     ] = 0,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
 ) -> None:
     flags.quiet, flags.verbose, flags.debug = quiet, verbose, debug
     if audit is not None:
         os.environ["HERMES_EXEC_AUDIT"] = "1" if audit else "0"
     if verbose:
         os.environ["HERMES_EXEC_LOG"] = "info" if verbose == 1 else "debug"
-    tell_warnings()
+    show_warnings()
 
 
-def _usage(error: typer.TyperException) -> int:
-    asked = f"{getattr(getattr(error, 'ctx', None), 'command_path', NAME)} --help"
-    said = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # of pydantic, not of a person
-    say(f"{said if said.endswith(('.', '?', '!')) else said + '.'} Try: {asked}")
+def _report_usage(error: typer.TyperException) -> int:
+    command = getattr(getattr(error, "ctx", None), "command_path", NAME)
+    text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
+    say(f"{text if text.endswith(('.', '?', '!')) else text + '.'} Try: {command} --help")
     return USAGE

@@ -1,4 +1,4 @@
-"""How the words of a command line are read."""
+"""Parsers of option values: durations, variables and limits."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _LIMITS = {
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def seconds(text: str) -> float:
-    """Seconds of ``90``, ``1.5``, ``10m``, ``2h`` or ``1d``.
+def parse_duration(text: str) -> float:
+    """Return the seconds of ``90``, ``1.5``, ``10m``, ``2h`` or ``1d``.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: the text has another form.
     """
     match = _DURATION.match(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no duration", remedy="90, 1.5s, 10m, 2h or 1d")
+        raise UsageError(f"{text!r} is not a duration", remedy="90, 1.5s, 10m, 2h or 1d")
     return float(match[1]) * _SECONDS[match[2]]
 
 
-def variables(words: list[str]) -> dict[str, str]:
-    """Variables of ``NAME=VALUE``, and of ``NAME`` with the value that it has here.
+def parse_variables(args: list[str]) -> dict[str, str]:
+    """Return the variables of ``NAME=VALUE`` arguments; ``NAME`` alone takes its value from this process.
 
     Raises:
-        UsageError: a name without a value has none here either.
+        UsageError: this process has no such variable.
     """
     found: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+    for arg in args:
+        name, equals, value = arg.partition("=")
         if not equals:
             if name not in os.environ:
                 raise UsageError(f"--env {name}: no variable of that name is set here", remedy="NAME=VALUE")
@@ -53,35 +53,35 @@ def variables(words: list[str]) -> dict[str, str]:
     return found
 
 
-def limits(words: list[str]) -> Limits | None:
-    """Limits of ``memory=2G``, ``cpu=10m``, ``processes=64``, ``file-size=1G`` and ``open-files=256``.
+def parse_limits(args: list[str]) -> Limits | None:
+    """Return the limits of ``memory=2G``, ``cpu=10m``, ``processes=64``, ``file-size=1G`` and ``open-files=256``.
 
     Raises:
-        UsageError: one of them is no limit.
+        UsageError: an argument is not a limit.
     """
     from hermes_exec.terminal.limits import Limits
 
     found: dict[str, Any] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
+    for arg in args:
+        name, equals, value = arg.partition("=")
         if name not in _LIMITS or not equals:
-            raise UsageError(f"{word!r} is no limit", remedy=", ".join(f"{known}=…" for known in _LIMITS))
+            raise UsageError(f"{arg!r} is not a limit", remedy=", ".join(f"{known}=…" for known in _LIMITS))
         field = _LIMITS[name]
         if field.endswith("_s"):
-            found[field] = seconds(value)
+            found[field] = parse_duration(value)
         elif field.endswith("_mib"):
-            found[field] = _mebibytes(word, value)
+            found[field] = _parse_mebibytes(arg, value)
         elif value.isascii() and value.isdigit():
             found[field] = int(value)
         else:
-            raise UsageError(f"{word!r}: should be a whole number")
+            raise UsageError(f"{arg!r}: not a whole number", remedy=f"{name}=64")
     return Limits(**found) if found else None
 
 
-def _mebibytes(word: str, text: str) -> int:
+def _parse_mebibytes(arg: str, text: str) -> int:
     match = _SIZE.match(text.strip())
     if match is None:
-        raise UsageError(f"{word!r} is no size", remedy="512M or 2G")
+        raise UsageError(f"{arg!r}: not a size", remedy="512M or 2G")
     unit = match[2].lower()
     number = int(match[1])
     return number * _MEBIBYTES[unit] if unit in "mgt" and unit else -(-number // _MEBIBYTES[unit])

@@ -1,4 +1,4 @@
-"""``bench``: how fast a place is, in a few seconds."""
+"""``bench``: measure the speed of a target."""
 
 import statistics
 import time
@@ -10,8 +10,8 @@ import typer
 
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import note
-from hermes_exec.cli.open_target import opened, planned
-from hermes_exec.cli.options import Json, Place
+from hermes_exec.cli.open_target import open_planned, plan_target
+from hermes_exec.cli.options import Json, Target
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import PlaceError
 from hermes_exec.terminal.terminal import Terminal
@@ -22,22 +22,21 @@ _STREAMS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """The times of one thing that was done again and again."""
+class Measurement:
+    """The times of repeated runs of one operation."""
 
     what: str
     times_s: list[float]
     bytes: int = 0
-    """What each of them moved."""
+    """Bytes moved by each run."""
 
     @property
     def median_s(self) -> float:
-        """The middle one."""
+        """The median time."""
         return statistics.median(self.times_s)
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """For programs."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the row of the JSON output."""
         facts: dict[str, Any] = {
             "what": self.what,
             "median_s": round(self.median_s, 7),
@@ -47,12 +46,11 @@ class Measured:
         }
         return facts | ({"bytes_per_s": round(self.bytes / self.median_s)} if self.bytes else {})
 
-    @property
-    def row(self) -> list[str]:
-        """For people."""
+    def to_row(self) -> list[str]:
+        """Return the row of the table."""
         speed = f"{self.bytes / self.median_s / 1e6:.0f} MB/s" if self.bytes else ""
         times = (self.median_s, min(self.times_s), max(self.times_s))
-        return [self.what, *map(readable, times), str(len(self.times_s)), speed]
+        return [self.what, *map(format_duration, times), str(len(self.times_s)), speed]
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -61,14 +59,14 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 
 def bench(
-    target: Place = None,
+    target: Target = None,
     *,
-    runs: Annotated[int, typer.Option("--runs", "-n", metavar="N", min=1, help="How often each command is run.")] = 200,
+    runs: Annotated[int, typer.Option("--runs", "-n", metavar="N", min=1, help="Run each command N times.")] = 200,
     json: Json = False,
 ) -> int:
-    """Measure a place: opening it, commands of three kinds, and a stream of 64 MiB.
+    """Measure a target: opening it, commands of three kinds, and a stream of 64 MiB.
 
-    Nothing is recorded in the audit. For figures beside the physical floor and other tools, see ./dev bench.
+    Nothing is recorded in the audit log. ./dev bench compares the figures with other tools.
     """
     return interruptible.run(_bench(target, runs, json=json))
 
@@ -77,31 +75,31 @@ async def _bench(target: str | None, runs: int, *, json: bool) -> int:
     opens: list[float] = []
     for _ in range(_OPENS):
         began = time.perf_counter()
-        async with opened(planned(target), audit=False) as terminal:
+        async with open_planned(plan_target(target), audit=False) as terminal:
             await terminal.run(["true"])
             opens.append(time.perf_counter() - began)
-    async with opened(planned(target), audit=False) as terminal:
-        measured = [Measured("open + first command", opens), *await _commands(terminal, runs)]
+    async with open_planned(plan_target(target), audit=False) as terminal:
+        measurements = [Measurement("open + first command", opens), *await _measure_commands(terminal, runs)]
         name = terminal.target
     if json:
-        show_json({"target": name, "measured": [each.facts for each in measured]})
+        show_json({"target": name, "measured": [each.to_json() for each in measurements]})
     else:
-        note(f"measured in {name}")
-        show_table(("WHAT", "MEDIAN", "BEST", "WORST", "RUNS", ""), [each.row for each in measured])
+        note(f"target: {name}")
+        show_table(("WHAT", "MEDIAN", "BEST", "WORST", "RUNS", ""), [each.to_row() for each in measurements])
     return 0
 
 
-async def _commands(terminal: Terminal, runs: int) -> list[Measured]:
-    await terminal.run("true")  # the shell itself is started by the first
+async def _measure_commands(terminal: Terminal, runs: int) -> list[Measurement]:
+    await terminal.run("true")  # the first command starts the shell
     return [
-        Measured("session: true", await _times(lambda: terminal.run("true"), runs)),
-        Measured("session: echo hi", await _times(lambda: terminal.run("echo hi"), runs)),
-        Measured("program: true", await _times(lambda: terminal.run(["true"]), runs)),
-        Measured("stream 64 MiB", await _times(lambda: _stream(terminal), _STREAMS), STREAMED),
+        Measurement("session: true", await _measure(lambda: terminal.run("true"), runs)),
+        Measurement("session: echo hi", await _measure(lambda: terminal.run("echo hi"), runs)),
+        Measurement("program: true", await _measure(lambda: terminal.run(["true"]), runs)),
+        Measurement("stream 64 MiB", await _measure(lambda: _read_stream(terminal), _STREAMS), STREAMED),
     ]
 
 
-async def _times(work: Callable[[], Awaitable[object]], runs: int) -> list[float]:
+async def _measure(work: Callable[[], Awaitable[object]], runs: int) -> list[float]:
     times: list[float] = []
     for _ in range(runs):
         began = time.perf_counter()
@@ -110,17 +108,17 @@ async def _times(work: Callable[[], Awaitable[object]], runs: int) -> list[float
     return times
 
 
-async def _stream(terminal: Terminal) -> None:
+async def _read_stream(terminal: Terminal) -> None:
     received = 0
     async with terminal.stream(["head", "-c", str(STREAMED), "/dev/zero"]) as stream:
         async for event in stream:
             received += len(event.data)
     if received != STREAMED:
-        raise PlaceError(f"{received} bytes of {STREAMED} arrived", state="the measurement was given up")
+        raise PlaceError(f"{received} bytes of {STREAMED} arrived", state="the measurement stopped")
 
 
-def readable(seconds: float) -> str:
-    """A time in the unit that suits it."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in microseconds, milliseconds or seconds."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} us"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"

@@ -1,4 +1,4 @@
-"""Asks the person at the terminal."""
+"""Ask the user at the terminal to confirm."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _ANSWERS = {"y": True, "yes": True, "n": False, "no": False, "": False}
 
 
-def agrees(question: str) -> bool:
-    """Whether they say yes. No is what an empty line and the end of the input mean.
+def confirm(question: str) -> bool:
+    """Ask a question and return whether the answer is yes. An empty line and the end of the input mean no.
 
-    Ctrl-C raises `KeyboardInterrupt` at whatever moment it comes: ``input()`` would miss one between its prompt and its
-    read, and asyncio's own handler would keep it until an answer was there.
+    Ctrl-C raises `KeyboardInterrupt` at any moment: ``input()`` misses one between its prompt and its read, and the
+    handler of asyncio delivers it only after an answer.
     """
     with _interruptible() as woken:
         while True:
@@ -33,7 +33,7 @@ def agrees(question: str) -> bool:
 
 @contextmanager
 def _interruptible() -> Generator[int]:
-    """SIGINT raises here; the descriptor is readable once it has come, so that no wait for it can begin too late."""
+    """Let SIGINT raise. The descriptor becomes readable with the signal, so no wait can begin too late."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""``backends --cost``: what of ours is alive where somebody pays for it, and since when."""
+"""``backends --cost``: list running billable resources of this project."""
 
 import asyncio
 import time
@@ -6,51 +6,51 @@ from dataclasses import asdict, dataclass
 
 from hermes_exec.backend import Resource, list_resources
 from hermes_exec.cli.console import CHECK_FAILED, note
-from hermes_exec.cli.open_target import settings
+from hermes_exec.cli.open_target import read_settings
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.config.profile import Profile
 from hermes_exec.config.registry import backend_class, known_types
 from hermes_exec.errors import HermesError
 
-_PATIENCE_S = 60.0
-"""Importing an SDK takes seconds, and an account may have many."""
+_LIMIT_S = 60.0
+"""Importing an SDK takes seconds, and an account may have many resources."""
 _HOUR_S = 3600.0
 _DAY_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account that was asked: what is alive there, or why it did not say."""
+    """The answer of one account: its running resources, or the reason for the failure."""
 
     name: str
     alive: list[Resource]
     failed: str = ""
     remedy: str = ""
-    meant: bool = False
-    """Whether a profile names it, so that it should have answered."""
+    required: bool = False
+    """Whether a profile names the account, so that a failure is an error."""
 
 
-async def cost(*, json: bool) -> int:
-    """Ask every account; the exit code is 1 when one that a profile names did not answer."""
-    accounts = await asyncio.gather(*(_ask(name, kind, profile) for name, kind, profile in _accounts()))
-    failed = [account for account in accounts if account.failed and account.meant]
+async def show_cost(*, json: bool) -> int:
+    """Query every account and print a table; the exit code is 1 when an account of a profile fails."""
+    accounts = await asyncio.gather(*(_query(name, kind, profile) for name, kind, profile in _list_accounts()))
+    failed = [account for account in accounts if account.failed and account.required]
     found = {each.target: each for account in accounts for each in account.alive}
     alive = sorted(found.values(), key=lambda each: each.since or 0.0)
     if json:
         show_json({"alive": [asdict(each) for each in alive], "failed": [asdict(account) for account in failed]})
     elif alive:
-        rows = [[each.target, _since(each), each.state, each.size, each.owner] for each in alive]
+        rows = [[each.target, _format_since(each), each.state, each.size, each.owner] for each in alive]
         show_table(("TARGET", "SINCE", "STATE", "SIZE", "OWNER"), rows)
     elif not failed:
-        note("nothing of ours is alive where it costs something")
+        note("no billable resource of this project is running")
     for account in failed if not json else ():
         note(f"{account.name}: {account.failed}" + (f". Try: {account.remedy}" if account.remedy else ""))
     return CHECK_FAILED if failed else 0
 
 
-def _accounts() -> list[tuple[str, str, Profile | None]]:
-    """Every account that can be named: each profile's, then for each kind of place the one found without any."""
-    configured = settings()
+def _list_accounts() -> list[tuple[str, str, Profile | None]]:
+    """List the accounts: one for each profile, then the default one of each backend."""
+    configured = read_settings()
     named: list[tuple[str, str, Profile | None]] = []
     for name in configured.profiles:
         try:
@@ -62,20 +62,20 @@ def _accounts() -> list[tuple[str, str, Profile | None]]:
     return [*named, *((kind, kind, None) for kind in known_types())]
 
 
-async def _ask(name: str, kind: str, profile: Profile | None) -> Account:
-    meant = profile is not None
+async def _query(name: str, kind: str, profile: Profile | None) -> Account:
+    required = profile is not None
     try:
         backend = await asyncio.to_thread(backend_class, kind)
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_LIMIT_S):
             return Account(name, await list_resources(backend, profile))
     except TimeoutError:
-        return Account(name, [], f"no answer within {_PATIENCE_S:g} s", meant=meant)
+        return Account(name, [], f"no answer within {_LIMIT_S:g} s", required=required)
     except HermesError as error:
-        return Account(name, [], error.what, error.remedy, meant=meant)
+        return Account(name, [], error.what, error.remedy, required=required)
 
 
-def _since(each: Resource) -> str:
-    """When it was created, and how long ago that is."""
+def _format_since(each: Resource) -> str:
+    """Format the time of creation and the age."""
     if each.since is None:
         return "unknown"
     passed_s = max(0.0, time.time() - each.since)

@@ -1,7 +1,6 @@
-"""The plainest command lines of ``run`` and ``chat``, understood without typer, whose import takes longer than they do.
+"""Plain command lines, parsed without typer, whose import takes longer than a short command.
 
-Whatever is not plain here (help, mistakes, repeated or joined options) is left to typer, which knows them all.
-A test holds the two against each other.
+A command line that is not plain (help, mistakes, repeated or joined options) is left to typer. Tests compare both.
 """
 
 from __future__ import annotations
@@ -10,14 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hermes_exec_agent.frontends.chat.options import Asked
+    from collections.abc import Callable, Mapping, Sequence
 
 
 @dataclass(slots=True)
-class Spoken:
-    """The words of one ``run``, as they were said."""
+class RunArguments:
+    """The arguments of ``run``, as written."""
 
     command: list[str]
     on: str | None = None
@@ -44,7 +41,8 @@ _VALUES = {
     "--timeout": "timeout",
     "--grace": "grace",
 }
-_FLAGS: dict[str, tuple[str, bool]] = {
+_LISTS = {"--env": "env", "-e": "env"}
+_SWITCHES: dict[str, tuple[str, bool]] = {
     "--shell": ("shell", True),
     "--no-shell": ("shell", False),
     "--stdin": ("stdin", True),
@@ -55,76 +53,69 @@ _FLAGS: dict[str, tuple[str, bool]] = {
     "--no-redact": ("redact", False),
     "--json": ("json", True),
 }
-_CHAT = {
-    "--on": "on",
-    "-o": "on",
-    "--query": "query",
-    "-q": "query",
-    "--model": "model",
-    "-m": "model",
-    "--resume": "resume",
-    "-r": "resume",
-    "--approve": "approve",
-    "--replay": "replay",
-}
 
 
-def spoken_run(words: Sequence[str]) -> Spoken | None:
-    """The command line, if it is a plain ``run``."""
-    if not words or words[0] != "run":
-        return None
-    said: dict[str, Any] = {}
-    env: list[str] = []
-    at = 1
-    while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        option, equals, value = words[at].partition("=")
-        at += 1
-        if option in _FLAGS and not equals:
-            key, flag = _FLAGS[option]
-            said[key] = flag
+def parse_plain(
+    argv: Sequence[str],
+    values: Mapping[str, str],
+    switches: Mapping[str, tuple[str, bool]],
+    lists: Mapping[str, str] | None = None,
+    *,
+    interspersed: bool = False,
+) -> tuple[dict[str, Any], list[str]] | None:
+    """Return the options of a plain command line by their parameters, and the other arguments; None if it is not plain.
+
+    Args:
+        argv: the arguments behind the command's name.
+        values: options that take one value, with the names of their parameters.
+        switches: options without a value, with their parameters and values.
+        lists: options that may be repeated.
+        interspersed: whether options may follow other arguments; ``--`` is then left to typer.
+    """
+    found: dict[str, Any] = {}
+    others: list[str] = []
+    rest = list(argv)
+    while rest and (interspersed or (rest[0].startswith("-") and rest[0] != "--")):
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            others.append(word)
             continue
-        if option not in _VALUES and option not in {"--env", "-e"}:
+        option, equals, value = word.partition("=")
+        if option in switches and not equals:
+            parameter, state = switches[option]
+            found[parameter] = state
+            continue
+        name = values.get(option) or (lists or {}).get(option, "")
+        if not name or (equals and not option.startswith("--")):
             return None
-        if not (equals and option.startswith("--")):
-            if equals or at == len(words):
+        if not equals:
+            if not rest or (rest[0].startswith("-") and rest[0] != "-"):
                 return None
-            value = words[at]
-            at += 1
-        if option in _VALUES:
-            if _VALUES[option] in said:
+            value = rest.pop(0)
+        if option in values:
+            if name in found:
                 return None
-            said[_VALUES[option]] = value
+            found[name] = value
         else:
-            env.append(value)
-    command = list(words[at + 1 :] if at < len(words) and words[at] == "--" else words[at:])
-    return Spoken(command, env=env, **said) if command else None
+            found.setdefault(name, []).append(value)
+    return found, others + (rest[1:] if rest[:1] == ["--"] else rest)
 
 
-def spoken_chat(words: Sequence[str]) -> Asked | None:
-    """The command line, if it is a plain ``chat``."""
-    if not words or words[0] != "chat":
+def parse_run(argv: Sequence[str]) -> RunArguments | None:
+    """Parse a command line if it is a plain ``run``."""
+    parsed = parse_plain(argv[1:], _VALUES, _SWITCHES, _LISTS) if argv[:1] == ["run"] else None
+    return RunArguments(parsed[1], **parsed[0]) if parsed and parsed[1] else None
+
+
+def prepare_run(argv: Sequence[str]) -> Callable[[], int] | None:
+    """Return a function that runs a plain ``run``; None for any other command line."""
+    arguments = parse_run(argv)
+    if arguments is None:
         return None
-    said: dict[str, Any] = {}
-    at = 1
-    while at < len(words):
-        option, equals, value = words[at].partition("=")
-        at += 1
-        if option == "--json" and not equals:
-            said["json"] = True
-            continue
-        if option in {"--continue", "-c"} and not equals:
-            said["goes_on"] = True
-            continue
-        if option not in _CHAT:
-            return None
-        if not (equals and option.startswith("--")):
-            if equals or at == len(words):
-                return None
-            value = words[at]
-            at += 1
-        if _CHAT[option] in said:
-            return None
-        said[_CHAT[option]] = value
-    from hermes_exec_agent.frontends.chat.options import Asked
 
-    return Asked(**said)
+    def work() -> int:
+        from hermes_exec.cli.run_command import run_command
+
+        return run_command(arguments)
+
+    return work

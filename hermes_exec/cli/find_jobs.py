@@ -1,4 +1,4 @@
-"""The guests that have jobs or kept PTYs, found again by a process that did not start them."""
+"""Find the guests that have jobs or kept PTYs, from a process that did not start them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hermes_exec.cli.console import note
-from hermes_exec.cli.open_target import planned
+from hermes_exec.cli.open_target import plan_target
 from hermes_exec.config.paths import audit_file
 from hermes_exec.errors import HermesError, PlaceGone, PlaceUnavailable, UsageError
 from hermes_exec.observe.history import without_end
@@ -29,43 +29,43 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.guest_records import GuestRecord
     from hermes_exec.terminal.job_status import JobStatus
 
-_PATIENCE_S = 60.0
-"""To import a vendor's SDK alone may take a part of it; places out of reach mostly say so sooner."""
+_LIMIT_S = 60.0
+"""Includes the import of an SDK; most targets that cannot be reached fail sooner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A guest that answered, its jobs, and its PTYs that can be left and attached to."""
+    """A guest that answered, its jobs, and its PTYs that clients can detach from and attach to."""
 
     record: GuestRecord
     link: Link
     jobs: list[JobStatus]
     ptys: list[PtyStatus]
     context: Context
-    """What accounts of its jobs go by."""
+    """The context of the audit records of its jobs."""
 
     def job(self, status: JobStatus) -> Job:
-        """One of its jobs, whose end is recorded when it is seen; of several records the first counts."""
+        """Return a job. Its end is recorded when it is seen; of several records the first counts."""
         return Job(self.link, status.id, Account(self.context, status.id))
 
 
 @asynccontextmanager
 async def guests_with_jobs(on: str | None = None) -> AsyncGenerator[list[Guest]]:
-    """Those that answer, of one place or of all, the oldest first; the others are told of.
+    """Connect to the guests of one target or of all, the oldest first; a note names each that does not answer.
 
-    One that is gone for good is forgotten.
+    Removes the records of guests that are gone.
     """
-    target = None if on is None else planned(on).target
+    target = None if on is None else plan_target(on).target
     records = [record for record in read_records() if target in {None, record.target}]
     async with AsyncExitStack() as stack:
         gone: list[GuestRecord] = []
-        found = await asyncio.gather(*(_ask(record, stack, gone) for record in records))
-        _forget(gone)
+        found = await asyncio.gather(*(_connect(record, stack, gone) for record in records))
+        _remove_records(gone)
         yield [guest for guest in found if guest is not None]
 
 
 def record_ends(guests: Iterable[Guest]) -> None:
-    """Record how jobs ended whose end nobody has seen yet. An audit that cannot be read is left as it is."""
+    """Record the ends of jobs that have no recorded end. An audit log that cannot be read stays unchanged."""
     ended = {job.id: (guest, job.result, job) for guest in guests for job in guest.jobs if job.result is not None}
     if not ended:
         return
@@ -75,32 +75,30 @@ def record_ends(guests: Iterable[Guest]) -> None:
             Account(guest.context, id).ended(result, job.stdout_bytes, job.stderr_bytes)
 
 
-def _forget(gone: list[GuestRecord]) -> None:
-    """Remove the records of guests that are gone, and name each place once, in one line."""
+def _remove_records(gone: list[GuestRecord]) -> None:
+    """Remove the records of guests that are gone, and name each target once, in one line."""
     for record in gone:
         remove_record(record.id)
     if gone:
         places = ", ".join(dict.fromkeys(record.target for record in gone))
-        whose = (
-            "its guest is gone, and so are its" if len(gone) == 1 else f"{len(gone)} guests are gone, and so are their"
-        )
-        note(f"{places}: {whose} jobs, if any were left")
+        guests = "the guest is" if len(gone) == 1 else f"{len(gone)} guests are"
+        note(f"{places}: {guests} gone, with all remaining jobs")
 
 
-async def _ask(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecord]) -> Guest | None:
+async def _connect(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecord]) -> Guest | None:
     try:
-        async with asyncio.timeout(_PATIENCE_S):
-            plan = planned(record.target, record.place)
+        async with asyncio.timeout(_LIMIT_S):
+            plan = plan_target(record.target, record.place)
             await plan.backend.open()
             link = Link(plan.backend, env={}, cwd=None)
-            stack.push_async_callback(_leave, record, plan.backend, link)
+            stack.push_async_callback(_disconnect, record, plan.backend, link)
             await link.attach(record.identity, record.interpreter)
             ptys = [pty for pty in await list_ptys(link) if pty.keep_s]
             carrier = guest_carrier(plan.backend, link)
             context = Context(carrier, plan.target, Spools(), plan.audit(wanted=None), hooks=plan.create_hooks())
             return Guest(record, link, await list_jobs(link), ptys, context)
     except TimeoutError:
-        note(f"{record.target}: no answer within {_PATIENCE_S:g} s; its jobs are not shown")
+        note(f"{record.target}: no answer within {_LIMIT_S:g} s; its jobs are not shown")
     except PlaceUnavailable as error:
         if isinstance(error, PlaceGone) or "guest is gone" in error.what or "started anew" in error.what:
             gone.append(record)
@@ -111,8 +109,8 @@ async def _ask(record: GuestRecord, stack: AsyncExitStack, gone: list[GuestRecor
     return None
 
 
-async def _leave(record: GuestRecord, backend: Backend, link: Link) -> None:
-    """Let go of a guest; once it has ended, a place that was created for its jobs ends too, or a note says why not."""
+async def _disconnect(record: GuestRecord, backend: Backend, link: Link) -> None:
+    """Disconnect from a guest. If it has ended, also remove the resource that was created for its jobs."""
     await link.close()
     try:
         await backend.close(keep=link.stays or not record.place)
@@ -121,37 +119,37 @@ async def _leave(record: GuestRecord, backend: Backend, link: Link) -> None:
 
 
 @asynccontextmanager
-async def called(word: str, on: str | None = None) -> AsyncGenerator[tuple[Link, Job | PtyStatus]]:
-    """The one job with that id, or else the PTY or the job of that name, and the way to it.
+async def find_job_or_pty(name: str, on: str | None = None) -> AsyncGenerator[tuple[Link, Job | PtyStatus]]:
+    """Yield the job with this id, or else the PTY or the job of this name, and the link to it.
 
     Raises:
         UsageError: there is none, or several have the name.
     """
     async with guests_with_jobs(on) as guests:
         jobs = [(guest, status) for guest in guests for status in guest.jobs]
-        ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == word]
-        exact = [each for each in jobs if each[1].id == word]
-        chosen = exact or [each for each in jobs if word and each[1].name == word]
+        ptys = [(guest.link, status) for guest in guests for status in guest.ptys if status.name == name]
+        exact = [each for each in jobs if each[1].id == name]
+        chosen = exact or [each for each in jobs if name and each[1].name == name]
         if len(chosen) + len(ptys) > 1:
             ids = ", ".join([status.id for _, status in chosen] + [status.name for _, status in ptys])
-            raise UsageError(f"{len(chosen) + len(ptys)} jobs are called {word!r}", remedy=f"one of {ids}")
+            raise UsageError(f"{len(chosen) + len(ptys)} jobs are named {name!r}", remedy=f"one of the ids {ids}")
         if ptys:
             yield ptys[0]
         elif chosen:
             guest, status = chosen[0]
             yield guest.link, guest.job(status)
         else:
-            raise UsageError(f"there is no job {word!r}", remedy="hermes-exec jobs")
+            raise UsageError(f"there is no job {name!r}", remedy="hermes-exec jobs")
 
 
 @asynccontextmanager
-async def job_called(word: str, on: str | None = None) -> AsyncGenerator[Job]:
-    """The one job with that id, or else that name.
+async def find_job(name: str, on: str | None = None) -> AsyncGenerator[Job]:
+    """Yield the job with this id, or else of this name.
 
     Raises:
         UsageError: there is none, or several have the name, or it is a PTY.
     """
-    async with called(word, on) as (_, found):
+    async with find_job_or_pty(name, on) as (_, found):
         if not isinstance(found, Job):
-            raise UsageError(f"{word!r} has a terminal of its own", remedy=f"hermes-exec attach {word}")
+            raise UsageError(f"{name!r} is a shell on a terminal, not a job", remedy=f"hermes-exec attach {name}")
         yield found

@@ -1,4 +1,4 @@
-"""``forward``: ports and unix sockets, between here and a place."""
+"""``forward``: forward ports and unix sockets to or from a target."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -8,13 +8,13 @@ import typer
 
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import note
-from hermes_exec.cli.open_target import opened, planned
+from hermes_exec.cli.open_target import open_planned, plan_target
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.forward import Endpoint
 
-WORDS = "LISTEN=TO"
+METAVAR = "LISTEN=TO"
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -23,34 +23,34 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 
 
 def forward(
-    ways: Annotated[
+    forwards: Annotated[
         list[str],
-        typer.Argument(metavar=WORDS, help="8080, 8080=host:80, 0=/run/app.sock: where to listen, what to connect to."),
+        typer.Argument(metavar=METAVAR, help="Listen here, connect to: 8080, 8080=host:80, 0=/run/app.sock."),
     ],
     on: On = None,
     *,
-    reverse: Annotated[bool, typer.Option("--reverse", "-R", help="Listen in the place, and connect here.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", "-R", help="Listen in the target, and connect here.")] = False,
     json: Json = False,
 ) -> int:
-    """Pass connections on, from here to a place until Ctrl-C: 8080=80 connects our port 8080 to its port 80.
+    """Forward connections to a target until Ctrl-C: 8080=80 forwards port 8080 here to port 80 there.
 
-    Each end is PORT, HOST:PORT or the path of a unix socket; without a host it is 127.0.0.1. A single
-    port is used on both sides, and 0 is any port that is free. Once it listens, it says where.
+    Each end is PORT, HOST:PORT or the path of a unix socket; the default host is 127.0.0.1. A single port is used on
+    both sides, and port 0 selects a free port. The command prints the address of each listener.
     """
-    return interruptible.run(_forward(on, [_way(word) for word in ways], reverse=reverse, json=json))
+    return interruptible.run(_forward(on, [_parse_forward(arg) for arg in forwards], reverse=reverse, json=json))
 
 
-def _way(word: str) -> tuple[Endpoint, Endpoint]:
-    listen, equals, to = word.partition("=")
+def _parse_forward(arg: str) -> tuple[Endpoint, Endpoint]:
+    listen, equals, to = arg.partition("=")
     ends = Endpoint.parse(listen), Endpoint.parse(to if equals else listen)
     if ends[1].port == 0 and not ends[1].path:
-        raise UsageError(f"{word!r}: nothing can be connected to port 0", remedy=WORDS)
+        raise UsageError(f"{arg!r}: cannot connect to port 0", remedy=METAVAR)
     return ends
 
 
-async def _forward(on: str | None, ways: list[tuple[Endpoint, Endpoint]], *, reverse: bool, json: bool) -> int:
-    async with opened(planned(on)) as terminal, AsyncExitStack() as stack:
-        forwards = [await terminal.forward(listen, to, reverse=reverse, on_failure=note) for listen, to in ways]
+async def _forward(on: str | None, ends: list[tuple[Endpoint, Endpoint]], *, reverse: bool, json: bool) -> int:
+    async with open_planned(plan_target(on)) as terminal, AsyncExitStack() as stack:
+        forwards = [await terminal.forward(listen, to, reverse=reverse, on_failure=note) for listen, to in ends]
         for each in forwards:
             stack.push_async_callback(each.close)
             if json:

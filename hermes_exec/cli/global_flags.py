@@ -1,4 +1,4 @@
-"""What holds for the whole of one ``hermes-exec``: how much it tells, and which secrets it must not."""
+"""The options before the command: where they end, and the values that apply to the whole process."""
 
 from __future__ import annotations
 
@@ -6,25 +6,47 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hermes_exec.observe.redact import Redactor
+
+_VALUED = frozenset({"--config", "--log-format"})
+_SWITCHES = frozenset({"--version", "--quiet", "-q", "--verbose", "-v", "-vv", "--debug", "--audit", "--no-audit"})
 
 
 @dataclass(slots=True)
 class Flags:
-    """The options that stand before the command. There is one object a process: ``flags``."""
+    """The options before the command. A process has one object of this class, ``flags``."""
 
     debug: bool = False
     """Show tracebacks."""
     quiet: bool = False
-    """Say nothing but errors."""
+    """Print errors only."""
     verbose: int = 0
-    """1 for what happens, 2 for everything."""
+    """1 logs at the level info, 2 at the level debug."""
     redactor: Redactor | None = None
-    """Set once a place with secrets was opened."""
+    """Set once a target with secrets is planned."""
 
     def clean(self, text: str) -> str:
-        """``text`` without the known secrets."""
+        """Return ``text`` without the known secrets."""
         return self.redactor.text(text) if self.redactor else text
 
 
 flags = Flags()
+
+
+def skip_global_options(argv: Sequence[str], *, without: str = "") -> int:
+    """Return the index of the first argument that is no option of ``hermes-exec`` itself, nor the value of one.
+
+    The option ``without`` does not count as one of ``hermes-exec``.
+    """
+    at = 0
+    while at < len(argv) and argv[at] != without:
+        option, equals, _ = argv[at].partition("=")
+        if option in _VALUED:
+            at += 1 if equals else 2
+        elif argv[at] in _SWITCHES:
+            at += 1
+        else:
+            break
+    return min(at, len(argv))

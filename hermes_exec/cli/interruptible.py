@@ -1,4 +1,4 @@
-"""Run a command so that Ctrl-C, a quit, a hang-up and ``kill`` end what it started before it ends itself."""
+"""Run a coroutine that SIGINT, SIGQUIT, SIGHUP and SIGTERM cancel, so that it cleans up before the process ends."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run(work: Coroutine[Any, Any, int]) -> int:
-    """Give what ``work`` gives, or 128 + N after signal N, which cancels it. A second signal ends us at once.
+    """Return the result of ``work``, or 128 + N after signal N, which cancels it. A second signal exits at once.
 
-    Where nobody reads our output any more, that is the end too: 141, as for any program.
+    Returns 141 when the reader of our output has gone, as a shell shows it.
     """
     try:
-        return asyncio.run(_guarded(work))
+        return asyncio.run(_run_cancellable(work))
     except BrokenPipeError:
         return BROKEN_PIPE
 
 
-async def _guarded(work: Coroutine[Any, Any, int]) -> int:
+async def _run_cancellable(work: Coroutine[Any, Any, int]) -> int:
     loop = asyncio.get_running_loop()
     task = loop.create_task(work)
     caught: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
-        # A handler of Python's own kind also runs while the loop is busy; the loop's would have to wait.
+        # A handler of the signal module also runs while the loop is busy; one of the loop would wait.
         if caught:
-            say("left at once, while the place was still ending what ran there")
+            say("exited at once, before the cleanup in the target had ended")
             os._exit(128 + number)
         caught.append(number)
         loop.call_soon_threadsafe(task.cancel)
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # nohup, and a shell's background, want it ignored
+        if handler is not signal.SIG_IGN:  # nohup and background jobs of a shell ignore it
             signal.signal(number, stop)
     try:
         return await task

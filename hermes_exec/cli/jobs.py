@@ -1,4 +1,4 @@
-"""``jobs``, ``logs``, ``attach`` and ``kill``: what ``run --detach`` and ``shell --keep`` started, by whomever."""
+"""``jobs``, ``logs``, ``attach`` and ``kill``: the jobs of ``run --detach`` and the shells of ``shell --keep``."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.arguments import seconds
+from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from hermes_exec.cli.find_jobs import Guest
     from hermes_exec.terminal.job_log import LogStream
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or its name.")]
+JobName = Annotated[str, typer.Argument(metavar="JOB", help="The id or the name of a job.")]
 
 
-class Stream(StrEnum):
-    """Which of a job's outputs."""
+class OutputChoice(StrEnum):
+    """The outputs of a job to print."""
 
     BOTH = "both"
     STDOUT = "stdout"
@@ -46,10 +46,10 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def jobs(
     on: On = None,
     *,
-    prune: Annotated[bool, typer.Option("--prune", help="Forget those that have ended, and their logs.")] = False,
+    prune: Annotated[bool, typer.Option("--prune", help="Remove ended jobs and their logs.")] = False,
     json: Json = False,
 ) -> int:
-    """List the jobs of all places, or of one: what was started with run --detach or shell --keep."""
+    """List the jobs of all targets, or of one, as started by run --detach or shell --keep."""
     return interruptible.run(_jobs(on, prune=prune, json=json))
 
 
@@ -57,33 +57,33 @@ def logs(
     job: JobName,
     on: On = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    stream: Annotated[Stream, typer.Option(help="Which of its outputs.")] = Stream.BOTH,
-    tail: Annotated[int | None, typer.Option(metavar="BYTES", min=1, help="No more than so much of its end.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the job ends.")] = False,
+    stream: Annotated[OutputChoice, typer.Option(help="Print one of the outputs, or both.")] = OutputChoice.BOTH,
+    tail: Annotated[int | None, typer.Option(metavar="BYTES", min=1, help="Print the last BYTES only.")] = None,
     json: Json = False,
 ) -> int:
-    """Show what a job wrote, its errors as our errors. Leaving does not disturb it."""
+    """Print the output of a job, its errors to standard error. Ctrl-C does not affect the job."""
     return interruptible.run(_logs(job, on, follow=follow, stream=stream.value, tail=tail, json=json))
 
 
 def attach(job: JobName, on: On = None) -> int:
-    """Show what a job writes from its beginning on, send it our input, and end with its exit code.
+    """Print the whole output of a job, send our input to it, and exit with its exit code.
 
-    Its input is there if it was started with: run --detach --stdin. Ctrl-C leaves it to itself.
-    One that was started with shell --keep gets this terminal; after Enter, ~d leaves it to itself.
+    A job accepts input if it was started with: run --detach --stdin. Ctrl-C detaches. A shell of shell --keep is
+    attached to this terminal; after Enter, ~d detaches.
     """
     return interruptible.run(_attach(job, on))
 
 
 def kill(
-    job: Annotated[list[str], typer.Argument(metavar="JOB", help="Its id, or its name.")],
+    job: Annotated[list[str], typer.Argument(metavar="JOB", help="The id or the name of a job.")],
     on: On = None,
-    grace: Annotated[str, typer.Option(metavar="TIME", help="Between TERM and KILL.")] = "2s",
+    grace: Annotated[str, typer.Option(metavar="TIME", help="Wait so long between TERM and KILL.")] = "2s",
     *,
     json: Json = False,
 ) -> int:
-    """End jobs, with all that they started. One that has ended is left as it is."""
-    return interruptible.run(_kill(job, on, seconds(grace), json=json))
+    """End jobs and all their processes. A job that has ended stays unchanged."""
+    return interruptible.run(_kill(job, on, parse_duration(grace), json=json))
 
 
 async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
@@ -98,10 +98,10 @@ async def _jobs(on: str | None, *, prune: bool, json: bool) -> int:
         ptys = [(guest.record.target, status) for guest in guests for status in guest.ptys]
     if json:
         shells = [{"kind": "pty", "job": pty.name, "target": target, **asdict(pty)} for target, pty in ptys]
-        show_json([_facts(target, status) for target, status in found] + shells)
+        show_json([_job_to_json(target, status) for target, status in found] + shells)
     elif found or ptys:
-        heads = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "PLACE", "COMMAND")
-        rows = [_row(target, status) for target, status in found]
+        heads = ("JOB", "NAME", "STATE", "STARTED", "TIME", "OUTPUT", "TARGET", "COMMAND")
+        rows = [_job_row(target, status) for target, status in found]
         show_table(heads, rows + [_pty_row(target, status) for target, status in ptys])
     else:
         note("no jobs. Try: hermes-exec run --detach -- COMMAND")
@@ -119,11 +119,11 @@ async def _prune(guests: "Sequence[Guest]", *, json: bool) -> None:
     if json:
         show_json({"pruned": pruned})
     else:
-        note(f"{len(pruned)} forgotten" if pruned else "none has ended")
+        note(f"removed: {len(pruned)}" if pruned else "no job has ended")
 
 
-def _facts(target: str, status: JobStatus) -> dict[str, Any]:
-    from hermes_exec.cli.run_command import facts_of
+def _job_to_json(target: str, status: JobStatus) -> dict[str, Any]:
+    from hermes_exec.cli.run_command import to_json
 
     return {
         "kind": "job",
@@ -139,18 +139,18 @@ def _facts(target: str, status: JobStatus) -> dict[str, Any]:
         "stdout_bytes": status.stdout_bytes,
         "stderr_bytes": status.stderr_bytes,
         "note": status.note,
-        "result": None if status.result is None else facts_of(status.result),
+        "result": None if status.result is None else to_json(status.result),
     }
 
 
-def _row(target: str, status: JobStatus) -> list[str]:
+def _job_row(target: str, status: JobStatus) -> list[str]:
     state = status.state.value if status.result is None else status.result.reason
     return [
         status.id,
         status.name,
         f"{state}: {status.note}" if status.note and status.result is None else state,
-        _at(status.started),
-        took(status.duration_s),
+        _format_time(status.started),
+        format_elapsed(status.duration_s),
         f"{status.stdout_bytes + status.stderr_bytes:,} B",
         target,
         " ".join(status.command.split())[:60],
@@ -159,16 +159,16 @@ def _row(target: str, status: JobStatus) -> list[str]:
 
 def _pty_row(target: str, status: PtyStatus) -> list[str]:
     state = "ended" if status.ended else f"{status.views} attached"
-    since = took(time.time() - status.started)
-    return [status.name, "", state, _at(status.started), since, "", target, status.command[:60]]
+    since = format_elapsed(time.time() - status.started)
+    return [status.name, "", state, _format_time(status.started), since, "", target, status.command[:60]]
 
 
-def _at(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
-def took(seconds: float) -> str:
-    """A length of time, as short as it can be said."""
+def format_elapsed(seconds: float) -> str:
+    """Format a duration as ``1.5 s`` or ``h:mm:ss``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -176,23 +176,23 @@ def took(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-async def _logs(word: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool) -> int:
-    from hermes_exec.cli.find_jobs import job_called
+async def _logs(name: str, on: str | None, *, follow: bool, stream: str, tail: int | None, json: bool) -> int:
+    from hermes_exec.cli.find_jobs import find_job
 
-    async with job_called(word, on) as job:
+    async with find_job(name, on) as job:
         events = job.logs(-tail if tail else 0, cast("LogStream", stream), follow=follow)
         if json:
             async with aclosing(events):
                 async for event in events:
                     show_json({"stream": event.kind, "text": event.data.decode("utf-8", "replace")})
         else:
-            await _show(events)
+            await _print_events(events)
         if follow:
-            await job.status()  # by which its end is recorded
+            await job.status()  # records the end
     return 0
 
 
-async def _show(events: AsyncGenerator[Event]) -> None:
+async def _print_events(events: AsyncGenerator[Event]) -> None:
     from hermes_exec.cli.global_flags import flags
     from hermes_exec.cli.stdio import Output
 
@@ -208,33 +208,33 @@ async def _show(events: AsyncGenerator[Event]) -> None:
             output.close()
 
 
-async def _attach(word: str, on: str | None) -> int:
-    from hermes_exec.cli.find_jobs import called
-    from hermes_exec.cli.run_command import tell_end
+async def _attach(name: str, on: str | None) -> int:
+    from hermes_exec.cli.find_jobs import find_job_or_pty
+    from hermes_exec.cli.run_command import print_end
 
-    async with called(word, on) as (link, job):
+    async with find_job_or_pty(name, on) as (link, job):
         if not isinstance(job, Job):
-            from hermes_exec.cli.shell import look_at
+            from hermes_exec.cli.attach_pty import attach as attach_terminal
             from hermes_exec.terminal.pty import attach_pty
             from hermes_exec.terminal.tty import size_of
 
             rows, cols = size_of(1)
-            return await look_at(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
-        typing = asyncio.create_task(_type(job))
+            return await attach_terminal(await attach_pty(link, job.name, rows=rows, cols=cols), kept=True)
+        feeding = asyncio.create_task(_feed(job))
         try:
-            await _show(job.logs(follow=True))
+            await _print_events(job.logs(follow=True))
             result: Result = await job.wait(max_output=0)
         except asyncio.CancelledError:
-            note(f"left; {job.id} goes on. Try: hermes-exec attach {job.id}, or kill")
+            note(f"detached; {job.id} keeps running. Try: hermes-exec attach {job.id}, or kill")
             raise
         finally:
-            typing.cancel()
-            await asyncio.gather(typing, return_exceptions=True)
-    tell_end(result)
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+    print_end(result)
     return result.shell_code
 
 
-async def _type(job: Job) -> None:
+async def _feed(job: Job) -> None:
     from hermes_exec.cli.stdio import read
 
     try:
@@ -242,18 +242,18 @@ async def _type(job: Job) -> None:
             await job.write(data)
         if not os.isatty(0):
             await job.close_stdin()
-    except HermesError as error:  # it may wait for what will never come
-        note(f"it gets no more input: {error}")
+    except HermesError as error:  # the job may be waiting for input
+        note(f"the job receives no more input: {error}")
 
 
-async def _kill(words: list[str], on: str | None, grace_s: float, *, json: bool) -> int:
-    from hermes_exec.cli.find_jobs import called
-    from hermes_exec.cli.run_command import facts_of
+async def _kill(names: list[str], on: str | None, grace_s: float, *, json: bool) -> int:
+    from hermes_exec.cli.find_jobs import find_job_or_pty
+    from hermes_exec.cli.run_command import to_json
     from hermes_exec.terminal.pty import close_pty
 
     ended: list[dict[str, Any]] = []
-    for word in words:
-        async with called(word, on) as (link, job):
+    for name in names:
+        async with find_job_or_pty(name, on) as (link, job):
             if not isinstance(job, Job):
                 await close_pty(link, job.name)
                 ended.append({"job": job.name})
@@ -261,7 +261,7 @@ async def _kill(words: list[str], on: str | None, grace_s: float, *, json: bool)
                     print(f"{job.name}  ended")
                 continue
             result = await job.kill(grace_s, max_output=0)
-            ended.append({"job": job.id, **facts_of(result)})
+            ended.append({"job": job.id, **to_json(result)})
             if not json:
                 print(f"{job.id}  {result.reason}")
     if json:

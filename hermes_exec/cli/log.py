@@ -1,4 +1,4 @@
-"""``log``: the commands of the past, from the audit."""
+"""``log``: show recorded commands, from the audit log."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hermes_exec.cli.arguments import seconds
+from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note
 from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json, show_table
@@ -17,7 +17,7 @@ from hermes_exec.errors import HermesError, UsageError
 from hermes_exec.observe.history import Record
 
 _SHOWN = 120
-"""Characters of a command in the table; JSON has it all."""
+"""Characters of a command in the table; --json has all of it."""
 _REASON = 40
 
 
@@ -30,63 +30,64 @@ def log(
     on: On = None,
     *,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From then on: 2h, 3d, 2026-01-31 or 2026-01-31T18:00.")
+        str | None,
+        typer.Option(metavar="TIME", help="Show commands since TIME: 2h, 3d, 2026-01-31 or 2026-01-31T18:00."),
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those that did not succeed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Show failed commands only.")] = False,
     grep: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="Only those with this in their text (a regular expression)."),
+        typer.Option(metavar="PATTERN", help="Show commands that match this regular expression."),
     ] = None,
     last: Annotated[
-        int, typer.Option("--last", "-n", metavar="N", min=0, help="Only the last so many; 0 is all.")
+        int, typer.Option("--last", "-n", metavar="N", min=0, help="Show the last N commands; 0 is all.")
     ] = 50,
     json: Json = False,
 ) -> int:
-    """Show the commands of the past: when, where, what, and how each ended. Secrets are not in it."""
+    """Show recorded commands: the time, the target, the command, and how it ended. The log has no secrets."""
     from hermes_exec.config.paths import audit_file
     from hermes_exec.observe.history import read_audit
 
-    pattern = _pattern(grep)
+    pattern = _compile_pattern(grep)
     found: deque[Record] = deque(maxlen=last or None)
-    target = None if on is None else _target(on)
-    for record in read_audit(audit_file(os.environ), target=target, since=_since(since), failed=failed):
+    target = None if on is None else _resolve_target(on)
+    for record in read_audit(audit_file(os.environ), target=target, since=_parse_since(since), failed=failed):
         if pattern is None or pattern.search(record.command):
             found.append(record)
     if json:
         show_json([_facts(record) for record in found])
     elif found:
-        heads = ("AT", "PLACE", "SESSION", "END", "TIME", "OUTPUT", "COMMAND")
+        heads = ("AT", "TARGET", "SESSION", "END", "TIME", "OUTPUT", "COMMAND")
         show_table(heads, [_row(record) for record in sorted(found, key=lambda record: record.at)])
     else:
-        note("nothing is recorded that fits")
+        note("no recorded command matches")
     return 0
 
 
-def _target(on: str) -> str:
-    """The target as records have it; a place that is no longer known is looked for by its own word."""
-    from hermes_exec.cli.open_target import settings
+def _resolve_target(on: str) -> str:
+    """Return the target as records have it; an unknown target is returned unchanged."""
+    from hermes_exec.cli.open_target import read_settings
     from hermes_exec.config.load import resolve
 
     try:
-        return str(resolve(on, settings()))
+        return str(resolve(on, read_settings()))
     except HermesError:
         return on
 
 
-def _pattern(text: str | None) -> re.Pattern[str] | None:
+def _compile_pattern(text: str | None) -> re.Pattern[str] | None:
     try:
         return None if text is None else re.compile(text)
     except re.error as error:
-        raise UsageError(f"--grep {text!r} is no regular expression: {error}") from None
+        raise UsageError(f"--grep {text!r} is not a regular expression: {error}") from None
 
 
-def _since(text: str | None) -> float | None:
+def _parse_since(text: str | None) -> float | None:
     if text is None:
         return None
     try:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except ValueError:
-        return time.time() - seconds(text)
+        return time.time() - parse_duration(text)
 
 
 def _facts(record: Record) -> dict[str, Any]:
@@ -99,14 +100,14 @@ def _row(record: Record) -> list[str]:
         time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.at)),
         record.target,
         record.session or record.kind,
-        _end(record),
+        _describe_end(record),
         f"{record.duration_s:.3f} s" if record.finished else "",
         f"{record.stdout_bytes + record.stderr_bytes:,} B" if record.finished else "",
         _cut(text, _SHOWN),
     ]
 
 
-def _end(record: Record) -> str:
+def _describe_end(record: Record) -> str:
     from hermes_exec.result import signal_name
 
     if not record.finished:

@@ -1,4 +1,4 @@
-"""Open a place for a command, by what the flags, the variables and the files say."""
+"""Plan and open targets from the flags, the variables and the configuration files."""
 
 from __future__ import annotations
 
@@ -25,81 +25,81 @@ _UNLIMITED_S = 10 * 365 * 86400.0
 
 
 class _Notes(logging.Handler):
-    """Warnings as notes of ours."""
+    """Prints log records as notes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         note(record.getMessage())
 
 
-def tell_warnings() -> None:
-    """Show what hermes_exec logs: warnings, or what ``--verbose`` or a variable asks for."""
-    if _log_is_asked_for():
+def show_warnings() -> None:
+    """Print the log on standard error: warnings, or the level that ``--verbose`` or a variable sets."""
+    if _is_log_requested():
         show_log()
     else:
         logger = logging.getLogger("hermes_exec")
         logger.addHandler(_Notes(logging.WARNING))
         logger.propagate = False
-        progress = logging.getLogger("hermes_exec.progress")  # why it takes long is told in any case
+        progress = logging.getLogger("hermes_exec.progress")  # reasons for a wait are always printed
         progress.addHandler(_Notes(logging.INFO))
         progress.setLevel(logging.INFO)
 
 
-def _log_is_asked_for() -> bool:
-    """Whether flags, which set the variables, or variables say so; a file is not looked into for it yet."""
+def _is_log_requested() -> bool:
+    """Whether a variable requests the log; flags set the variables. Does not read the configuration files."""
     return any(name in os.environ for name in _LOG_VARIABLES)
 
 
 def show_log() -> None:
-    """Show the log as it was asked for, without the secrets known by now."""
+    """Print the log with the configured level and format, without the secrets known so far."""
     from hermes_exec.config.load import load_settings
     from hermes_exec.observe.logs import setup_logging
     from hermes_exec.observe.redact import Redactor
 
-    wanted = load_settings().log
+    config = load_settings().log
     logger = logging.getLogger("hermes_exec")
     for notes in [each for each in logger.handlers if isinstance(each, _Notes)]:
         logger.removeHandler(notes)
-    setup_logging(wanted.level, wanted.format, redactor=flags.redactor or Redactor())
+    setup_logging(config.level, config.format, redactor=flags.redactor or Redactor())
 
 
-def settings() -> Settings:
-    """Every setting; tells the configuration's warnings.
+def read_settings() -> Settings:
+    """Return the settings, and print the warnings of the configuration.
 
     Raises:
         ConfigError: a file or a variable is wrong.
     """
     from hermes_exec.config.load import load_settings
 
-    found = load_settings()
-    for warning in found.warnings:
+    settings = load_settings()
+    for warning in settings.warnings:
         note(warning)
-    return found
+    return settings
 
 
-def planned(on: str | None, place: str | None = None) -> Plan:
-    """What there is to know about a place before it is opened; its secrets are kept from now on.
+def plan_target(on: str | None, place: str | None = None) -> Plan:
+    """Return the plan of a target. From now on its secrets are removed from our output.
 
-    ``place`` is what ``open`` once created there, to be found again; empty if that was nothing.
+    ``place`` is the id of the resource that an earlier ``open`` created there; empty if it created none.
 
     Raises:
         ConfigError: the target or the configuration is wrong.
-        Unsupported: this version has no such place.
+        Unsupported: this version has no such backend.
     """
     from hermes_exec.config.plan import Plan
 
     plan = Plan(on, place=place)
     if plan.secrets:
-        _keep_secrets(plan)
-    if plan.logs or (plan.secrets and _log_is_asked_for()):
+        _hide_secrets(plan)
+    if plan.logs or (plan.secrets and _is_log_requested()):
         show_log()
     return plan
 
 
 @asynccontextmanager
-async def opened(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Terminal]:
-    """Open a place, and close it at the end; a note says so where that fails, since what was done there stays done.
+async def open_planned(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Terminal]:
+    """Open a target, and close it at the end; an error of closing is printed, and does not undo the command.
 
-    ``audit`` says whether commands are recorded; as configured if left out.
+    ``audit`` is whether commands are recorded; None uses the configuration.
 
     Raises:
         HermesError: it cannot be opened.
@@ -112,24 +112,24 @@ async def opened(plan: Plan, *, audit: bool | None = None) -> AsyncGenerator[Ter
     finally:
         try:
             await terminal.close()
-        except HermesError as error:  # the command's own exit code, or its own error, is what counts
+        except HermesError as error:  # the exit code or the error of the command takes precedence
             note(str(error))
 
 
-def folder_of(plan: Plan) -> str | None:
-    """Where an agent starts to work: in this folder if it works on this machine, and else where the place has it."""
+def start_folder(plan: Plan) -> str | None:
+    """Return the folder in which an agent starts: this one on this machine, else the target's own."""
     if plan.cwd is None and plan.backend.target == "local":
-        return os.getcwd()  # noqa: PTH109  as the system tells it, which may be bytes
+        return os.getcwd()  # noqa: PTH109  the system's own text, undecodable bytes included
     return plan.cwd
 
 
-def time_limit(seconds: float | None) -> float | None:
-    """A time limit as terminals take it: None is the configured one, and 0 was meant as none at all."""
+def to_time_limit(seconds: float | None) -> float | None:
+    """Convert a time limit of an option: None is the configured one, and 0 means no limit."""
     return _UNLIMITED_S if seconds == 0 else seconds
 
 
-def _keep_secrets(plan: Plan) -> None:
-    """Take them out of all that we say, and let no other process of this user look into ours."""
+def _hide_secrets(plan: Plan) -> None:
+    """Remove the secrets from our output, and deny other processes of this user access to this one."""
     from hermes_exec.observe.redact import Redactor
 
     flags.redactor = Redactor(plan.secrets)
@@ -137,9 +137,9 @@ def _keep_secrets(plan: Plan) -> None:
 
 
 def hide_environment() -> None:
-    """Let nobody but root look into this process."""
+    """Deny every user but root access to the memory and environment of this process."""
     if sys.platform == "linux":
         import ctypes
 
-        # /proc/PID/environ, where a secret may come from, can else be read by all that runs as this user.
+        # A secret may come from the environment, which /proc/PID/environ shows to every process of this user.
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 
-def _targets(incomplete: str) -> list[str]:
+def _complete_targets(incomplete: str) -> list[str]:
     from hermes_exec.config.load import load_settings
     from hermes_exec.config.registry import known_types
     from hermes_exec.errors import HermesError
@@ -26,43 +26,21 @@ On = Annotated[
         "--on",
         "-o",
         metavar="TARGET",
-        help="The place: a profile, or a one-line target.",
-        autocompletion=_targets,
+        help="A profile, or a one-line target such as docker:python:3.11.",
+        autocompletion=_complete_targets,
     ),
 ]
-Improve = Annotated[
-    bool,
-    typer.Option("--improve/--no-improve", help="Whether a skill that fails in use is improved and run once more."),
-]
-
-
-def _skills(incomplete: str) -> list[str]:
-    from hermes_exec.errors import HermesError
-    from hermes_exec_agent.skills.registry.home import this_home
-    from hermes_exec_agent.skills.registry.registry import Registry
-
-    try:
-        known = Registry().skills() if this_home().log.exists() else ()
-    except HermesError:
-        known = ()
-    return sorted(name for name in known if name.startswith(incomplete))
-
-
-Skill = Annotated[str, typer.Argument(metavar="NAME", help="A skill's name.", autocompletion=_skills)]
-Skills = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Skills; all if left out.", autocompletion=_skills),
-]
-Number = Annotated[
-    int | None, typer.Option("--version", "-V", metavar="N", help="A version; the current one if left out.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Place = Annotated[
+Target = Annotated[
     str | None,
-    typer.Argument(metavar="[TARGET]", help="The place: a profile, or a one-line target.", autocompletion=_targets),
+    typer.Argument(
+        metavar="[TARGET]",
+        help="A profile, or a one-line target such as docker:python:3.11.",
+        autocompletion=_complete_targets,
+    ),
 ]
-Cwd = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="The folder to start in, in the place.")]
+Cwd = Annotated[str | None, typer.Option("--cwd", "-C", metavar="DIR", help="Start in this folder of the target.")]
 Env = Annotated[
     list[str] | None,
-    typer.Option("--env", "-e", metavar="NAME=VALUE", help="A variable; NAME alone takes its value from here."),
+    typer.Option("--env", "-e", metavar="NAME=VALUE", help="Set a variable; NAME alone copies its value from here."),
 ]

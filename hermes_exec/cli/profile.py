@@ -1,4 +1,4 @@
-"""``profile``: the places that have a name, and the project files that may name some."""
+"""``profile``: list, check and trust named targets and the project files that define some."""
 
 import os
 import sys
@@ -7,9 +7,9 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from hermes_exec.cli.confirm import agrees
-from hermes_exec.cli.console import CHECK_FAILED, note, printable, say
-from hermes_exec.cli.open_target import settings
+from hermes_exec.cli.confirm import confirm
+from hermes_exec.cli.console import CHECK_FAILED, escape_controls, note, say
+from hermes_exec.cli.open_target import read_settings
 from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.cli.strict_typer import StrictTyper
@@ -20,20 +20,20 @@ from hermes_exec.errors import ConfigError, HermesError, UsageError
 
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="[FILE]", help="A project's hermes.toml; the nearest one, if left out."),
+    typer.Argument(metavar="[FILE]", help="The hermes.toml of a project; by default the nearest one."),
 ]
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    group = StrictTyper(help=f"{summary} docs/configuration.md tells all about them.")
+    group = StrictTyper(help=f"{summary} See docs/configuration.md.")
     for command in (init, list_profiles, show, check, trust, distrust):
         group.command(command.__name__.partition("_")[0])(command)
     app.add_typer(group, name=name, short_help=summary)
 
 
 def init() -> int:
-    """Write a file of your own to start from. One that is there already is left as it is."""
+    """Write a commented hermes.toml for this user. An existing file stays unchanged."""
     from hermes_exec.config.load import write_default
     from hermes_exec.config.paths import user_file
 
@@ -45,9 +45,9 @@ def init() -> int:
 
 
 def list_profiles(*, json: Json = False) -> int:
-    """List the profiles, and where each comes from. The default one has a star."""
-    found = settings()
-    rows = [_line(name, found) for name in found.profiles]
+    """List the profiles and their origins; * marks the default."""
+    found = read_settings()
+    rows = [_describe(name, found) for name in found.profiles]
     if json:
         show_json({"default": found.default, "profiles": rows})
         return 0
@@ -71,13 +71,13 @@ def list_profiles(*, json: Json = False) -> int:
     return 0
 
 
-def _line(name: str, found: Settings) -> dict[str, str]:
+def _describe(name: str, found: Settings) -> dict[str, str]:
     origin = found.profiles.entries[name].origin
     line = {"name": name, "type": "", "from": str(origin), "target": "", "about": ""}
     try:
         profile = found.profiles[name]
     except HermesError as error:
-        line["about"] = f"wrong: {str(error).splitlines()[0]}"
+        line["about"] = f"invalid: {str(error).splitlines()[0]}"
     else:
         line["type"], line["about"] = profile.type, profile.description
         inside = f"+{profile.via}" if profile.via else ""
@@ -90,26 +90,26 @@ def show(
     *,
     json: Json = False,
 ) -> int:
-    """Show a profile with all its values. Of secrets it shows where they are found."""
+    """Show a profile with all its values; of a secret it shows the source."""
     from hermes_exec.config.load import resolve
 
-    found = settings()
+    found = read_settings()
     target = resolve(name, found)
-    places = [_values(profile) for profile in target.chain]
+    chain = [_list_values(profile) for profile in target.chain]
     if json:
-        show_json({"target": str(target), "chain": places})
+        show_json({"target": str(target), "chain": chain})
         return 0
-    for number, (profile, values) in enumerate(zip(target.chain, places, strict=True)):
+    for number, (profile, values) in enumerate(zip(target.chain, chain, strict=True)):
         if number:
-            print(f"\ninside of {profile.target_text()}:")
+            print(f"\nin {profile.target_text()}:")
         rows = [
-            [key, _shown(value), "" if key in profile.model_fields_set else "default"] for key, value in values.items()
+            [key, _format(value), "" if key in profile.model_fields_set else "default"] for key, value in values.items()
         ]
         show_table(("KEY", "VALUE", ""), rows)
     return 0
 
 
-def _values(profile: Profile) -> dict[str, Any]:
+def _list_values(profile: Profile) -> dict[str, Any]:
     values: dict[str, Any] = profile.model_dump(mode="json")
     values["secrets"] = {name: str(source) for name, source in profile.secrets.items()}
     for key in type(profile).model_fields:
@@ -119,26 +119,26 @@ def _values(profile: Profile) -> dict[str, Any]:
     return values
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, dict):
-        return _joined([f"{key} = {_shown(each)}" for key, each in cast("dict[str, object]", value).items()])
+        return _join([f"{key} = {_format(each)}" for key, each in cast("dict[str, object]", value).items()])
     if isinstance(value, list):
-        return _joined([_shown(each) for each in cast("list[object]", value)])
+        return _join([_format(each) for each in cast("list[object]", value)])
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "-" if value in {None, ""} else str(value)
 
 
-def _joined(words: list[str]) -> str:
-    return ", ".join(words) or "-"
+def _join(parts: list[str]) -> str:
+    return ", ".join(parts) or "-"
 
 
 def check(*, json: Json = False) -> int:
-    """Tell all that is wrong with the profiles. The exit code is 1 when something is."""
+    """Check every profile and print all problems. The exit code is 1 if there are any."""
     from hermes_exec.config.load import check as problems_of
 
     try:
-        found = settings()
+        found = read_settings()
         problems = problems_of(found)
         files = [str(path) for path in found.files]
     except ConfigError as error:
@@ -148,50 +148,50 @@ def check(*, json: Json = False) -> int:
     for problem in problems if not json else []:
         say(problem)
     if not problems and not json:
-        note(f"nothing is wrong; read: {', '.join(files) or 'no file, there is none'}")
+        note(f"no problems; files: {', '.join(files) or 'none'}")
     return CHECK_FAILED if problems else 0
 
 
 def trust(
     file: File = None,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; you have read it.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> int:
-    """Let a project's file take effect. After any change it is ignored again.
+    """Let the file of a project take effect. After any change it is ignored again.
 
-    On a terminal it is shown first, and asked about.
+    On a terminal, the command prints the file and asks for confirmation.
     """
-    from hermes_exec.config.load import trust as note_trust
+    from hermes_exec.config.load import trust as record_trust
     from hermes_exec.config.paths import read_regular
 
-    path = _project_file(file)
+    path = _find_file(file)
     content = read_regular(path)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
         for line in content.decode("utf-8", "replace").splitlines():
-            print(f"  {printable(line)}")
-        if not agrees(f"Trust {printable(str(path))}?"):
-            note("it stays as it was")
+            print(f"  {escape_controls(line)}")
+        if not confirm(f"Trust {escape_controls(str(path))}?"):
+            note("not trusted")
             return CHECK_FAILED
-    digest = note_trust(path, content=content)
+    digest = record_trust(path, content=content)
     note(f"trusted: {path} with the SHA-256 {digest}")
     return 0
 
 
 def distrust(file: File = None) -> int:
-    """Ignore a project's file again."""
-    from hermes_exec.config.load import distrust as forget_trust
+    """Ignore the file of a project again."""
+    from hermes_exec.config.load import distrust as remove_trust
 
-    path = _project_file(file, must_exist=False)
-    note(f"{path} is ignored from now on" if forget_trust(path) else f"{path} was not trusted")
+    path = _find_file(file, must_exist=False)
+    note(f"{path} is ignored from now on" if remove_trust(path) else f"{path} was not trusted")
     return 0
 
 
-def _project_file(named: Path | None, *, must_exist: bool = True) -> Path:
+def _find_file(named: Path | None, *, must_exist: bool = True) -> Path:
     from hermes_exec.config.load import find_project_file
 
     if named is not None:
         return named / "hermes.toml" if named.is_dir() else named
     found = find_project_file(Path.cwd())
     if found is None and must_exist:
-        raise UsageError("no hermes.toml here, nor above in this repository", remedy="name the file")
+        raise UsageError("no hermes.toml in this folder, nor above it in this repository", remedy="name the file")
     return found or Path("hermes.toml")

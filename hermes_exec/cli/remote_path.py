@@ -1,4 +1,4 @@
-"""``TARGET:PATH``: a file or a folder in some place."""
+"""``TARGET:PATH``: the path of a file or folder in a target."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PATH_BEGINS = re.compile(r":(?=/(?!/)|~|\.{1,2}(?:/|\Z))")
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
-    """A path, and the target of its place; None is this side."""
+class RemotePath:
+    """A path and its target; the target is None for a local path."""
 
     target: str | None
     path: str
@@ -22,28 +22,30 @@ class Spot:
         return self.path if self.target is None else f"{self.target}:{self.path}"
 
 
-def spot(text: str) -> Spot:
-    """Read ``TARGET:PATH`` or a path of this side, which is anything without a colon before its first slash.
+def parse_path(text: str) -> RemotePath:
+    """Parse ``TARGET:PATH``, or a local path, which has no colon before its first slash.
 
-    A target may have colons itself: the path begins after the last one that is followed by ``/``, ``~``,
-    ``./`` or ``../``, else after the last one of all.
+    A target may contain colons: the path begins after the last colon that ``/``, ``~``, ``./`` or ``../`` follows, or
+    else after the last colon.
 
     Raises:
-        UsageError: it is empty, or names a target and no path.
+        UsageError: the text is empty, or has a target and no path.
     """
     if not text:
-        raise UsageError("an empty path")
+        raise UsageError("the path is empty", remedy="a local path, or TARGET:PATH")
     if ":" not in text.partition("/")[0]:
-        return Spot(None, text)
+        return RemotePath(None, text)
     begins = [match.start() for match in _PATH_BEGINS.finditer(text)]
     at = begins[-1] if begins else text.rfind(":")
     if text[at:].startswith("://"):
-        raise UsageError(f"{text!r} names no path", remedy=f"{text}:/path, or {text}:. for its first folder")
-    return Spot(text[:at], text[at + 1 :] or ".")
+        raise UsageError(
+            f"{text!r} names no path", remedy=f"{text}:/path, or {text}:. for the folder in which the target starts"
+        )
+    return RemotePath(text[:at], text[at + 1 :] or ".")
 
 
-def require_source(source: Spot) -> None:
-    """See that a source of this side is there, before a place is opened for it.
+def check_source(source: RemotePath) -> None:
+    """Check that a local source exists, before a target is opened for it.
 
     Raises:
         UsageError: there is no such file or folder; nothing was opened.
@@ -54,16 +56,16 @@ def require_source(source: Spot) -> None:
         os.lstat(source.path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UsageError(
-            f"{source.path}: {error.strerror} (on this side)", remedy="TARGET:PATH, if it is there"
+            f"{source.path}: {error.strerror} (on this machine)", remedy="TARGET:PATH, if it is in a target"
         ) from None
 
 
-def inside(folder: str, source: str) -> str:
-    """Where ``source`` goes in a folder: under its own name; ``SRC/.`` goes there itself."""
-    name = own_name(source)
+def join_name(folder: str, source: str) -> str:
+    """Return the path of the copy of ``source`` in a folder; the copy of ``SRC/.`` is the folder itself."""
+    name = last_name(source)
     return folder if name in {"", "."} else f"{folder.rstrip('/')}/{name}"
 
 
-def own_name(path: str) -> str:
-    """The last part of a path: empty for the root, and ``.`` for what a folder holds."""
+def last_name(path: str) -> str:
+    """Return the last component of a path: empty for the root, and ``.`` for the content of a folder."""
     return path.rstrip("/").rpartition("/")[2]

@@ -1,10 +1,10 @@
-"""The words of ``run``."""
+"""``run``: run a command in a target."""
 
 from typing import Annotated
 
 import typer
 
-from hermes_exec.cli.fast_args import Spoken
+from hermes_exec.cli.fast_args import RunArguments
 from hermes_exec.cli.options import Cwd, Env, Json, On
 
 
@@ -16,7 +16,7 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def run(  # noqa: PLR0913  one parameter an option
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND", help="One word is shell text; more are a program's words."),
+        typer.Argument(metavar="COMMAND", help="Shell text if it is one argument, else a program and its arguments."),
     ],
     *,
     on: On = None,
@@ -24,44 +24,50 @@ def run(  # noqa: PLR0913  one parameter an option
     env: Env = None,
     timeout: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="End it after that long: 90, 1.5s, 10m, 2h; 0 is never."),
+        typer.Option(metavar="TIME", help="End the command after this time: 90, 1.5s, 10m, 2h; 0 is never."),
     ] = None,
     grace: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Between TERM and KILL when it is ended; 2s if left out."),
+        typer.Option(metavar="TIME", help="Wait so long between TERM and KILL; by default 2s."),
     ] = None,
     shell: Annotated[
-        bool | None, typer.Option("--shell/--no-shell", help="Whether COMMAND is text for the place's shell.")
+        bool | None,
+        typer.Option("--shell/--no-shell", help="Run COMMAND as shell text, or as a program with arguments."),
     ] = None,
     stdin: Annotated[
         bool | None,
-        typer.Option("--stdin/--no-stdin", "-i/-n", help="Whether it reads our input; only a piped one, if left out."),
+        typer.Option("--stdin/--no-stdin", "-i/-n", help="Connect standard input; by default unless it is a terminal."),
     ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="One stream for both outputs, in their true order.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Write both outputs to one stream, in their order.")] = False,
     redact: Annotated[
-        bool, typer.Option("--redact/--no-redact", help="Whether known secrets are hidden in its output.")
+        bool, typer.Option("--redact/--no-redact", help="Hide known secrets in the output, or do not.")
     ] = True,
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256."),
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Set a limit: memory=2G, cpu=10m, processes=64, file-size=1G or open-files=256; may be repeated.",
+        ),
     ] = None,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it as a job, and print the job's id.")] = False,
-    name: Annotated[str, typer.Option(metavar="NAME", help="What to call the job.")] = "",
-    pty: Annotated[bool, typer.Option("--pty", "-t", help="Give it a terminal of its own, as vim needs.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Start the command as a job, and print its id.")
+    ] = False,
+    name: Annotated[str, typer.Option(metavar="NAME", help="Name the job.")] = "",
+    pty: Annotated[bool, typer.Option("--pty", "-t", help="Run the command on a terminal, as vim needs.")] = False,
     json: Json = False,
 ) -> int:
-    """Run a command in a place; its output, its errors and its exit code become ours.
+    """Run a command in a target, pass on its output and errors, and exit with its exit code.
 
-    One word is shell text, as in: run 'cd src && make'. Several are a program and its arguments that no
-    shell looks at, as in: run make -j4. Options stand before the command; a -- may stand between.
+    A single argument is shell text, as in: run 'cd src && make'. Several arguments are a program and its arguments,
+    without a shell, as in: run make -j4. Options precede the command; -- may separate them.
 
-    Exit codes: the command's own; 124 at its time limit; 125 when the place failed us; 127 when there is
-    no such program; 128 + N after signal N, and so 130 after Ctrl-C, which ends all that it started.
+    Exit codes: that of the command; 124 after the time limit; 125 if the target failed; 127 if there is no such
+    program; 128 + N after signal N, so 130 after Ctrl-C, which ends the command and its processes.
     """
-    from hermes_exec.cli.run_command import perform
+    from hermes_exec.cli.run_command import run_command
 
-    return perform(
-        Spoken(
+    return run_command(
+        RunArguments(
             command=command,
             on=on,
             cwd=cwd,

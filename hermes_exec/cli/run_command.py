@@ -1,4 +1,4 @@
-"""One command in a place, its streams and exit code as if it ran here: the work of ``run``."""
+"""The work of ``run``: one command in a target, with the streams and the exit code of a local command."""
 
 from __future__ import annotations
 
@@ -8,96 +8,101 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.arguments import limits, seconds, variables
+from hermes_exec.cli.arguments import parse_duration, parse_limits, parse_variables
 from hermes_exec.cli.console import note
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.open_target import opened, planned, time_limit
+from hermes_exec.cli.open_target import open_planned, plan_target, to_time_limit
 from hermes_exec.cli.stdio import Output, feed
 from hermes_exec.errors import HermesError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from hermes_exec.cli.fast_args import Spoken
+    from hermes_exec.cli.fast_args import RunArguments
     from hermes_exec.result import Result
     from hermes_exec.terminal.requests import StreamOptions
     from hermes_exec.terminal.stream import Stream
     from hermes_exec.terminal.terminal import Terminal
 
 
-def perform(spoken: Spoken) -> int:
-    """Do what was asked for and give the exit code.
+def run_command(arguments: RunArguments) -> int:
+    """Run the command and return the exit code.
 
     Raises:
-        HermesError: the words make no sense, or the place failed us.
+        HermesError: the arguments are wrong, or the target failed.
     """
-    _refuse_what_is_lost(spoken)
-    work = _detached if spoken.detach else _on_a_terminal if spoken.pty else _kept if spoken.json else _live
-    return interruptible.run(work(spoken))
+    _refuse_ignored_options(arguments)
+    if arguments.detach:
+        work = _start_job
+    elif arguments.pty:
+        work = _run_on_pty
+    else:
+        work = _run_to_json if arguments.json else _run_live
+    return interruptible.run(work(arguments))
 
 
-def _refuse_what_is_lost(spoken: Spoken) -> None:
-    """An option that would be left out in silence is a mistake."""
-    way = "--detach" if spoken.detach else "--pty" if spoken.pty else ""
-    said = {
-        "--pty": spoken.pty and spoken.detach,
-        "--merge": spoken.merge,
-        "--grace": spoken.grace is not None,
-        "--json": spoken.json and spoken.pty,
-        "--limit": bool(spoken.limits) and spoken.pty,
-        "--timeout": spoken.timeout is not None and spoken.pty,
-        "--no-stdin": spoken.stdin is False and spoken.pty,
+def _refuse_ignored_options(arguments: RunArguments) -> None:
+    """Refuse options that have no effect with ``--pty``, ``--detach`` or without them."""
+    mode = "--detach" if arguments.detach else "--pty" if arguments.pty else ""
+    ignored = {
+        "--pty": arguments.pty and arguments.detach,
+        "--merge": arguments.merge,
+        "--grace": arguments.grace is not None,
+        "--json": arguments.json and arguments.pty,
+        "--limit": bool(arguments.limits) and arguments.pty,
+        "--timeout": arguments.timeout is not None and arguments.pty,
+        "--no-stdin": arguments.stdin is False and arguments.pty,
     }
-    lost = [option for option, is_said in said.items() if is_said] if way else ["--name"] * bool(spoken.name)
-    if lost:
-        why = f"means nothing with {way}" if way else "is for a job"
-        raise UsageError(f"{', '.join(lost)} {why}", remedy="leave it out" if way else "run --detach --name …")
+    found = [option for option, is_set in ignored.items() if is_set] if mode else ["--name"] * bool(arguments.name)
+    if found:
+        why = f"has no effect with {mode}" if mode else "is for a job"
+        raise UsageError(f"{', '.join(found)} {why}", remedy="leave it out" if mode else "run --detach --name …")
 
 
-def _command(spoken: Spoken) -> str | list[str]:
-    is_text = len(spoken.command) == 1 if spoken.shell is None else spoken.shell
-    return " ".join(spoken.command) if is_text else spoken.command
+def _get_command(arguments: RunArguments) -> str | list[str]:
+    is_text = len(arguments.command) == 1 if arguments.shell is None else arguments.shell
+    return " ".join(arguments.command) if is_text else arguments.command
 
 
-def _options(spoken: Spoken) -> StreamOptions:
+def _build_options(arguments: RunArguments) -> StreamOptions:
     options: StreamOptions = {
-        "env": variables(spoken.env),
-        "cwd": spoken.cwd,
-        "merge_stderr": spoken.merge,
-        "interactive": not os.isatty(0) if spoken.stdin is None else spoken.stdin,
+        "env": parse_variables(arguments.env),
+        "cwd": arguments.cwd,
+        "merge_stderr": arguments.merge,
+        "interactive": not os.isatty(0) if arguments.stdin is None else arguments.stdin,
     }
-    if spoken.timeout is not None:
-        options["timeout"] = time_limit(seconds(spoken.timeout))
-    if spoken.grace is not None:
-        options["grace_s"] = seconds(spoken.grace)
-    if spoken.limits:
-        options["limits"] = limits(spoken.limits)
+    if arguments.timeout is not None:
+        options["timeout"] = to_time_limit(parse_duration(arguments.timeout))
+    if arguments.grace is not None:
+        options["grace_s"] = parse_duration(arguments.grace)
+    if arguments.limits:
+        options["limits"] = parse_limits(arguments.limits)
     return options
 
 
 @asynccontextmanager
-async def _started(terminal: Terminal, spoken: Spoken) -> AsyncGenerator[Stream]:
-    """The command, running and fed from our input; ended on the way out."""
-    options = _options(spoken)
-    async with terminal.stream(_command(spoken), **options) as stream:
+async def _start_stream(terminal: Terminal, arguments: RunArguments) -> AsyncGenerator[Stream]:
+    """Start the command, send our input to it, and end it on exit."""
+    options = _build_options(arguments)
+    async with terminal.stream(_get_command(arguments), **options) as stream:
         feeding = asyncio.create_task(feed(stream)) if options.get("interactive") else None
         try:
             yield stream
         finally:
             if feeding is not None:
                 feeding.cancel()
-                # A command that ends before its input does is no fault; a fault of ours is.
+                # The command may end before its input does; any other error is raised.
                 for error in await asyncio.gather(feeding, return_exceptions=True):
                     if not isinstance(error, asyncio.CancelledError | HermesError | OSError | None):
                         raise error
 
 
-async def _live(spoken: Spoken) -> int:
-    async with opened(planned(spoken.on)) as terminal:
-        redactor = flags.redactor if spoken.redact else None
+async def _run_live(arguments: RunArguments) -> int:
+    async with open_planned(plan_target(arguments.on)) as terminal:
+        redactor = flags.redactor if arguments.redact else None
         outputs = {"stdout": Output(1, redactor), "stderr": Output(2, redactor)}
         try:
-            async with _started(terminal, spoken) as stream:
+            async with _start_stream(terminal, arguments) as stream:
                 async for event in stream:
                     if event.result is None:
                         await outputs[event.kind].write(event.data)
@@ -107,40 +112,40 @@ async def _live(spoken: Spoken) -> int:
         finally:
             for output in outputs.values():
                 output.close()
-    tell_end(result)
+    print_end(result)
     return result.shell_code
 
 
-def tell_end(result: Result) -> None:
-    """Say what the exit code alone does not: why there was no program, which limit ended it."""
+def print_end(result: Result) -> None:
+    """Print facts that the exit code does not show: the note of the result, or the limit that ended the command."""
     if result.note:
         note(result.note)
     if result.timed_out or result.limit:
         note(result.reason)
 
 
-async def _kept(spoken: Spoken) -> int:
+async def _run_to_json(arguments: RunArguments) -> int:
     from hermes_exec.cli.output import show_json
-    from hermes_exec.terminal.output import Output as Kept
+    from hermes_exec.terminal.output import Output as Capture
     from hermes_exec.terminal.output import Spools
 
-    plan = planned(spoken.on)
+    plan = plan_target(arguments.on)
     spools = Spools()
-    kept = {kind: Kept(plan.max_output, spools) for kind in ("stdout", "stderr")}
+    captures = {kind: Capture(plan.max_output, spools) for kind in ("stdout", "stderr")}
     try:
-        async with opened(plan) as terminal, _started(terminal, spoken) as stream:
+        async with open_planned(plan) as terminal, _start_stream(terminal, arguments) as stream:
             async for event in stream:
                 if event.result is None:
-                    kept[event.kind].feed(event.data)
+                    captures[event.kind].feed(event.data)
             result = await stream.result()
-            show_json({"target": terminal.target, **facts_of(result)} | _outputs(kept))
+            show_json({"target": terminal.target, **to_json(result)} | _outputs_to_json(captures))
     finally:
         spools.close()
     return result.shell_code
 
 
-def facts_of(result: Result) -> dict[str, Any]:
-    """How a command ended, for programs."""
+def to_json(result: Result) -> dict[str, Any]:
+    """Return the end of a command as JSON values."""
     return {
         "exit_code": result.exit_code,
         "signal": result.signal,
@@ -151,9 +156,9 @@ def facts_of(result: Result) -> dict[str, Any]:
     }
 
 
-def _outputs(kept: dict[str, Any]) -> dict[str, Any]:
+def _outputs_to_json(captures: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
-    for kind, output in kept.items():
+    for kind, output in captures.items():
         data, lost = output.value()
         try:
             facts[kind] = data.decode()
@@ -167,30 +172,30 @@ def _outputs(kept: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-async def _detached(spoken: Spoken) -> int:
-    async with opened(planned(spoken.on)) as terminal:
+async def _start_job(arguments: RunArguments) -> int:
+    async with open_planned(plan_target(arguments.on)) as terminal:
         job = await terminal.start(
-            _command(spoken),
-            name=spoken.name,
-            env=variables(spoken.env),
-            cwd=spoken.cwd,
-            stdin=bool(spoken.stdin),
-            cap_s=None if spoken.timeout is None else time_limit(seconds(spoken.timeout)),
-            limits=limits(spoken.limits),
+            _get_command(arguments),
+            name=arguments.name,
+            env=parse_variables(arguments.env),
+            cwd=arguments.cwd,
+            stdin=bool(arguments.stdin),
+            cap_s=None if arguments.timeout is None else to_time_limit(parse_duration(arguments.timeout)),
+            limits=parse_limits(arguments.limits),
         )
-        if spoken.json:
+        if arguments.json:
             from hermes_exec.cli.output import show_json
 
-            show_json({"job": job.id, "target": terminal.target, "name": spoken.name})
+            show_json({"job": job.id, "target": terminal.target, "name": arguments.name})
         else:
             print(job.id)
     return 0
 
 
-async def _on_a_terminal(spoken: Spoken) -> int:
-    from hermes_exec.cli.shell import lend_terminal
+async def _run_on_pty(arguments: RunArguments) -> int:
+    from hermes_exec.cli.attach_pty import run_attached
 
-    command = _command(spoken)
-    words = ["sh", "-c", command] if isinstance(command, str) else command
-    async with opened(planned(spoken.on)) as terminal:
-        return await lend_terminal(terminal, words, cwd=spoken.cwd, env=variables(spoken.env))
+    command = _get_command(arguments)
+    argv = ["sh", "-c", command] if isinstance(command, str) else command
+    async with open_planned(plan_target(arguments.on)) as terminal:
+        return await run_attached(terminal, argv, cwd=arguments.cwd, env=parse_variables(arguments.env))

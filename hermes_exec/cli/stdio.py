@@ -1,7 +1,7 @@
-"""Our own standard streams on the event loop: whoever reads or writes them slowly makes the command wait.
+"""Our standard streams on the event loop, with backpressure: a slow reader or writer slows the command down.
 
-They are shared with other processes, so they are never made non-blocking: an output is opened a second
-time where the kernel has a way (/proc/self/fd), and an input is read only when something is there.
+Other processes share the streams, so they are never made non-blocking. An output is opened a second time through
+/proc/self/fd, where the kernel permits it, and an input is read only when it is readable.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from hermes_exec.terminal.stream import Stream
 
 _READ = 1 << 20
-_PATIENCE_S = 0.3
-"""How long the beginning of what may become a secret is held back from a person who waits."""
+_HOLD_S = 0.3
+"""How long output is held back that may be the beginning of a secret."""
 
 
 class Output:
-    """One of our outputs. Bytes go out at once and unchanged but for known secrets."""
+    """One of our outputs. Writes bytes at once, and unchanged except for known secrets."""
 
     def __init__(self, fd: int, redactor: Redactor | None) -> None:
         self._fd = fd
@@ -39,7 +39,7 @@ class Output:
         if stat.S_ISSOCK(mode):
             self._socket = socket.socket(fileno=os.dup(fd))
         elif stat.S_ISFIFO(mode) or os.isatty(fd):
-            with contextlib.suppress(OSError):  # no /proc, or not ours to open: writing may block, no more
+            with contextlib.suppress(OSError):  # no /proc, or no permission: writing may block
                 flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
                 self._own = os.open(f"/proc/self/fd/{fd}", flags)
 
@@ -47,24 +47,24 @@ class Output:
         """Write all of it.
 
         Raises:
-            BrokenPipeError: whoever read it is gone.
+            BrokenPipeError: the reader has gone.
         """
         async with self._lock:
             await self._write(data if self._filter is None else self._filter.feed(data))
         if self._filter is not None:
             self._stop_waiting()
             if self._filter.held:
-                self._late = self._loop.create_task(self._let_go(self._filter))
+                self._late = self._loop.create_task(self._write_late(self._filter))
 
     async def flush(self) -> None:
-        """Write what was held back; the end."""
+        """Write the held output; no more follows."""
         if self._filter is not None:
             self._stop_waiting()
             async with self._lock:
                 await self._write(self._filter.flush())
 
     def close(self) -> None:
-        """Let go of what was opened here; the output itself stays open."""
+        """Close the second descriptor; the output itself stays open."""
         if self._own >= 0:
             os.close(self._own)
         if self._socket is not None:
@@ -92,30 +92,30 @@ class Output:
         finally:
             self._loop.remove_writer(fd)
 
-    async def _let_go(self, held: StreamRedactor) -> None:
-        await asyncio.sleep(_PATIENCE_S)
+    async def _write_late(self, held: StreamRedactor) -> None:
+        await asyncio.sleep(_HOLD_S)
         async with self._lock:
-            with contextlib.suppress(OSError):  # the next write tells
+            with contextlib.suppress(OSError):  # the next write raises it
                 await self._write(held.flush())
 
     def _stop_waiting(self) -> None:
-        # One that is writing already goes on: what it took must come out.
+        # A task that is already writing continues, because it has taken the output.
         if self._late is not None and not self._lock.locked():
             self._late.cancel()
 
 
 async def feed(stream: Stream, fd: int = 0) -> None:
-    """Give a command what comes on our input, until it ends; waits while the command does not read."""
+    """Send our input to a command until it ends; waits while the command does not read."""
     try:
         while data := await read(fd):
             await stream.write(data)
-    except OSError as error:  # a folder, or a terminal that is another one's by now: nothing more comes
+    except OSError as error:  # a folder, or a terminal that another process owns now
         note(f"standard input: {error.strerror}")
     await stream.close_stdin()
 
 
 async def read(fd: int) -> bytes:
-    """What there is on an input; waits for it, and is empty at its end."""
+    """Wait for input and return it; empty at the end of the input."""
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     try:

@@ -1,4 +1,4 @@
-"""A typer application whose options take one value once, unless they are documented as repeatable."""
+"""A typer application that refuses a repeated option, unless the option is a list."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class StrictCommand(TyperCommand):
-    """A command that refuses a repeated option; click alone takes the last value and drops the others."""
+    """A command that refuses a repeated option; typer itself takes the last value and drops the others."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse ``args``; a repeated option ends in a usage error."""
@@ -21,7 +21,7 @@ class StrictCommand(TyperCommand):
 
 
 class StrictGroup(TyperGroup):
-    """The same for the options of a group."""
+    """A group that refuses a repeated option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse ``args``; a repeated option ends in a usage error."""
@@ -30,10 +30,10 @@ class StrictGroup(TyperGroup):
 
 
 class StrictTyper(typer.Typer):
-    """An application, or a group of commands, that consists of the two."""
+    """An application, or a group of commands, of these classes."""
 
     def __init__(self, **options: Any) -> None:
-        # rich takes longer to import than all else together.
+        # rich takes longer to import than everything else together.
         super().__init__(cls=StrictGroup, rich_markup_mode=None, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Any:
@@ -42,7 +42,7 @@ class StrictTyper(typer.Typer):
 
 
 def _refuse_repeats(command: TyperCommand | TyperGroup, ctx: Any, args: Sequence[str]) -> None:
-    if ctx.resilient_parsing:  # for the shell's completion, which looks at unfinished words
+    if ctx.resilient_parsing:  # for the shell's completion, which parses unfinished command lines
         return
     _, _, order = command.make_parser(ctx).parse_args(list(args))
     seen: set[str | None] = set()

@@ -6,13 +6,16 @@ that ship with this project first.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from hermes_exec.errors import ConfigError, PlaceUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
@@ -32,6 +35,74 @@ def own_entry_points(group: str) -> dict[str, EntryPoint]:
     except PackageNotFoundError:
         return {}
     return {point.name: point for point in points if point.group == group}
+
+
+def own_values(group: str) -> dict[str, str]:
+    """Return ``module:attribute`` of each entry point of ``group`` that this distribution declares, by name.
+
+    Reads the one file: importing ``importlib.metadata`` takes longer than a short command.
+    """
+    for path in _entry_point_files():
+        if _is_ours(path):
+            with open(path, encoding="utf-8") as file:  # noqa: PTH123  pathlib takes time to import
+                return _parse_group(file.read(), group)
+    return {name: point.value for name, point in own_entry_points(group).items()}  # installed in another form
+
+
+def has_plugins(group: str) -> bool:
+    """Return whether another distribution may declare entry points of ``group``.
+
+    Reads the files without ``importlib.metadata``; True where a distribution may be in a form that is no folder.
+    """
+    section = f"[{group}]".encode()
+    for path in _entry_point_files():
+        if not _is_ours(path):
+            with open(path, "rb") as file:  # noqa: PTH123  the same
+                if section in file.read():
+                    return True
+    return any(os.path.isfile(entry) for entry in sys.path)  # noqa: PTH113  the same
+
+
+def _entry_point_files() -> Iterator[str]:
+    """Yield the paths of the ``entry_points.txt`` of distributions in the folders of ``sys.path``."""
+    for folder in sys.path:
+        with contextlib.suppress(OSError):  # an entry that is no folder
+            for name in os.listdir(folder or "."):  # noqa: PTH208  the same
+                if name.endswith((".dist-info", ".egg-info")):
+                    path = f"{folder or '.'}/{name}/entry_points.txt"
+                    if os.path.isfile(path):  # noqa: PTH113  the same
+                        yield path
+
+
+def _is_ours(path: str) -> bool:
+    return path.split("/")[-2].startswith("hermes_exec-")
+
+
+def _parse_group(text: str, group: str) -> dict[str, str]:
+    """Return the rows of one section of an ``entry_points.txt``."""
+    values: dict[str, str] = {}
+    section = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif section == group and "=" in line:
+            name, _, value = line.partition("=")
+            values[name.strip()] = value.strip()
+    return values
+
+
+def load_value(value: str) -> object:
+    """Import the module of ``module:attribute`` and return the attribute.
+
+    Raises:
+        ImportError: there is no such module.
+        AttributeError: the module has no such attribute.
+    """
+    from importlib import import_module
+
+    module, _, attribute = value.partition(":")
+    loaded: object = getattr(import_module(module), attribute)
+    return loaded
 
 
 def find_plugins(group: str, *, is_reserved: Callable[[str], bool]) -> dict[str, EntryPoint]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.cli.fast_args import spoken_chat
-from hermes_exec_agent.frontends.chat.options import Asked
+from hermes_exec_agent.frontends.chat.arguments import ChatArguments
 from tests.chat.conftest import say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_plain_chats_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
-    assert spoken_chat(words) == Asked(**expected)
+    assert spoken_chat(words) == ChatArguments(**expected)
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_no_other_process_reads_our_memory_once_secrets_are_known(cli: Cli, plac
     code = (
         "import ctypes, sys\n"
         "from hermes_exec.cli.open_target import planned\n"
-        "planned(sys.argv[1])\n"
+        "plan_target(sys.argv[1])\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))\n"  # PR_GET_DUMPABLE
     )
     argv = [sys.executable, "-I", "-c", code, place]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_exec.cli import main
-from hermes_exec.cli.arguments import limits, seconds, variables
+from hermes_exec.cli.arguments import parse_duration, parse_limits, parse_variables
 from hermes_exec.cli.console import report
-from hermes_exec.cli.fast_args import Spoken, spoken_run
+from hermes_exec.cli.fast_args import RunArguments, spoken_run
 from hermes_exec.cli.remote_path import Spot, inside, spot
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.limits import Limits
@@ -28,43 +28,43 @@ TALK = Path(sys.executable).with_name("hermes-cli")
     [("90", 90), ("1.5", 1.5), (".5s", 0.5), ("10m", 600), ("2h", 7200), ("1d", 86400), (" 3 s", 3)],
 )
 def test_durations(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1", "1e3", "10 minutes", "٣", "nan"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="no duration"):
-        seconds(text)
+        parse_duration(text)
 
 
 def test_limits() -> None:
     words = ["memory=2G", "cpu=10m", "processes=64", "file-size=512MiB", "open-files=256"]
     expected = Limits(cpu_s=600, memory_mib=2048, processes=64, file_size_mib=512, open_files=256)
-    assert limits(words) == expected
+    assert parse_limits(words) == expected
 
 
 def test_a_limit_in_bytes_is_rounded_up() -> None:
-    assert limits(["memory=1"]) == Limits(memory_mib=1)
+    assert parse_limits(["memory=1"]) == Limits(memory_mib=1)
 
 
 def test_no_limits_are_none() -> None:
-    assert limits([]) is None
+    assert parse_limits([]) is None
 
 
 @pytest.mark.parametrize("word", ["memory", "ram=1G", "memory=lots", "processes=1.5", "processes=0", "cpu=fast"])
 def test_what_is_no_limit_is_refused(word: str) -> None:
     with pytest.raises(UsageError):
-        limits([word])
+        parse_limits([word])
 
 
 def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "from here")
-    assert variables(["A=1", "B=", "C=x=y", "HERE"]) == {"A": "1", "B": "", "C": "x=y", "HERE": "from here"}
+    assert parse_variables(["A=1", "B=", "C=x=y", "HERE"]) == {"A": "1", "B": "", "C": "x=y", "HERE": "from here"}
 
 
 def test_a_variable_that_is_nowhere_is_refused() -> None:
     with pytest.raises(UsageError, match="NOWHERE_AT_ALL"):
-        variables(["NOWHERE_AT_ALL"])
+        parse_variables(["NOWHERE_AT_ALL"])
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_goes_into_a_folder_keeps_its_name(source: str, expected: str) -> N
 )
 def test_plain_command_lines_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
     start = next(at for at, word in enumerate(words) if word in {"true", "ls"})
-    assert spoken_run(words) == Spoken(words[start:], **expected)
+    assert spoken_run(words) == RunArguments(words[start:], **expected)
 
 
 @pytest.mark.parametrize(

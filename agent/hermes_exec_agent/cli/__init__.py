@@ -1,1 +1,27 @@
-"""The command groups of the agent: ``chat``, ``serve``, ``conversations`` and ``skill``."""
+"""The commands of the agent: ``chat``, ``conversations``, ``serve`` and ``skill``; and the program ``hermes-cli``."""
+
+from hermes_exec.cli.commands import Command
+
+COMMANDS = (
+    Command(
+        "chat",
+        "hermes_exec_agent.cli.chat",
+        "Talk to the agent, which works in a target.",
+        fast="hermes_exec_agent.cli.start_chat:prepare_chat",
+    ),
+    Command("conversations", "hermes_exec_agent.cli.conversations", "List, show, search and export conversations."),
+    Command("serve", "hermes_exec_agent.cli.serve", "Serve the agent over HTTP."),
+    Command(
+        "skill",
+        "hermes_exec_agent.cli.skill",
+        "Register, run, inspect and verify skills.",
+        fast="hermes_exec_agent.cli.skill_run:prepare_skill_run",
+    ),
+)
+
+
+def main() -> int:
+    """Run ``hermes-cli``, which is ``hermes-exec chat``; options of ``hermes-exec`` itself may come first."""
+    from hermes_exec.cli import main as run_command_line
+
+    return run_command_line("chat")

@@ -1,14 +1,15 @@
-"""``chat``: talk to the agent, which works in a place."""
+"""``chat``: talk to the agent, which works in a target."""
 
 from typing import Annotated
 
 import typer
 
 from hermes_exec.cli.global_flags import flags
-from hermes_exec.cli.options import Improve, Json, On
+from hermes_exec.cli.options import Json, On
+from hermes_exec_agent.cli.options import Improve
 from hermes_exec_agent.cli.skill_judge import Cases
-from hermes_exec_agent.cli.start_chat import talk
-from hermes_exec_agent.frontends.chat.options import Asked
+from hermes_exec_agent.cli.start_chat import run_chat
+from hermes_exec_agent.frontends.chat.arguments import ChatArguments
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -20,49 +21,51 @@ def chat(  # noqa: PLR0913  one parameter an option
     on: On = None,
     *,
     query: Annotated[
-        str | None, typer.Option("--query", "-q", metavar="TEXT", help="One question; - reads it from standard input.")
+        str | None,
+        typer.Option("--query", "-q", metavar="TEXT", help="Ask one question; - reads it from standard input."),
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", metavar="NAME", help="A model of hermes.toml.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", metavar="NAME", help="Use this model of hermes.toml.")
+    ] = None,
     resume: Annotated[
-        str | None, typer.Option("--resume", "-r", metavar="ID", help="Go on with a conversation; last is the newest.")
+        str | None, typer.Option("--resume", "-r", metavar="ID", help="Continue a conversation; last is the newest.")
     ] = None,
-    goes_on: Annotated[bool, typer.Option("--continue", "-c", help="Go on with the newest conversation.")] = False,
-    fork: Annotated[
-        bool, typer.Option("--fork", help="Begin a branch of that conversation, from what is recorded of it.")
-    ] = False,
+    goes_on: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest conversation.")] = False,
+    fork: Annotated[bool, typer.Option("--fork", help="Start a new conversation from the record of that one.")] = False,
     file: Annotated[
         list[str] | None,
         typer.Option(
             "--file",
             "-f",
             metavar="FILE",
-            help="Text to send with -q; - is standard input. May be repeated.",
+            help="Send a text file with -q; - is standard input. May be repeated.",
         ),
     ] = None,
     approve: Annotated[
-        str, typer.Option(metavar="ask|allow|deny", help="Whether tools that change something ask first.")
+        str,
+        typer.Option(metavar="ask|allow|deny", help="Ask before tools that change something, or allow or deny them."),
     ] = "ask",
     budget: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Replies of the model that one turn may take.")
+        int | None, typer.Option(metavar="N", min=1, help="Limit the replies of the model in one turn.")
     ] = None,
     replay: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Replies written beforehand instead of a model; demo is one that is here."),
+        typer.Option(metavar="FILE", help="Replay scripted replies instead of a model; demo is built in."),
     ] = None,
     case: Cases = None,
     improve: Improve = True,
     json: Json = False,
 ) -> int:
-    """Talk to the agent, which works in a place with its tools and skills.
+    """Talk to the agent, which works in a target with its tools and skills.
 
-    With -q it answers one question: the reply goes to standard output, what happens meanwhile to standard error.
-    hermes-cli is the same command by another name.
+    With -q the agent answers one question, with the reply on standard output and its progress on standard error.
+    hermes-cli is another name of this command.
 
-    Exit codes: 0; 1 where one question got no answer of the model's own (its budget, a guardrail, a filter);
-    2 without a model, with a screen that says how to set one up, and where another program holds the conversation.
+    Exit codes: 0; 1 if a question got no answer from the model (budget, guardrail, filter); 2 without a model, with
+    instructions to set one up, or if another program is using the conversation.
     """
-    return talk(
-        Asked(
+    return run_chat(
+        ChatArguments(
             on,
             query,
             model,

@@ -1,4 +1,4 @@
-"""``conversations``: what was said to the agent and what it did, as views of the one log."""
+"""``conversations``: list, show, search and export recorded conversations with the agent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,15 +19,13 @@ if TYPE_CHECKING:
 _TITLE = 60
 _SNIPPET = 100
 
-Id = Annotated[
-    str, typer.Argument(metavar="ID", help="A conversation: its id or the beginning of it; last is the newest.")
-]
-Last = Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Only the newest so many.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of a conversation or its beginning; last is the newest.")]
+Last = Annotated[int, typer.Option("--last", "-n", metavar="N", min=1, help="Show the newest N only.")]
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    group = StrictTyper(help=f"{summary} docs/chat.md tells more.")
+    group = StrictTyper(help=f"{summary} See docs/chat.md.")
     group.command("list")(list_conversations)
     for command in (show, search, export):
         group.command(command.__name__)(command)
@@ -37,37 +35,35 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def list_conversations(
     *,
     last: Last = 50,
-    everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Also what was delegated, and what was opened without a word.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include delegated and empty conversations.")] = False,
     json: Json = False,
 ) -> int:
-    """List the conversations, the newest first."""
+    """List conversations, the newest first."""
     from hermes_exec_agent.frontends.chat.export import when
 
-    with _log() as log:
+    with _open_log() as log:
         found = listed(log, last, everything=everything)
     if json:
-        show_json([_facts(each) for each in found])
+        show_json([_to_json(each) for each in found])
     elif found:
         rows = [
             [each.id, when(each.last), str(each.turns), each.target, each.model, _cut(each.title, _TITLE)]
             for each in found
         ]
-        show_table(("ID", "LAST", "TURNS", "PLACE", "MODEL", "BEGINS"), rows)
+        show_table(("ID", "LAST", "TURNS", "TARGET", "MODEL", "BEGINS"), rows)
     else:
-        note("nothing was said yet")
+        note("there is no conversation yet")
     return 0
 
 
 def show(conversation: Id, *, json: Json = False) -> int:
-    """Show a conversation from its beginning; JSON has every event of it."""
+    """Show a conversation; --json prints every event."""
     from hermes_exec_agent.frontends.chat.export import markdown
 
-    with _log() as log:
+    with _open_log() as log:
         events = log.events(chosen(log, conversation))
     if json:
-        show_json([_facts(event) for event in events])
+        show_json([_to_json(event) for event in events])
     else:
         for line in markdown(events):
             print(flags.clean(line))
@@ -75,24 +71,24 @@ def show(conversation: Id, *, json: Json = False) -> int:
 
 
 def search(
-    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="What to look for.")],
+    words: Annotated[list[str], typer.Argument(metavar="WORDS...", help="The words to search for.")],
     *,
     last: Last = 50,
-    thoughts: Annotated[bool, typer.Option("--thoughts", help="Look in what models thought instead.")] = False,
+    thoughts: Annotated[bool, typer.Option("--thoughts", help="Search the thoughts of models instead.")] = False,
     json: Json = False,
 ) -> int:
-    """Find what was said or done with these words, in all conversations."""
+    """Search the messages and actions of all conversations for these words."""
     from hermes_exec_agent.frontends.chat.export import when
 
-    with _log() as log:
+    with _open_log() as log:
         found = log.search(" ".join(words), limit=last, thoughts=thoughts)
     if json:
-        show_json([_facts(each) for each in found])
+        show_json([_to_json(each) for each in found])
     elif found:
         rows = [[each.conversation, when(each.at), each.kind, _cut(each.snippet, _SNIPPET)] for each in found]
         show_table(("ID", "AT", "WHAT", "TEXT"), rows)
     else:
-        note(f"nothing was {'thought' if thoughts else 'said'} with these words")
+        note(f"no {'thought' if thoughts else 'message'} has these words")
     return 0
 
 
@@ -100,39 +96,39 @@ def export(
     conversation: Id,
     *,
     form: Annotated[
-        str, typer.Option("--format", "-f", metavar="jsonl|markdown|messages", help="Of the file.")
+        str, typer.Option("--format", "-f", metavar="jsonl|markdown|messages", help="Select the format of the file.")
     ] = "jsonl",
     output: Annotated[
-        str | None, typer.Option("--output", "-O", metavar="FILE", help="A new file, for you alone.")
+        str | None, typer.Option("--output", "-O", metavar="FILE", help="Write to a new file that only you can read.")
     ] = None,
 ) -> int:
-    """Write a conversation out: every event, a document for people, or messages as models read them.
+    """Export a conversation as all events, as a document, or as the messages that a model reads.
 
-    A scripted conversation says so in every form but messages, which have no room for it.
+    Every format but messages marks a scripted conversation.
     """
     from hermes_exec_agent.frontends.chat.export import form_of
     from hermes_exec_agent.frontends.chat.slash_commands import exported, write_export
 
-    wanted = form_of(form)
+    chosen_form = form_of(form)
     if output is not None and not (folder := Path(output).expanduser().absolute().parent).is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    with _log() as log:
+    with _open_log() as log:
         id = chosen(log, conversation)
         if output is not None:
-            write_export(output, log, id, wanted)
+            write_export(output, log, id, chosen_form)
             return 0
-        for line in exported(log, id, wanted):
+        for line in exported(log, id, chosen_form):
             print(flags.clean(line.rstrip("\n")))
     return 0
 
 
-def _log() -> "EventLog":
+def _open_log() -> "EventLog":
     from hermes_exec_agent.runtime.events import EventLog
 
     return EventLog.of_user()
 
 
-def _facts(row: Any) -> dict[str, Any]:
+def _to_json(row: Any) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
 
 

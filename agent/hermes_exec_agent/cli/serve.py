@@ -1,4 +1,4 @@
-"""``serve``: the agent for programs, over HTTP."""
+"""``serve``: serve the agent over HTTP."""
 
 import asyncio
 import os
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from hermes_exec.cli import interruptible
-from hermes_exec.cli.arguments import seconds
+from hermes_exec.cli.arguments import parse_duration
 from hermes_exec.cli.console import note, say
-from hermes_exec.cli.options import Improve, Json, On
+from hermes_exec.cli.options import Json, On
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import ConfigError, UsageError
 from hermes_exec.extras import require
+from hermes_exec_agent.cli.options import Improve
 
 if TYPE_CHECKING:
     from hermes_exec.config.secrets import Secret
@@ -30,7 +31,7 @@ _TOKEN_FROM = f"env:{_TOKEN}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _ServeArguments:
     on: str | None
     host: str
     port: int
@@ -55,61 +56,68 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def serve(  # noqa: PLR0913  one parameter an option
     on: On = None,
     *,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = HOST,
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="0 chooses a free one.")] = PORT,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Listen on this address.")] = HOST,
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Listen on this port; 0 selects a free one.")
+    ] = PORT,
     socket: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Listen at a unix socket instead, which is made for this user alone."),
+        typer.Option(metavar="PATH", help="Listen on a unix socket instead, which only this user can connect to."),
     ] = None,
     token_from: Annotated[
         str | None,
         typer.Option(
             metavar="SOURCE",
-            help=f"Where the token is found: env:NAME or file:/path; {_TOKEN_FROM} if left out and set, else a file "
-            "that the first start makes.",
+            help=f"Read the token from env:NAME or file:/path; by default from {_TOKEN_FROM} if set, else from a file "
+            "that the first start creates.",
         ),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option("--name", metavar="HOST", help="A further name of this server; may be repeated.")
+        list[str] | None,
+        typer.Option("--name", metavar="HOST", help="Accept requests for this host name too; may be repeated."),
     ] = None,
     approve: Annotated[
-        str, typer.Option(metavar="allow|deny", help="What becomes of tools that change something.")
+        str, typer.Option(metavar="allow|deny", help="Allow or deny tools that change something.")
     ] = "deny",
-    most: Annotated[int, typer.Option(metavar="N", min=1, help="Conversations that may be open at once.")] = 8,
-    keep: Annotated[str, typer.Option(metavar="TIME", help="How long a place stays open after its last turn.")] = "15m",
+    most: Annotated[int, typer.Option(metavar="N", min=1, help="Limit the number of open conversations.")] = 8,
+    keep: Annotated[str, typer.Option(metavar="TIME", help="Close a target so long after its last turn.")] = "15m",
     idle: Annotated[
         str,
         typer.Option(
-            metavar="TIME", help="When a conversation ends after its last turn, with what runs in its background."
+            metavar="TIME", help="End a conversation and its background commands so long after its last turn."
         ),
     ] = "24h",
-    grace: Annotated[str, typer.Option(metavar="TIME", help="How long turns may go on when the server ends.")] = "30s",
+    grace: Annotated[
+        str, typer.Option(metavar="TIME", help="Let turns continue so long when the server ends.")
+    ] = "30s",
     budget: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Replies of the model that one turn may take.")
+        int | None, typer.Option(metavar="N", min=1, help="Limit the replies of the model in one turn.")
     ] = None,
     improve: Improve = True,
     json: Json = False,
 ) -> int:
-    """Serve the agent as OpenAI's chat completions: /v1/chat/completions, /v1/models, /health, /ready, /metrics.
+    """Serve the agent with OpenAI's chat API: /v1/chat/completions, /v1/models, /health, /ready, /metrics.
 
-    Clients send the token as their API key (Authorization: Bearer TOKEN). Where none is given, the first start makes
-    one in ~/.local/state/hermes_exec/serve-token, readable by this user alone. At a unix socket (--socket) the kernel
-    says whose a client is, and no token is needed: curl --unix-socket PATH http://localhost/v1/models. --approve
-    decides what tools may do, for there is no person to ask. SIGTERM ends it in good order.
+    Clients send the token as their API key (Authorization: Bearer TOKEN). Without one, the first start creates a token
+    in ~/.local/state/hermes_exec/serve-token, which only this user can read. On a unix socket (--socket) the kernel
+    identifies the user of a client, and no token is needed: curl --unix-socket PATH http://localhost/v1/models.
+    --approve decides which tools may run, because no user can be asked. SIGTERM ends the server after its turns.
     """
     if approve not in {"allow", "deny"}:
-        raise UsageError(f"--approve {approve}: nobody is there to be asked", remedy="--approve allow, --approve deny")
+        raise UsageError(f"--approve {approve}: a server cannot ask a user", remedy="--approve allow, --approve deny")
     if socket is not None and (host != HOST or port != PORT):
-        raise UsageError("--socket: a server listens at a socket or at an address, not at both", remedy="leave one out")
-    times = seconds(keep), seconds(idle), seconds(grace)
-    wanted = _Wanted(on, host, port, socket, token_from, name or [], approve, most, *times, budget, improve, json)
-    return interruptible.run(_serve(wanted))
+        raise UsageError("--socket excludes --host and --port", remedy="leave one of them out")
+    times = parse_duration(keep), parse_duration(idle), parse_duration(grace)
+    arguments = _ServeArguments(
+        on, host, port, socket, token_from, name or [], approve, most, *times, budget, improve, json
+    )
+    return interruptible.run(_serve(arguments))
 
 
-async def _serve(wanted: _Wanted) -> int:
-    from hermes_exec.cli.open_target import folder_of, hide_environment, planned
+async def _serve(arguments: _ServeArguments) -> int:
+    from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.observe.redact import Redactor
-    from hermes_exec_agent.frontends.chat.approver import Nobody
+    from hermes_exec_agent.frontends.chat.approver import NoApprover
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals
@@ -122,56 +130,59 @@ async def _serve(wanted: _Wanted) -> int:
     from hermes_exec_agent.frontends.http.listener import listen
 
     hide_environment()
-    plan = planned(wanted.on)
-    names = names_of(wanted.host, wanted.names) if is_loopback(wanted.host) else frozenset[str]()
-    token, kept = _token(wanted.token_from, over_socket=wanted.socket is not None)
+    plan = plan_target(arguments.on)
+    names = names_of(arguments.host, arguments.names) if is_loopback(arguments.host) else frozenset[str]()
+    token, kept = _load_token(arguments.token_from, over_socket=arguments.socket is not None)
     guard = Guard(token, names)
-    models, why = _models()
+    models, why = _load_models()
     secrets = (*plan.secrets, *(models.secrets if models is not None else ()), *([token] if token else ()))
     with EventLog.of_user(redactor=Redactor(secrets)) as log:
         offer = Offer(
-            wanted.on,
+            arguments.on,
             models,
             why,
             log,
-            folder_of(plan),
-            Approvals(cast("Mode", wanted.approve)),
-            Nobody(),
-            most=wanted.most,
-            keep_s=wanted.keep_s,
-            idle_s=wanted.idle_s,
+            start_folder(plan),
+            Approvals(cast("Mode", arguments.approve)),
+            NoApprover(),
+            most=arguments.most,
+            keep_s=arguments.keep_s,
+            idle_s=arguments.idle_s,
             memory=lambda: examine(os.environ.get(VARIABLE, "")),
-            budget=wanted.budget,
-            mends=wanted.improve,
+            budget=arguments.budget,
+            mends=arguments.improve,
         )
 
-        where = wanted.socket.absolute() if wanted.socket is not None else (wanted.host, wanted.port)
+        where = arguments.socket.absolute() if arguments.socket is not None else (arguments.host, arguments.port)
         try:
             await listen(
-                Server(offer, guard), where, grace_s=wanted.grace_s, listening=_announcer(kept, as_json=wanted.json)
+                Server(offer, guard),
+                where,
+                grace_s=arguments.grace_s,
+                listening=_make_announcer(kept, as_json=arguments.json),
             )
         except asyncio.CancelledError:
-            return 0  # it was told to end, and did so in good order
+            return 0  # a signal ended it, after its turns
         finally:
             if models is not None:
                 await models.close()
     return 0
 
 
-def _models() -> "tuple[Models | None, NoModel | None]":
-    """The models, or why there are none: the server is there all the same, and says that it is not ready."""
+def _load_models() -> "tuple[Models | None, NoModel | None]":
+    """Return the models, or the reason why there are none: the server starts in any case, and reports not ready."""
     from hermes_exec_agent.errors import NoModel
     from hermes_exec_agent.models import load_models
 
     try:
         return load_models(), None
     except NoModel as error:
-        say(f"it answers nobody until there is a model: {error}")
+        say(f"the server refuses requests until there is a model: {error}")
         return None, error
 
 
-def _announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None]:
-    """A function that prints where the server listens, and the file of the token that it made, never the token."""
+def _make_announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None]:
+    """Return a function that prints the address of the server and the file of the created token, not the token."""
 
     def announce(url: str) -> None:
         if as_json:
@@ -179,16 +190,16 @@ def _announcer(kept: Path | None, *, as_json: bool) -> Callable[[str], None]:
             return
         note(f"listening on {url}")
         if kept:
-            note(f"clients send the token in {kept}")
+            note(f"the token for clients is in {kept}")
 
     return announce
 
 
-def _token(source: str | None, *, over_socket: bool) -> "tuple[Secret | None, Path | None]":
-    """The token, and the file that it was made in if none was given. None at a unix socket for which none was given.
+def _load_token(source: str | None, *, over_socket: bool) -> "tuple[Secret | None, Path | None]":
+    """Return the token, and its file if it was created. A unix socket needs no token.
 
     Raises:
-        ConfigError: it is missing, too short, or others could read it.
+        ConfigError: the token is missing or too short, or other users can read it.
     """
     from hermes_exec.config.secrets import SecretSource, resolve_secrets
     from hermes_exec_agent.frontends.http.guard import SHORTEST_TOKEN
@@ -207,6 +218,6 @@ def _token(source: str | None, *, over_socket: bool) -> "tuple[Secret | None, Pa
             raise UsageError(f"--token-from: {error}") from None
         token = resolve_secrets({_TOKEN: parsed}, os.environ)[_TOKEN]
     if len(token.reveal()) < SHORTEST_TOKEN:
-        remedy = f"remove {kept}; the next start makes a new one" if kept else "openssl rand -hex 32"
+        remedy = f"remove {kept}; the next start creates a new one" if kept else "openssl rand -hex 32"
         raise ConfigError(f"the token is shorter than {SHORTEST_TOKEN} characters", remedy=remedy)
     return token, kept

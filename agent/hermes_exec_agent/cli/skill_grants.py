@@ -1,4 +1,4 @@
-"""What a person grants a skill on the command line."""
+"""Options that grant access to a skill."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,12 +32,12 @@ Hosts = Annotated[
 Bounds = Annotated[
     list[str] | None,
     typer.Option(
-        "--limit", metavar="NAME=N", help="Grant a bound: limit-memory-mib=1024, limit-seconds=300, …; may be repeated."
+        "--limit", metavar="NAME=N", help="Grant a limit: limit-memory-mib=1024, limit-seconds=300, …; may be repeated."
     ),
 ]
 
 
-def grants_of(
+def parse_grants(
     data: list[str] | None,
     shared: list[str] | None,
     host: list[str] | None,
@@ -45,47 +45,49 @@ def grants_of(
     *,
     packages: bool = True,
 ) -> "Grants":
-    """What these options grant.
+    """Return the grants of these options.
 
     Raises:
-        UsageError: a bound is none, or a folder, or there is no such folder.
+        UsageError: a limit or a folder is invalid, or there is no such folder.
     """
     from hermes_exec_policies.gate.grants import Grants
 
     return Grants(
         data=("/app/data", *(data or ())),
-        folders=tuple(str(_folder(word)) for word in shared or ()),
+        folders=tuple(str(_parse_folder(arg)) for arg in shared or ()),
         hosts=tuple(host or ()),
         packages=packages,
-        limits=dict(map(_bound, limit or ())),
+        limits=dict(map(_parse_limit, limit or ())),
     )
 
 
-def told(grants: "Mapping[str, Any]") -> str:
-    """What was granted, for a person."""
-    words = [
+def format_grants(grants: "Mapping[str, Any]") -> str:
+    """Format recorded grants as a line of text."""
+    parts = [
         *grants.get("data", ()),
         *grants.get("folders", ()),
         *grants.get("hosts", ()),
         *(["packages"] if grants.get("packages") else []),
     ]
-    return ", ".join([*words, *(f"{name}={value}" for name, value in grants.get("limits", {}).items())]) or "nothing"
+    return ", ".join([*parts, *(f"{name}={value}" for name, value in grants.get("limits", {}).items())]) or "nothing"
 
 
-def _folder(word: str) -> "Folder":
+def _parse_folder(arg: str) -> "Folder":
     from hermes_exec_policies.folders import Folder
 
-    folder = Folder.granted(word)
+    folder = Folder.granted(arg)
     if not Path(folder.source).exists():
-        raise UsageError(f"--folder {word!r}: there is no such folder")
+        raise UsageError(
+            f"--folder {arg!r}: there is no such folder", remedy="--folder NAME=DIR with an existing folder"
+        )
     return folder
 
 
-def _bound(word: str) -> tuple[str, int]:
+def _parse_limit(arg: str) -> tuple[str, int]:
     from hermes_exec_policies.gate.grants import limit_of
 
-    name, _, value = word.partition("=")
+    name, _, value = arg.partition("=")
     try:
         return name, limit_of(name, value)
     except ValueError as error:
-        raise UsageError(f"--limit {word!r}: {error}", remedy="--limit limit-seconds=300") from None
+        raise UsageError(f"--limit {arg!r}: {error}", remedy="--limit limit-seconds=300") from None

@@ -1,4 +1,4 @@
-"""The commands of ``skill`` at which a skill is judged."""
+"""The commands of ``skill`` in which the gate judges a skill: check, add, prove and import; and export."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,11 @@ import typer
 
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import CHECK_FAILED, note, say
-from hermes_exec.cli.options import Json, Number, Skill, Skills
+from hermes_exec.cli.options import Json
 from hermes_exec.cli.output import show_json, show_table
 from hermes_exec.errors import UsageError
-from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, grants_of
+from hermes_exec_agent.cli.options import Number, Skill, Skills
+from hermes_exec_agent.cli.skill_grants import Bounds, Data, Folders, Hosts, parse_grants
 
 if TYPE_CHECKING:
     from hermes_exec_agent.skills.registry.admission import Admitted
@@ -22,49 +23,48 @@ if TYPE_CHECKING:
 
 
 def check(  # noqa: PLR0913  each is an option
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The skill: its folder, or a tar or zip archive.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the skill, or a tar or zip archive.")],
     *,
     case: Annotated[
         list[str] | None,
         typer.Option(
             metavar="JSON",
-            help='What it must return, and leave: {"arguments": {…}, "result": …, "files": {…}}. May be repeated.',
+            help='Require this result: {"arguments": {…}, "result": …, "files": {…}}; may be repeated.',
         ),
     ] = None,
     data: Data = None,
     shared: Folders = None,
     host: Hosts = None,
     limit: Bounds = None,
-    packages: Annotated[bool, typer.Option("--packages/--no-packages", help="Whether it may have packages.")] = True,
+    packages: Annotated[bool, typer.Option("--packages/--no-packages", help="Permit packages, or do not.")] = True,
     policy: Annotated[
-        str, typer.Option(metavar="POLICY", help="What confines it while it is judged.")
+        str, typer.Option(metavar="POLICY", help="Judge the skill under this policy.")
     ] = "skill-validate",
     json: Json = False,
 ) -> int:
-    """Judge a skill: its manifest, its text, its packages, and how it behaves in a sandbox that was proven.
+    """Check a skill: its manifest, its text, its packages, and its behavior in a proven sandbox.
 
-    The exit code is 0 when it is accepted, 1 when it is refused, 2 when the request is wrong, and 125 when it could
-    not be judged. With --json the report is the operator's: what of it a model may see is under "for_model".
+    The exit code is 0 if it is accepted, 1 if it is refused, 2 if the command line is wrong, and 125 if it could not
+    be checked. The report of --json is for the operator; the part for a model is under "for_model".
     """
     if not folder.exists():
         raise UsageError(f"{folder}: there is no such folder or archive")
-    from hermes_exec.cli.interruptible import run
     from hermes_exec_policies.gate.cases import Case
 
-    cases = [Case.parse(word) for word in case or ()]
-    grants = grants_of(data, shared, host, limit, packages=packages)
+    cases = [Case.parse(arg) for arg in case or ()]
+    grants = parse_grants(data, shared, host, limit, packages=packages)
 
     async def judge() -> int:
-        from hermes_exec_policies.gate.check import check as judged
+        from hermes_exec_policies.gate.check import check as run_gate
 
-        report = await judged(folder, grants=grants, cases=cases, policy=policy)
+        report = await run_gate(folder, grants=grants, cases=cases, policy=policy)
         if json:
             show_json(report.facts() | {"for_model": report.for_model()})
         else:
             _print_report(report)
         return 0 if report.accepted else CHECK_FAILED
 
-    return run(judge())
+    return interruptible.run(judge())
 
 
 def _print_report(report: "Report") -> None:
@@ -79,34 +79,39 @@ def _print_report(report: "Report") -> None:
         say(f"{name} is refused: {report.outcome}")
         return
     if report.evidence and report.level == "self-tested":
-        note(f"{name}: nothing but its own tests speaks for it. Try: --case, with what it must return and leave")
+        note(f"{name}: its own tests are the only evidence. Try: --case, with an expected result")
     took = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in report.seconds.items())
     note(f"{name} is accepted ({report.level}); {took}")
 
 
 AGENT = "HERMES_EXEC_AGENT"
-"""Set in the shells of an agent to its model: what is registered from there is the agent's."""
+"""Set in the shells of an agent to its model: a skill registered from there has the agent as its author."""
 
 Cases = Annotated[
     list[str] | None,
     typer.Option(
         "--case",
         metavar="JSON",
-        help='What it has to hold: {"arguments": {…}, "result": …, "files": {…}}; may be repeated.',
+        help='Require this result: {"arguments": {…}, "result": …, "files": {…}}; may be repeated.',
     ),
 ]
-Agent = Annotated[str | None, typer.Option("--agent", metavar="MODEL", help="An agent with this model wrote it.")]
+Agent = Annotated[
+    str | None, typer.Option("--agent", metavar="MODEL", help="Record an agent with this model as the author.")
+]
 Shells = Annotated[
     list[str] | None,
-    typer.Option("--shell", metavar="TARGET", help="With --agent: a place in which it runs commands; may be repeated."),
+    typer.Option(
+        "--shell", metavar="TARGET", help="With --agent: a target in which it runs commands; may be repeated."
+    ),
 ]
 Insist = Annotated[
-    bool, typer.Option("--insist", help="Register it as unprotected, though its agent could have gone past the gate.")
+    bool,
+    typer.Option("--insist", help="Register the skill as unprotected, though its agent could have bypassed the gate."),
 ]
 
 
 def add(  # noqa: PLR0913  each is an option
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The skill: SKILL.md, scripts/, tests/.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the skill: SKILL.md, scripts/, tests/.")],
     *,
     case: Cases = None,
     agent: Agent = None,
@@ -117,19 +122,19 @@ def add(  # noqa: PLR0913  each is an option
     host: Hosts = None,
     limit: Bounds = None,
     policy: Annotated[
-        str, typer.Option("--policy", metavar="NAME", help="What confines it, while it is judged and when it runs.")
+        str, typer.Option("--policy", metavar="NAME", help="Judge and run the skill under this policy.")
     ] = "skill-validate",
     json: Json = False,
 ) -> int:
-    """Let the gate judge a skill, and register it if it passes; the exit code is 1 if it does not.
+    """Check a skill and register it if it passes; the exit code is 1 if it does not.
 
-    Cases are yours: the skill must not be made from them. Without any, it is registered as self-tested, and a person
-    has to agree to each run.
+    The cases of --case must not be known to the author. Without any, the skill is registered as self-tested, and a
+    user has to agree to each run.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder")
-    grants = grants_of(data, shared, host, limit)
-    author = _author(agent, shell, insist=insist)
+    grants = parse_grants(data, shared, host, limit)
+    author = _get_author(agent, shell, insist=insist)
     return interruptible.run(_add(folder, case or [], author, grants, policy, insist=insist, json=json))
 
 
@@ -138,9 +143,9 @@ async def _add(
 ) -> int:
     from hermes_exec_agent.skills.registry.admission import admit
 
-    registry = _registry()
+    registry = _open_registry()
     admitted = await admit(
-        registry, folder, author=author, grants=grants, cases=_cases(cases), insist=insist, policy=policy
+        registry, folder, author=author, grants=grants, cases=_parse_cases(cases), insist=insist, policy=policy
     )
     return _print_admission(admitted, json=json)
 
@@ -149,14 +154,14 @@ def prove(
     names: Skills = None,
     *,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Only those whose policy, kernel or interpreter is another one now.")
+        bool, typer.Option("--changed", help="Check only skills whose policy, kernel or interpreter has changed.")
     ] = False,
     case: Cases = None,
     json: Json = False,
 ) -> int:
-    """Let the gate judge registered skills anew, after policy, kernel or interpreter changed; 1 where one fails."""
+    """Check registered skills again, after a change of policy, kernel or interpreter; exit with 1 if one fails."""
     if case and len(names or ()) != 1:
-        raise UsageError("--case is of one skill", remedy="name it")
+        raise UsageError("--case applies to one skill", remedy="name the skill")
     return interruptible.run(_prove(names or [], case or [], changed=changed, json=json))
 
 
@@ -164,16 +169,16 @@ async def _prove(names: list[str], cases: list[str], *, changed: bool, json: boo
     from hermes_exec_agent.skills.registry.admission import prove_anew
     from hermes_exec_agent.skills.run.preconditions import is_as_proven
 
-    registry = _registry()
+    registry = _open_registry()
     chosen = names or [name for name, skill in registry.skills().items() if not skill.archived]
     versions = [registry.version(name) for name in chosen]
     codes = [
-        _print_admission(await prove_anew(registry, version, cases=_cases(cases)), json=json)
+        _print_admission(await prove_anew(registry, version, cases=_parse_cases(cases)), json=json)
         for version in versions
         if not changed or not is_as_proven(version)
     ]
     if changed and not codes:
-        note("all of them are as they were proven")
+        note("no skill has to be checked again")
     return max(codes, default=0)
 
 
@@ -182,20 +187,22 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
     *,
     number: Number = None,
-    flat: Annotated[bool, typer.Option("--flat", help="Its script alone, for reading; it is never what runs.")] = False,
+    flat: Annotated[
+        bool, typer.Option("--flat", help="Write the script alone, for reading; it cannot be imported.")
+    ] = False,
 ) -> int:
-    """Write a version to a signed file, to be imported elsewhere."""
+    """Write a version to a signed file, for import on another machine."""
     from hermes_exec_agent.skills.registry import bundle
 
-    registry = _registry()
+    registry = _open_registry()
     version = registry.version(name, number)
     (bundle.write_flat if flat else bundle.write)(registry, version, file)
-    note(f"{version.name} {version.number} is in {file}, signed by {registry.signer[:16]}" if not flat else f"{file}")
+    note(f"{file}: {version.name} {version.number}, signed by {registry.signer[:16]}" if not flat else f"{file}")
     return 0
 
 
 def import_bundle(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What skill export wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of skill export.")],
     *,
     case: Cases = None,
     insist: Insist = False,
@@ -205,11 +212,11 @@ def import_bundle(
     limit: Bounds = None,
     json: Json = False,
 ) -> int:
-    """Take a skill from elsewhere: its signature is verified, and then the gate here judges it as any other.
+    """Verify the signature of an exported skill, check it as any other skill, and register it.
 
-    What it was granted there is not granted here.
+    Grants of the other machine do not apply here.
     """
-    grants = grants_of(data, shared, host, limit)
+    grants = parse_grants(data, shared, host, limit)
     return interruptible.run(_import(file, case or [], grants, insist=insist, json=json))
 
 
@@ -218,44 +225,44 @@ async def _import(file: Path, cases: list[str], grants: "Grants", *, insist: boo
     from hermes_exec_agent.skills.registry.admission import judged
     from hermes_exec_agent.skills.registry.content import private_folder
 
-    registry = _registry()
-    author = _author(None, None, insist=insist)
+    registry = _open_registry()
+    author = _get_author(None, None, insist=insist)
     with private_folder() as folder:
         found, tree = bundle.read(registry, file, folder)
         note(
             f"{tree.root.name}: signed by {found.signer[:16]}" + (", which is this installation" if found.ours else "")
         )
-        admitted = await judged(registry, tree, author=author, grants=grants, cases=_cases(cases), insist=insist)
+        admitted = await judged(registry, tree, author=author, grants=grants, cases=_parse_cases(cases), insist=insist)
     return _print_admission(admitted, json=json)
 
 
-def _author(agent: str | None, shells: list[str] | None, *, insist: bool) -> "Author":
+def _get_author(agent: str | None, shells: list[str] | None, *, insist: bool) -> "Author":
     import pwd
 
     from hermes_exec_agent.skills.registry.record import Author
 
     inside = os.environ.get(AGENT)
     if shells and agent is None:
-        raise UsageError("--shell says where an agent runs commands", remedy="--agent MODEL")
-    if inside is not None:  # an agent speaks: what it says of itself changes nothing
+        raise UsageError("--shell needs --agent", remedy="--agent MODEL")
+    if inside is not None:  # an agent calls, so options do not change the author
         if insist:
-            raise UsageError(f"--insist is a person's word, and this is the shell of an agent ({AGENT} is set)")
+            raise UsageError(f"--insist is for a user, and this is the shell of an agent ({AGENT} is set)")
         return Author(kind="agent", model=inside or "unknown")
     if agent is not None:
         return Author(kind="agent", model=agent, shells=None if shells is None else tuple(shells))
     return Author(kind="person", name=pwd.getpwuid(os.geteuid()).pw_name)
 
 
-def _cases(words: list[str]) -> list[Any]:
-    if not words:
+def _parse_cases(args: list[str]) -> list[Any]:
+    if not args:
         return []
     from hermes_exec_policies.gate.check import Case
     from hermes_exec_policies.gate.verdict import Level
 
-    return [Case.parse(word, source=Level.PERSON) for word in words]
+    return [Case.parse(arg, source=Level.PERSON) for arg in args]
 
 
-def _registry() -> "Registry":
+def _open_registry() -> "Registry":
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.skills.registry.script_copies import modules_folder
 
@@ -263,7 +270,7 @@ def _registry() -> "Registry":
 
 
 def _print_admission(admitted: "Admitted", *, json: bool) -> int:
-    """Tell a person or a program what the gate said."""
+    """Print the report of the gate, and return the exit code."""
     report, version = admitted.report, admitted.version
     if json:
         registered = {"name": version.name, "version": version.number} if version else None

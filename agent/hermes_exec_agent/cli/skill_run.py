@@ -1,7 +1,4 @@
-"""What ``skill run`` does, and its plainest command lines, without typer, whose import takes longer than a run.
-
-Whatever is not plain here is left to typer, which knows it all. A test holds the two against each other.
-"""
+"""Run a skill: the work of ``skill run``, and the parser of its plain command lines."""
 
 from __future__ import annotations
 
@@ -12,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_exec.cli import interruptible
 from hermes_exec.cli.console import CHECK_FAILED, note, say
+from hermes_exec.cli.fast_args import parse_plain
 from hermes_exec.cli.global_flags import flags
 from hermes_exec.cli.output import show_json
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.skills.run.runner import Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The words of one ``skill run``."""
+class SkillRunArguments:
+    """The arguments of ``skill run``."""
 
     name: str
     arguments: str = "{}"
@@ -40,90 +38,84 @@ _VALUES = {
     "--json": "arguments", "--on": "on", "-o": "on", "--version": "number", "-V": "number", "--files": "files",
     "-f": "files",
 }  # fmt: skip
-_FLAGS = {"--self-tested": "self_tested", "--whole": "whole", "-w": "whole"}
+_SWITCHES = {"--self-tested": ("self_tested", True), "--whole": ("whole", True), "-w": ("whole", True)}
 
 
-def spoken(words: Sequence[str]) -> Asked | None:
-    """The command line, if it is a plain ``skill run``."""
-    if list(words[:2]) != ["skill", "run"]:
+def parse_skill_run(argv: Sequence[str]) -> SkillRunArguments | None:
+    """Parse a command line if it is a plain ``skill run``."""
+    parsed = None if argv[:2] != ["skill", "run"] else parse_plain(argv[2:], _VALUES, _SWITCHES, interspersed=True)
+    if parsed is None or len(parsed[1]) != 1:
         return None
-    said: dict[str, Any] = {}
-    rest = list(words[2:])
-    while rest:
-        word = rest.pop(0)
-        option, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        if option in _FLAGS and not equals:
-            said[_FLAGS[option]] = True
-            continue
-        if option in _VALUES:
-            if _VALUES[option] in said:
-                return None
-            if not equals:
-                if not rest or (rest[0].startswith("-") and rest[0] != "-"):
-                    return None
-                value = rest.pop(0)
-            said[_VALUES[option]] = value
-        elif word.startswith("-") or "name" in said:
+    options, (name,) = parsed
+    if "number" in options:
+        if not (options["number"].isascii() and options["number"].isdigit()):
             return None
-        else:
-            said["name"] = word
-    if "number" in said:
-        if not (said["number"].isascii() and said["number"].isdigit()):
-            return None
-        said["number"] = int(said["number"])
-    if "files" in said:
-        said["files"] = Path(said["files"])
-    return Asked(**said) if "name" in said else None
+        options["number"] = int(options["number"])
+    if "files" in options:
+        options["files"] = Path(options["files"])
+    return SkillRunArguments(name, **options)
 
 
-def perform(asked: Asked) -> int:
-    """Run the skill, and give the exit code.
+def prepare_skill_run(argv: Sequence[str]) -> Callable[[], int] | None:
+    """Return a function that runs a plain ``skill run``; None for any other command line."""
+    arguments = parse_skill_run(argv)
+    return None if arguments is None else lambda: run_skill(arguments)
+
+
+def run_skill(arguments: SkillRunArguments) -> int:
+    """Run the skill, and return the exit code.
 
     Raises:
-        UsageError: its arguments are no JSON object.
+        UsageError: its arguments are not a JSON object.
     """
     import json
 
-    text = sys.stdin.read() if asked.arguments == "-" else asked.arguments
+    text = sys.stdin.read() if arguments.arguments == "-" else arguments.arguments
     try:
         given: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--json: this is no JSON: {error}", remedy="""--json '{"name": "value"}'""") from error
+        raise UsageError(f"--json: not valid JSON: {error}", remedy="""--json '{"name": "value"}'""") from error
     if not isinstance(given, dict):
-        raise UsageError("--json: should be an object, with arguments by their names")
-    return interruptible.run(_run(asked, given))  # pyright: ignore[reportUnknownArgumentType]  JSON
+        raise UsageError("--json: not a JSON object", remedy="""--json '{"name": "value"}'""")
+    return interruptible.run(_run(arguments, given))  # pyright: ignore[reportUnknownArgumentType]  JSON
 
 
-async def _run(asked: Asked, arguments: dict[str, Any]) -> int:
+async def _run(arguments: SkillRunArguments, values: dict[str, Any]) -> int:
     from dataclasses import asdict
 
     from hermes_exec_agent.skills.registry.registry import Registry
     from hermes_exec_agent.skills.run import runner, targets
 
     registry = Registry()
-    place = targets.place_of(asked.on)
-    agreed = asked.self_tested or _agreed(registry, asked)
+    place = targets.place_of(arguments.on)
+    self_tested = arguments.self_tested or _confirm(registry, arguments)
     outcome = await runner.run(
-        registry, asked.name, arguments, number=asked.number, files=asked.files, self_tested=agreed, place=place
+        registry,
+        arguments.name,
+        values,
+        number=arguments.number,
+        files=arguments.files,
+        self_tested=self_tested,
+        place=place,
     )
-    if asked.whole:
+    if arguments.whole:
         show_json({**asdict(outcome), "ok": outcome.ok})
     else:
-        _tell(outcome)
+        _print_outcome(outcome)
     return 0 if outcome.ok else CHECK_FAILED
 
 
-def _agreed(registry: Registry, asked: Asked) -> bool:
-    """Whether a person at a terminal agreed to run what only tested itself."""
-    version = registry.version(asked.name, asked.number)
+def _confirm(registry: Registry, arguments: SkillRunArguments) -> bool:
+    """Ask a user at the terminal whether to run a skill whose only evidence is its own tests."""
+    version = registry.version(arguments.name, arguments.number)
     if not version.self_tested or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    from hermes_exec.cli.confirm import agrees
+    from hermes_exec.cli.confirm import confirm
 
-    return agrees(f"Nothing but its own tests speaks for {version.name} {version.number}. Run it?")
+    return confirm(f"The only evidence for {version.name} {version.number} is its own tests. Run it?")
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_outcome(outcome: Outcome) -> None:
     from hermes_exec_agent.skills.run.denials import SECURITY
 
     for line in flags.clean(outcome.logs).splitlines():
@@ -135,7 +127,7 @@ def _tell(outcome: Outcome) -> None:
     if outcome.denied:
         say(outcome.denied)
     if outcome.declared:
-        note(f"declared by the vendor, never proven: {', '.join(outcome.declared)}")
+        note(f"declared by the vendor, not proven: {', '.join(outcome.declared)}")
     for path in outcome.left:
         note(f"left in the sandbox: {path}")
     if outcome.quarantined:

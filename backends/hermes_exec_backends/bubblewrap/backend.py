@@ -7,20 +7,18 @@ reattached after a lost connection, and no job outlives the connection.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
-import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from hermes_exec.backend import Check, OpenOptions
-from hermes_exec_backends._shared.doctor import find_program, run_program
 from hermes_exec.config import registry
 from hermes_exec.errors import Unsupported
 from hermes_exec.wrapper import Prepared, Words, Wrapper
+from hermes_exec_backends._shared.doctor import find_program, run_program
 from hermes_exec_backends.bubblewrap.options import options, options_under, prefix, trial_under
 from hermes_exec_backends.bubblewrap.outer_host import TRIAL, Outside, look
 from hermes_exec_backends.sandbox import PathRule

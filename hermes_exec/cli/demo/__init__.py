@@ -1,4 +1,4 @@
-"""``demo``: a real job in every place that can be used here, from nothing to a table."""
+"""``demo``: install and test a package in every usable target, and print a table."""
 
 import asyncio
 import tempfile
@@ -21,11 +21,11 @@ FREE = {
     "docker": "docker:python:3.11-slim",
     "singularity": "singularity:docker://python:3.11-slim",
 }
-"""Kinds of place that need neither an account nor a host: what is opened when they are usable."""
+"""The targets of backends that need neither an account nor a host, by backend."""
 REQUIRED = "local"
-"""The kind of place that has to open; the others are skipped when they do not."""
+"""The backend that has to open; others that fail to open are skipped."""
 _LONGEST = 120
-"""Characters of the line that says why a place is skipped; --json has all of it."""
+"""Characters of the reason for skipping a target; --json has all of it."""
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
@@ -36,37 +36,37 @@ def add(app: typer.Typer, name: str, summary: str) -> None:
 def demo(
     on: Annotated[
         list[str] | None,
-        typer.Option("--on", "-o", metavar="TARGET", help="Only there; may be given more than once."),
+        typer.Option("--on", "-o", metavar="TARGET", help="Run in this target only; may be repeated."),
     ] = None,
     *,
     offline: Annotated[bool, typer.Option("--offline", help="Use the bundled project, as without a network.")] = False,
     reports: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the test reports in this folder.")] = None,
     json: Json = False,
 ) -> int:
-    """Do a real job in every place that can be used here, and print a table of what came of it.
+    """Install and test a package in every usable target, and print a table of the times and results.
 
-    A source distribution from the package index is uploaded to a fresh folder, installed in a virtual
-    environment there, tested with its own suite, and its report is brought back. Without a network it is
-    a small bundled project. Nothing stays behind, also after Ctrl-C. Places that --on does not name are
-    skipped when they do not open. The exit code is 1 if the job failed in a place, or a place of --on did not open.
+    The demo uploads a source distribution of the package index to a new folder, installs it in a virtual environment
+    there, runs its test suite, and downloads the report. Without a network it uses a small bundled project. It removes
+    everything at the end, also after Ctrl-C. Targets that fail to open are skipped unless --on names them. The exit
+    code is 1 if the job failed in a target, or a target of --on did not open.
     """
     return interruptible.run(_demo(on or [], offline=offline, reports=reports, json=json))
 
 
 async def _demo(on: list[str], *, offline: bool, reports: Path | None, json: bool) -> int:
-    from hermes_exec.cli.demo.display import displayed
+    from hermes_exec.cli.demo.display import open_display
     from hermes_exec.cli.demo.job import do_job
 
-    targets, unusable = ({target: target for target in on}, []) if on else await _usable()
+    targets, unusable = ({target: target for target in on}, []) if on else await _find_usable()
     with tempfile.TemporaryDirectory(prefix="hermes-exec-demo-") as folder:
-        project = await _project(Path(folder), offline=offline)
+        project = await _fetch_project(Path(folder), offline=offline)
         kept = reports or Path(folder)
         await asyncio.to_thread(kept.mkdir, parents=True, exist_ok=True)
         outcomes: list[Outcome] = []
         for name, target in targets.items():
-            with displayed() as display:
+            with open_display() as display:
                 outcome = await do_job(target, project, kept, display)
-                display.over()
+                display.finish()
             if on or outcome.opened or name == REQUIRED:
                 outcomes.append(outcome)
             else:
@@ -79,40 +79,40 @@ async def _demo(on: list[str], *, offline: bool, reports: Path | None, json: boo
     return 0 if outcomes and all(outcome.passed for outcome in outcomes) else CHECK_FAILED
 
 
-async def _usable() -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """The targets to use, by their kinds, and why the other kinds cannot be used."""
-    from hermes_exec.cli.doctor import one_kind
+async def _find_usable() -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return the usable targets by backend, and the reasons why other backends are not usable."""
+    from hermes_exec.cli.checks import check_backend
 
-    kinds = await asyncio.gather(*map(one_kind, FREE))
-    usable = {kind.type: FREE[kind.type] for kind in kinds if kind.usable}
-    return usable, [(kind.type, f"{kind.reason}. Try: {kind.remedy}") for kind in kinds if not kind.usable]
+    reports = await asyncio.gather(*map(check_backend, FREE))
+    usable = {report.type: FREE[report.type] for report in reports if report.usable}
+    return usable, [(each.type, f"{each.reason}. Try: {each.remedy}") for each in reports if not each.usable]
 
 
-async def _project(folder: Path, *, offline: bool) -> Project:
+async def _fetch_project(folder: Path, *, offline: bool) -> Project:
     from hermes_exec.cli.demo import source
 
     if not offline:
         note(f"downloading {source.PACKAGE.replace('==', ' ')} and pytest")
         try:
-            return await source.from_index(folder)
+            return await source.download_project(folder)
         except source.NoNetwork as error:
-            note(f"no package index here ({error}); using the bundled project instead")
-    return source.bundled(folder)
+            note(f"the package index cannot be reached ({error}); using the bundled project instead")
+    return source.pack_bundled(folder)
 
 
 def _show(project: Project, outcomes: list[Outcome], unusable: list[tuple[str, str]]) -> None:
-    from hermes_exec.cli.bench import readable
+    from hermes_exec.cli.bench import format_duration
 
-    def shown(seconds: float | None) -> str:
-        return "" if seconds is None else readable(seconds)
+    def format_time(seconds: float | None) -> str:
+        return "" if seconds is None else format_duration(seconds)
 
     rows: list[list[str]] = []
     for outcome in outcomes:
         times: list[Any] = [outcome.open_s, outcome.session_s, outcome.program_s, outcome.job_s]
-        rows.append([outcome.target, *map(shown, times), outcome.result])
+        rows.append([outcome.target, *map(format_time, times), outcome.result])
     rows += [[kind, "", "", "", "", shorten(f"skipped: {why}", _LONGEST, placeholder=" …")] for kind, why in unusable]
     heads = (
-        "PLACE",
+        "TARGET",
         "COLD OPEN",
         "COMMAND IN A SESSION",
         "PROGRAM",

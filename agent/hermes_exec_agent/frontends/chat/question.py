@@ -15,14 +15,14 @@ from hermes_exec.config.paths import read_regular, shown
 from hermes_exec.errors import UsageError
 
 if TYPE_CHECKING:
-    from hermes_exec_agent.frontends.chat.options import Asked
+    from hermes_exec_agent.frontends.chat.arguments import ChatArguments
 
 _PIPE = "-"
 _MOST = 1 << 20
 """Bytes of standard input; a file has the same bound."""
 
 
-def question(asked: Asked) -> str | None:
+def question(asked: ChatArguments) -> str | None:
     """The one question, or None for a conversation. A pipe without ``-q`` is one question.
 
     Raises:
@@ -42,7 +42,7 @@ def question(asked: Asked) -> str | None:
     return "\n\n".join([said, *(_sent_along(each) for each in asked.files)])
 
 
-def unread(asked: Asked) -> bool:
+def unread(asked: ChatArguments) -> bool:
     """Whether somebody wrote to a pipe that we did not read. A file may be meant for the next command of a script."""
     if asked.query in {None, _PIPE} or _PIPE in asked.files:
         return False

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from hermes_exec.config.secrets import Secret
     from hermes_exec.errors import HermesError
+    from hermes_exec_agent.frontends.chat.arguments import ChatArguments
     from hermes_exec_agent.frontends.chat.display import Display
-    from hermes_exec_agent.frontends.chat.options import Asked
     from hermes_exec_agent.frontends.chat.replay import Replay
     from hermes_exec_agent.models import Models
     from hermes_exec_agent.runtime import Answer, Conversation
@@ -36,7 +36,7 @@ INTERRUPTED = 130
 
 
 async def start(
-    asked: Asked, say: Callable[[HermesError], None], *, cwd: str | None = None, secrets: Sequence[Secret] = ()
+    asked: ChatArguments, say: Callable[[HermesError], None], *, cwd: str | None = None, secrets: Sequence[Secret] = ()
 ) -> int:
     """Run a chat and give its exit code.
 
@@ -75,7 +75,7 @@ async def start(
 
 
 async def _talk(
-    talk: Talk, asked: Asked, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
+    talk: Talk, asked: ChatArguments, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
 ) -> int:
     if asked.goes_on and asked.resume is not None:
         raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
@@ -101,7 +101,7 @@ async def _talk(
     return await interactive.interactive(talk, resume=resume, fork=asked.fork, say=say)
 
 
-async def _once(talk: Talk, query: str, asked: Asked) -> int:
+async def _once(talk: Talk, query: str, asked: ChatArguments) -> int:
     answer = await talk.turn(query)
     if answer is None:  # which only Ctrl-C of an interactive turn gives
         return INTERRUPTED
@@ -142,7 +142,7 @@ def facts(conversation: Conversation, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _replay(asked: Asked) -> Replay | None:
+def _replay(asked: ChatArguments) -> Replay | None:
     if asked.replay is None:
         return None
     if asked.model is not None:
@@ -152,23 +152,23 @@ def _replay(asked: Asked) -> Replay | None:
     return read_replay(asked.replay)
 
 
-def _unasked(asked: Asked, replay: Replay | None) -> frozenset[str]:
+def _unasked(asked: ChatArguments, replay: Replay | None) -> frozenset[str]:
     """Tools that run without asking although tools ask here."""
     return replay.harmless if replay is not None and asked.approve == "ask" else frozenset()
 
 
-def _approvals(asked: Asked, replay: Replay | None) -> Approvals:
+def _approvals(asked: ChatArguments, replay: Replay | None) -> Approvals:
     return Approvals(cast("Mode", asked.approve), dict.fromkeys(_unasked(asked, replay), "allow"))
 
 
-def _tell_unasked(talk: Talk, asked: Asked, replay: Replay | None) -> None:
+def _tell_unasked(talk: Talk, asked: ChatArguments, replay: Replay | None) -> None:
     if _unasked(asked, replay):
         talk.display.tell(
             "the demo's commands change nothing that stays, so they run without asking; --approve deny denies them"
         )
 
 
-def _models(asked: Asked, replay: Replay | None) -> Models:
+def _models(asked: ChatArguments, replay: Replay | None) -> Models:
     from hermes_exec_agent.models import Models, load_models
 
     if replay is not None:
@@ -177,7 +177,7 @@ def _models(asked: Asked, replay: Replay | None) -> Models:
     return models if asked.model is None else models.with_main(asked.model)
 
 
-def _display(asked: Asked, *, fancy: bool) -> Display:
+def _display(asked: ChatArguments, *, fancy: bool) -> Display:
     if asked.json:
         return Silent()
     if fancy:

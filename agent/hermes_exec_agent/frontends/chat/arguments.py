@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Asked:
+class ChatArguments:
     """The words of one ``chat``, as they were said."""
 
     on: str | None = None

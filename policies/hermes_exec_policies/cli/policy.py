@@ -1,4 +1,4 @@
-"""``policy``: what a policy allows, what holds it on this machine, and every form that it is rendered to."""
+"""``policy``: list, explain, compare, render, check and prove policies."""
 
 import sys
 from pathlib import Path
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
     from hermes_exec_policies.folders import Folder
     from hermes_exec_policies.model import Policy
 
-Name = Annotated[str, typer.Argument(metavar="POLICY", help="A policy's name, or a file that ends with .toml.")]
-In = Annotated[
-    str, typer.Option("--in", "-i", metavar="KIND", help="The kind of place: bubblewrap, docker, singularity, …")
-]
+Name = Annotated[str, typer.Argument(metavar="POLICY", help="The name of a policy, or a .toml file.")]
+In = Annotated[str, typer.Option("--in", "-i", metavar="KIND", help="The backend: bubblewrap, docker, singularity, …")]
 
 
 def add(app: typer.Typer, name: str, summary: str) -> None:
     """Add the commands to the application."""
-    group = StrictTyper(help=f"{summary} docs/security.md tells all about them.")
+    group = StrictTyper(help=f"{summary} See docs/security.md.")
     for command in (list_policies, show, explain, diff, render, check, prove):
         group.command(command.__name__.partition("_")[0])(command)
     app.add_typer(group, name=name, short_help=summary)
 
 
 def list_policies(*, json: Json = False) -> int:
-    """List the policies that have a name: those that ship, and your own beside your hermes.toml."""
+    """List the policies: the built-in ones, and those in the folder of your hermes.toml."""
     from hermes_exec_policies.load import known_policies, load, shipped
 
     rows = [[name, "ships" if name in shipped() else "yours", load(name).summary] for name in known_policies()]
@@ -44,7 +42,7 @@ def list_policies(*, json: Json = False) -> int:
 
 
 def show(policy: Name, *, json: Json = False) -> int:
-    """Show all that a policy says, with what it extends."""
+    """Show all values of a policy, inherited ones included."""
     from hermes_exec_policies.load import flat, load
 
     found = load(policy)
@@ -52,7 +50,7 @@ def show(policy: Name, *, json: Json = False) -> int:
     if json:
         show_json({**values, "digest": found.digest})
         return 0
-    rows = [[key, _shown(value)] for key, value in flat(values).items()]
+    rows = [[key, _format(value)] for key, value in flat(values).items()]
     show_table(("KEY", "VALUE"), [*rows, ["digest", found.digest]])
     return 0
 
@@ -63,17 +61,17 @@ def explain(
     place: In = "bubblewrap",
     folder: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:rw]", help="For a skill that was granted such a folder; may be repeated."),
+        typer.Option(metavar="NAME[:rw]", help="Add a folder that a skill was granted; may be repeated."),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Tell in plain words what a policy allows, what holds each rule on this machine, and what nothing holds."""
+    """Explain the rules of a policy, and list the mechanisms that enforce each on this machine."""
     from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import explain as verdicts_of
     from hermes_exec_policies.folders import with_folders
     from hermes_exec_policies.load import load
 
-    found = with_folders(load(policy), [_folder(word) for word in folder or ()])
+    found = with_folders(load(policy), [_parse_folder(arg) for arg in folder or ()])
     verdicts = verdicts_of(found, place, this_host())
     if json:
         show_json(
@@ -89,28 +87,28 @@ def explain(
         return 0
     print(f"{found.summary}.")
     if not verdicts:
-        print("Nothing is confined: there is no rule that anything would have to hold.")
+        print("The policy has no rules, so it confines nothing.")
         return 0
-    show_table(("RULE", "STRENGTH", "HELD BY", "IT SAYS"), [_row(verdict) for verdict in verdicts])
-    _tell_gaps(found, place, verdicts)
+    show_table(("RULE", "STRENGTH", "ENFORCED BY", "MEANING"), [_row(verdict) for verdict in verdicts])
+    _print_gaps(found, place, verdicts)
     return 0
 
 
-def _folder(word: str) -> "Folder":
+def _parse_folder(arg: str) -> "Folder":
     from hermes_exec_policies.folders import Folder
 
     try:
-        return Folder.asked(word)
+        return Folder.asked(arg)
     except ValueError as error:
         raise UsageError(f"--folder {error}", remedy="--folder invoices, or --folder archive:rw") from None
 
 
 def _row(verdict: "Verdict") -> list[str]:
-    held = "; ".join(verdict.held_by) or "nothing here"
+    held = "; ".join(verdict.held_by) or "nothing"
     return [verdict.rule, verdict.strength.replace("_", " "), held, verdict.says]
 
 
-def _tell_gaps(policy: "Policy", place: str, verdicts: "list[Verdict]") -> None:
+def _print_gaps(policy: "Policy", place: str, verdicts: "list[Verdict]") -> None:
     gaps = [verdict for verdict in verdicts if not verdict.held_by]
     for verdict in gaps:
         for means in verdict.lacking:
@@ -120,7 +118,7 @@ def _tell_gaps(policy: "Policy", place: str, verdicts: "list[Verdict]") -> None:
             )
     refusing = [verdict.rule for verdict in gaps if verdict.refuses]
     if refusing:
-        note(f"{place} refuses {policy.name} here, because nothing can hold: {', '.join(refusing)}")
+        note(f"{place} refuses {policy.name} here, because nothing can enforce: {', '.join(refusing)}")
 
 
 def diff(
@@ -129,7 +127,7 @@ def diff(
     *,
     json: Json = False,
 ) -> int:
-    """Show in which values two policies differ."""
+    """List the values in which two policies differ."""
     from hermes_exec_policies.load import differences, load
 
     one, two = load(policy), load(other)
@@ -137,9 +135,9 @@ def diff(
     if json:
         show_json([{"key": key, one.name: left, two.name: right} for key, left, right in found])
     elif found:
-        show_table(("KEY", one.name, two.name), [[key, _shown(left), _shown(right)] for key, left, right in found])
+        show_table(("KEY", one.name, two.name), [[key, _format(left), _format(right)] for key, left, right in found])
     else:
-        note("they say the same")
+        note("the policies are equal")
     return 0
 
 
@@ -148,14 +146,14 @@ def render(
     *,
     form: Annotated[
         str | None,
-        typer.Option("--form", "-f", metavar="FORM", help="Print this form; without it, the forms are listed."),
+        typer.Option("--form", "-f", metavar="FORM", help="Print this form; by default, list the forms."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-O", metavar="DIR", help="Write every form to a folder.")
+        Path | None, typer.Option("--output", "-O", metavar="DIR", help="Write every form to this folder.")
     ] = None,
     json: Json = False,
 ) -> int:
-    """Render a policy: seccomp, AppArmor, Landlock, limits, and the options of each kind of place."""
+    """Render a policy as seccomp, AppArmor, Landlock, limits, and options of each backend."""
     from hermes_exec_policies.load import load
     from hermes_exec_policies.render.forms import all_of, rendered
 
@@ -172,7 +170,7 @@ def render(
         output.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (output / name).write_text(text, encoding="utf-8")
-        note(f"{len(texts)} files are in {output}")
+        note(f"{output}: {len(texts)} files written")
     if json:
         show_json(texts)
     elif output is None:
@@ -183,17 +181,18 @@ def render(
 def check(
     policies: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[POLICY]...", help="Names or files; all that have a name, if left out."),
+        typer.Argument(metavar="[POLICY]...", help="Names or files; by default every named policy."),
     ] = None,
     *,
     place: Annotated[
-        str | None, typer.Option("--in", "-i", metavar="KIND", help="Also whether such a place can enforce it here.")
+        str | None,
+        typer.Option("--in", "-i", metavar="KIND", help="Also check whether this backend can enforce them here."),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Tell all that is wrong with policies.
+    """Check policies and print all problems.
 
-    The exit code is 2 when one of them is wrong, and 1 when one cannot be enforced.
+    The exit code is 2 if a policy is invalid, and 1 if one cannot be enforced.
     """
     from hermes_exec_backends.sandbox.host import this_host
     from hermes_exec_policies.explain import explain as verdicts_of
@@ -210,11 +209,11 @@ def check(
     else:
         for name, rules in gaps.items():
             note(
-                f"{name}: {place} refuses it here, because nothing can hold: {', '.join(rules)}"
+                f"{name}: {place} refuses it here, because nothing can enforce: {', '.join(rules)}"
                 if rules
                 else f"{name}: enforceable"
             )
-        note(f"nothing is wrong with {', '.join(policy.name for policy in found)}")
+        note(f"no problems: {', '.join(policy.name for policy in found)}")
     return CHECK_FAILED if any(gaps.values()) else 0
 
 
@@ -227,29 +226,29 @@ def prove(
     policy: Annotated[str, typer.Option("--policy", "-p", metavar="POLICY", help="The policy to prove.")],
     json: Json = False,
 ) -> int:
-    """Try to break every rule of a policy in a twin of its sandbox, each time anew, and show what came of it.
+    """Try to break every rule of a policy in a new probe sandbox, and print the verdict of each attempt.
 
-    The exit code is 1 when a rule does not hold, or when the attempts prove nothing.
+    The exit code is 1 if a rule does not hold, or if the attempts prove nothing.
     """
     import asyncio
 
-    from hermes_exec.cli.open_target import settings
+    from hermes_exec.cli.open_target import read_settings
     from hermes_exec_policies.canaries.prove import evidence_of
     from hermes_exec_policies.load import load
     from hermes_exec_policies.start_program import place_of
 
-    evidence = asyncio.run(evidence_of(place_of(target, settings().profiles), load(policy), again=True))
+    evidence = asyncio.run(evidence_of(place_of(target, read_settings().profiles), load(policy), again=True))
     if json:
         show_json(evidence.facts())
         return 0 if evidence.holds else CHECK_FAILED
     show_table(
-        ("ATTEMPT", "RULE", "VERDICT", "IT ENDED"),
+        ("ATTEMPT", "RULE", "VERDICT", "END"),
         [[each.name, each.rule, each.verdict.value, each.ended] for each in evidence.proof.judged],
     )
     kernel, versions = evidence.host["kernel"], evidence.host["versions"]
     print(f"policy {evidence.policy} {evidence.digest[:16]}, specification {evidence.specification[:16]}")
     print(f"kernel {kernel}, " + ", ".join(f"{name} {version}" for name, version in versions.items()))
-    print(f"shown by what it alone stops: {', '.join(evidence.proof.layers)}")
+    print(f"mechanisms proven alone: {', '.join(evidence.proof.layers)}")
     held = sum(each.verdict.value == "held" for each in evidence.proof.judged)
     print(f"{evidence.verdict}: {held} of {len(evidence.proof.judged)} attempts held ({evidence.seconds:.1f} s)")
     if not evidence.holds:
@@ -257,7 +256,7 @@ def prove(
     return 0 if evidence.holds else CHECK_FAILED
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, cast("list[object]", value))) or "-"
     if isinstance(value, dict):

@@ -1,0 +1,34 @@
+"""Options and arguments that several commands of the agent have.
+
+typer reads annotations at run time, so modules with commands leave `annotations` of `__future__` out.
+"""
+
+from typing import Annotated
+
+import typer
+
+
+def _complete_skills(incomplete: str) -> list[str]:
+    from hermes_exec.errors import HermesError
+    from hermes_exec_agent.skills.registry.home import this_home
+    from hermes_exec_agent.skills.registry.registry import Registry
+
+    try:
+        known = Registry().skills() if this_home().log.exists() else ()
+    except HermesError:
+        known = ()
+    return sorted(name for name in known if name.startswith(incomplete))
+
+
+Improve = Annotated[
+    bool,
+    typer.Option("--improve/--no-improve", help="Repair a skill that fails in use, and run it once more."),
+]
+Skill = Annotated[str, typer.Argument(metavar="NAME", help="The name of a skill.", autocompletion=_complete_skills)]
+Skills = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]...", help="Names of skills; all by default.", autocompletion=_complete_skills),
+]
+Number = Annotated[
+    int | None, typer.Option("--version", "-V", metavar="N", help="A version; by default the current one.")
+]

@@ -1,0 +1,156 @@
+"""The commands of ``hermes-exec``: the core's own, and those that other packages register.
+
+An entry point of the group ``hermes_exec.commands`` names a tuple of `Command`. The module that holds the tuple is
+imported to list the commands, so it should import nothing that takes time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from hermes_exec.config.plugins import find_plugins, has_plugins, load, load_value, own_values
+from hermes_exec.errors import ConfigError, HermesError, PlaceUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+GROUP = "hermes_exec.commands"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, or a group of commands, of ``hermes-exec``."""
+
+    name: str
+    module: str
+    """Its function ``add(app, name, summary)`` adds the command to a typer application."""
+    summary: str
+    """The line in the list of commands."""
+    fast: str = ""
+    """``module:function`` that parses plain command lines without typer, whose import takes longer than such a command.
+
+    The function takes the arguments, the command's name included, and returns a function that runs the command and
+    returns the exit code; or None, which leaves the command line to typer.
+    """
+
+
+_CORE = (
+    Command("run", "hermes_exec.cli.run", "Run a command in a target.", fast="hermes_exec.cli.fast_args:prepare_run"),
+    Command("shell", "hermes_exec.cli.shell", "Open a login shell in a target."),
+    Command("cp", "hermes_exec.cli.cp", "Copy files and folders to, from or between targets."),
+    Command("sync", "hermes_exec.cli.cp", "Make a folder equal to another one, copying only changes."),
+    Command("jobs", "hermes_exec.cli.jobs", "List jobs."),
+    Command("logs", "hermes_exec.cli.jobs", "Print the output of a job."),
+    Command("attach", "hermes_exec.cli.jobs", "Attach this terminal to a job."),
+    Command("kill", "hermes_exec.cli.jobs", "End jobs and all their processes."),
+    Command("forward", "hermes_exec.cli.forward", "Forward ports and unix sockets to or from a target."),
+    Command("backends", "hermes_exec.cli.doctor", "List the backends and whether this machine can use them."),
+    Command("doctor", "hermes_exec.cli.doctor", "Check this machine or a target, and suggest fixes."),
+    Command("profile", "hermes_exec.cli.profile", "Manage named targets."),
+    Command("log", "hermes_exec.cli.log", "Show recorded commands."),
+    Command("bench", "hermes_exec.cli.bench", "Measure the speed of a target."),
+    Command("demo", "hermes_exec.cli.demo", "Install and test a package in every usable target."),
+)
+CORE = {command.name: command for command in _CORE}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTable:
+    """Commands by name, and the registrations that were refused or could not be loaded."""
+
+    commands: dict[str, Command] = field(default_factory=dict[str, Command])
+    problems: list[HermesError] = field(default_factory=list[HermesError])
+
+
+def find_command(name: str) -> Command | None:
+    """Return the command of this name, or None. Reads no metadata for a command of the core."""
+    return CORE.get(name) or _own_table().commands.get(name) or _plugin_table().commands.get(name)
+
+
+def list_commands() -> CommandTable:
+    """Return every command: the core's, this distribution's, then those of plugins."""
+    own, plugins = _own_table(), _plugin_table()
+    return CommandTable(CORE | own.commands | plugins.commands, own.problems + plugins.problems)
+
+
+def load_command(command: Command) -> Callable[[Any, str, str], None]:
+    """Import the module of a command and return its function ``add``.
+
+    Raises:
+        MissingExtra: a package of an extra is not installed.
+        PlaceUnavailable: the module cannot be imported, or has no such function.
+    """
+    from hermes_exec.extras import explain_import_error
+
+    try:
+        return cast("Callable[[Any, str, str], None]", load_value(f"{command.module}:add"))
+    except Exception as error:  # a plugin's code may raise anything
+        known = explain_import_error(error) if isinstance(error, ImportError) else None
+        raise known or PlaceUnavailable(
+            f"the command {command.name!r} cannot be loaded from {command.module}: {error}",
+            remedy="install the package that provides it again",
+        ) from error
+
+
+def prepare_fast(argv: Sequence[str]) -> Callable[[], int] | None:
+    """Return a function that runs this command line without typer; None where typer has to parse it."""
+    command = find_command(argv[0]) if argv and not argv[0].startswith("-") else None
+    if command is None or not command.fast:
+        return None
+    try:
+        prepare = cast("Callable[[Sequence[str]], Callable[[], int] | None]", load_value(command.fast))
+    except ImportError:  # loading the command for typer reports it
+        return None
+    return prepare(argv)
+
+
+@cache
+def _own_table() -> CommandTable:
+    """The commands of the other packages of this distribution."""
+    table = CommandTable()
+    for name, value in sorted(own_values(GROUP).items()):
+        try:
+            commands = _check_commands(load_value(value), value)
+        except Exception as error:  # noqa: BLE001  one broken package leaves the others usable
+            table.problems.append(PlaceUnavailable(f"the commands of {name!r} ({value}) cannot be loaded: {error}"))
+        else:
+            table.commands.update({command.name: command for command in commands})
+    return table
+
+
+@cache
+def _plugin_table() -> CommandTable:
+    """The commands of other distributions. A name of ours, or of two distributions, is refused."""
+    table, own = CommandTable(), CORE | _own_table().commands
+    try:
+        points = find_plugins(GROUP, is_reserved=own_values(GROUP).__contains__) if has_plugins(GROUP) else {}
+    except ConfigError as error:
+        return CommandTable(problems=[error])
+    offers: dict[str, list[tuple[str, Command]]] = {}
+    for name, point in sorted(points.items()):
+        try:
+            commands = _check_commands(load(point), point.value)
+        except HermesError as error:
+            table.problems.append(error)
+            continue
+        for command in commands:
+            offers.setdefault(command.name, []).append((name, command))
+    for name, found in offers.items():
+        plugins = " and ".join(repr(plugin) for plugin, _ in found)
+        if name in own:
+            table.problems.append(ConfigError(f"the command {name!r} of the plugin {plugins} is a built-in name"))
+        elif len(found) > 1:
+            table.problems.append(ConfigError(f"the plugins {plugins} all provide the command {name!r}"))
+        else:
+            table.commands[name] = found[0][1]
+    return table
+
+
+def _check_commands(loaded: object, value: str) -> tuple[Command, ...]:
+    """Return ``loaded``, the object of an entry point, as a tuple of commands."""
+    commands = cast("tuple[object, ...]", loaded) if isinstance(loaded, tuple) else ()
+    if not commands or not all(isinstance(command, Command) for command in commands):
+        raise PlaceUnavailable(f"{value} is not a tuple of Command")
+    return cast("tuple[Command, ...]", commands)
