@@ -9,9 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ("hermes_exec", "backends", "policies", "agent")
-WRITTEN = (
-    *SHIPPED, "tools", "benchmarks", "examples", "tests", "typings", "docs", "deploy", ".ci", ".github"
-)
+WRITTEN = (*SHIPPED, "tools", "benchmarks", "examples", "tests", "typings", "docs", "deploy", ".ci", ".github")
 LONGEST_MODULE = 600
 GENERATED = {"sync.py"}
 """Names of modules that nobody writes by hand."""
