@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.cli.fast_args import spoken_chat
+from hermes_exec_agent.cli.start_chat import parse_chat
 from hermes_exec_agent.frontends.chat.arguments import ChatArguments
 from tests.chat.conftest import say
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
         (["chat", "--query=a=b", "--on", "box", "-m", "other"], {"query": "a=b", "on": "box", "model": "other"}),
         (["chat", "-r", "last", "--approve=deny"], {"resume": "last", "approve": "deny"}),
         (["chat", "--replay", "demo"], {"replay": "demo"}),
-        (["chat", "-c", "-q", "more"], {"goes_on": True, "query": "more"}),
+        (["chat", "-c", "-q", "more"], {"continue_newest": True, "query": "more"}),
     ],
 )
 def test_plain_chats_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
-    assert spoken_chat(words) == ChatArguments(**expected)
+    assert parse_chat(words) == ChatArguments(**expected)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_plain_chats_are_understood_without_typer(words: list[str], expected: di
     ],
 )
 def test_all_other_chats_are_left_to_typer(words: list[str]) -> None:
-    assert spoken_chat(words) is None
+    assert parse_chat(words) is None
 
 
 def test_typer_understands_the_same(cli: Cli, script: Callable[..., str]) -> None:
@@ -88,10 +88,11 @@ def test_mistakes_are_told_in_one_line_before_anything_runs(cli: Cli, words: lis
 def test_nothing_that_is_slow_to_import_is_waited_for_before_the_prompt(tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "from hermes_exec.cli import chatting, places, quick\n"
+        "from hermes_exec.cli import fast_args, open_target\n"
+        "from hermes_exec_agent.cli import start_chat\n"
         "from hermes_exec_agent.frontends.chat import interactive, screen, start\n"
         "from hermes_exec_agent.models import load_models\n"
-        "places.planned(None)\n"
+        "open_target.plan_target(None)\n"
         "load_models()\n"
         "screen.Screen()\n"
         "print(*sys.modules)\n"

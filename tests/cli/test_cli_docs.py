@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from hermes_exec.cli.app import COMMANDS
+from hermes_exec.cli.commands import list_commands
 from tests.rigs.breadth import thorough
 
+COMMANDS = list_commands().commands
 DOCS = Path(__file__).parents[2] / "docs/cli.md"
 BLOCK = re.compile(r"(<!-- help of ?(\w*) -->)\n.*?(<!-- end -->)", re.DOTALL)
 PROFILE_COMMANDS = ("init", "list", "show", "check", "trust", "distrust")
@@ -67,7 +68,7 @@ def test_no_page_speaks_of_a_command_that_is_not_there() -> None:
 def test_a_command_and_the_list_of_commands_say_the_same(name: str) -> None:
     listed = re.search(rf"^  {name} +(.+)$", helped(), re.MULTILINE)
     assert listed is not None
-    assert listed[1] == COMMANDS[name][1]
+    assert listed[1] == COMMANDS[name].summary
 
 
 @pytest.mark.parametrize("name", PROFILE_COMMANDS)

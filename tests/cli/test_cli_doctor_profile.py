@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_exec.cli.app import start
-from hermes_exec.cli.doctor import walked
+from hermes_exec.cli.checks import trace_failure
 from hermes_exec.errors import PlaceUnavailable
 
 if TYPE_CHECKING:
@@ -44,6 +44,6 @@ def test_doctor_looks_at_what_the_profile_names(
 
 def test_doctor_does_not_advise_to_run_doctor() -> None:
     error = PlaceUnavailable("modal: no answer in time", remedy="hermes-exec doctor modal")
-    (place,) = walked("modal", ["modal"], error)
+    (place,) = trace_failure("modal", ["modal"], error)
     assert "doctor" not in place.remedy
     assert place.remedy

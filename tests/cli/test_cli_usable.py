@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec.cli.doctor import check_limits, reap
+from hermes_exec.cli.checks import check_limits
+from hermes_exec.cli.cleanup import reap_guests
 from hermes_exec.config.registry import BUILT_INS
 from hermes_exec.terminal.limits import Enforcement, Enforcer
 from tests.rigs.bounded import wait_until
@@ -163,7 +164,7 @@ def test_what_a_crashed_guest_left_is_removed(running: Running, nap: str, progra
     name = crashed_guest(nap, program_nap)
     assert running(f"{nap} ")
     assert folders(name)
-    swept = reap({name})
+    swept = reap_guests({name})
     assert not running(f"{nap} ")
     assert not folders(name)
     assert all(not each.left for each in swept)
@@ -193,7 +194,7 @@ def test_reap_leaves_living_guests_alone(cli: Cli) -> None:
     assert b"<hx " in read(keeper, "cmdline")
     names = {path.name.removeprefix("hx-") for path in Path("/dev/shm").glob("hx-*")}
     before = {name: folders(name) for name in names}
-    reap(frozenset[str]())
+    reap_guests(frozenset[str]())
     assert {name: folders(name) for name in names} == before
     child.send_signal(signal.SIGINT)
     assert child.wait(20) == 130

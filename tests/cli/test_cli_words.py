@@ -1,4 +1,4 @@
-"""How words are read: durations, sizes, variables, ``TARGET:PATH``; and mistakes, told in one line."""
+"""Parsing of durations, sizes, variables and ``TARGET:PATH``; usage errors in one line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hermes_exec.cli import main
 from hermes_exec.cli.arguments import parse_duration, parse_limits, parse_variables
 from hermes_exec.cli.console import report
-from hermes_exec.cli.fast_args import RunArguments, spoken_run
-from hermes_exec.cli.remote_path import Spot, inside, spot
+from hermes_exec.cli.fast_args import RunArguments, parse_run
+from hermes_exec.cli.remote_path import RemotePath, join_name, parse_path
 from hermes_exec.errors import UsageError
 from hermes_exec.terminal.limits import Limits
 
@@ -33,7 +33,7 @@ def test_durations(text: str, expected: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "s", "-1", "1e3", "10 minutes", "٣", "nan"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no duration"):
+    with pytest.raises(UsageError, match="not a duration"):
         parse_duration(text)
 
 
@@ -87,13 +87,13 @@ def test_a_variable_that_is_nowhere_is_refused() -> None:
     ],
 )
 def test_target_and_path(text: str, target: str | None, path: str) -> None:
-    assert spot(text) == Spot(target, path)
+    assert parse_path(text) == RemotePath(target, path)
 
 
 @pytest.mark.parametrize("text", ["", "ssh://host"])
 def test_a_target_without_a_path_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        spot(text)
+        parse_path(text)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_target_without_a_path_is_refused(text: str) -> None:
     [("a/b", "/to/b"), ("a/b/", "/to/b"), ("a/.", "/to"), ("/", "/to"), ("b", "/to/b")],
 )
 def test_what_goes_into_a_folder_keeps_its_name(source: str, expected: str) -> None:
-    assert inside("/to", source) == expected
+    assert join_name("/to", source) == expected
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_goes_into_a_folder_keeps_its_name(source: str, expected: str) -> N
 )
 def test_plain_command_lines_are_understood_without_typer(words: list[str], expected: dict[str, Any]) -> None:
     start = next(at for at, word in enumerate(words) if word in {"true", "ls"})
-    assert spoken_run(words) == RunArguments(words[start:], **expected)
+    assert parse_run(words) == RunArguments(words[start:], **expected)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_plain_command_lines_are_understood_without_typer(words: list[str], expe
     ],
 )
 def test_all_other_command_lines_are_left_to_typer(words: list[str]) -> None:
-    assert spoken_run(words) is None
+    assert parse_run(words) is None
 
 
 @pytest.mark.parametrize(
@@ -174,25 +174,25 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["prof"], "Did you mean 'profile'"),
         (["run"], "Missing argument"),
         (["run", "--on"], "--on"),
-        (["run", "--timeout", "soon", "true"], "'soon' is no duration"),
+        (["run", "--timeout", "soon", "true"], "'soon' is not a duration"),
         (["run", "--env", "NOWHERE_AT_ALL", "true"], "NOWHERE_AT_ALL"),
         (["run", "--env", "A-B=1", "true"], "A-B"),
         (["run", "--on", "nowhere", "true"], "no profile and no kind of place is called 'nowhere'"),
-        (["run", "--limit", "ram=1", "true"], "'ram=1' is no limit"),
-        (["run", "--detach", "--pty", "true"], "--pty means nothing with --detach"),
+        (["run", "--limit", "ram=1", "true"], "'ram=1' is not a limit"),
+        (["run", "--detach", "--pty", "true"], "--pty has no effect with --detach"),
         (["logs"], "Missing argument"),
         (["logs", "nosuch"], "there is no job 'nosuch'"),
         (["logs", "x", "--stream", "both-of-them"], "both"),
         (["kill", "nosuch"], "there is no job 'nosuch'"),
         (["cp", "a"], "cp needs a source and a destination"),
-        (["cp", "a", "b"], "none of these is in a place"),
-        (["sync", "a", "b"], "sync is between here and one place"),
+        (["cp", "a", "b"], "all paths are local"),
+        (["sync", "a", "b"], "sync needs one local path and one TARGET:PATH"),
         (["forward", "http"], "'http' is no port"),
         (["forward", "8080=0"], "port 0"),
-        (["log", "--since", "once"], "'once' is no duration"),
-        (["log", "--grep", "("], "no regular expression"),
+        (["log", "--since", "once"], "'once' is not a duration"),
+        (["log", "--grep", "("], "not a regular expression"),
         (["bench", "-n", "0"], "Try: hermes-exec bench --help"),
-        (["profile", "trust"], "no hermes.toml here"),
+        (["profile", "trust"], "no hermes.toml in this folder"),
         (["profile", "show", "nowhere"], "nowhere"),
         (["doctor", "nowhere"], "nowhere"),
         (["--config", "/no/such.toml", "profile", "list"], "/no/such.toml"),
@@ -205,9 +205,9 @@ def test_typer_understands_them_alike(cli: Cli, words: list[str]) -> None:
         (["skill", "check", "--folder", "in=/none/x", "."], "/none/x"),
         (["policy", "show", "/none/x.toml"], "/none/x.toml: "),
         (["policy", "check", "/none/x.toml"], "/none/x.toml: "),
-        (["cp", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this side)"),
-        (["cp", ".", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this side)"),
-        (["sync", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this side)"),
+        (["cp", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this machine)"),
+        (["cp", ".", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this machine)"),
+        (["sync", "/none/x", "local:/tmp/"], "/none/x: No such file or directory (on this machine)"),
         (["chat", "-q", "hi", "--replay", "/none/x"], "/none/x: "),
         (["chat", "-q", "hi", "--file", "/none/x", "--replay", "demo"], "/none/x: "),
         (["serve", "--token-from", "file:/none/x"], "/none/x: "),

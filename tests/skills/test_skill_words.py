@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_exec_agent.cli.skill_run import SkillRunArguments, spoken
+from hermes_exec_agent.cli.skill_run import SkillRunArguments, parse_skill_run
 from hermes_exec_agent.skills.registry.home import this_home
 from tests.rigs.breadth import thorough
 from tests.rigs.skill_makers import registered
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_plain_words_are_understood(words: list[str], expected: dict[str, Any]) -> None:
-    assert spoken(["skill", "run", *words]) == SkillRunArguments("x", **expected)
+    assert parse_skill_run(["skill", "run", *words]) == SkillRunArguments("x", **expected)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_plain_words_are_understood(words: list[str], expected: dict[str, Any]) 
     ],
 )
 def test_all_others_are_left_to_typer(words: list[str]) -> None:
-    assert spoken(words) is None
+    assert parse_skill_run(words) is None
 
 
 @pytest.mark.timeout(300)

@@ -30,7 +30,7 @@ def chat(  # noqa: PLR0913  one parameter an option
     resume: Annotated[
         str | None, typer.Option("--resume", "-r", metavar="ID", help="Continue a conversation; last is the newest.")
     ] = None,
-    goes_on: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest conversation.")] = False,
+    continue_newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest conversation.")] = False,
     fork: Annotated[bool, typer.Option("--fork", help="Start a new conversation from the record of that one.")] = False,
     file: Annotated[
         list[str] | None,
@@ -76,8 +76,8 @@ def chat(  # noqa: PLR0913  one parameter an option
             case=case or [],
             json=json,
             quiet=flags.quiet,
-            mends=improve,
-            goes_on=goes_on,
+            improve=improve,
+            continue_newest=continue_newest,
             fork=fork,
             files=file or [],
         )

@@ -117,7 +117,7 @@ def serve(  # noqa: PLR0913  one parameter an option
 async def _serve(arguments: _ServeArguments) -> int:
     from hermes_exec.cli.open_target import hide_environment, plan_target, start_folder
     from hermes_exec.observe.redact import Redactor
-    from hermes_exec_agent.frontends.chat.approver import NoApprover
+    from hermes_exec_agent.frontends.chat.approver import Nobody
     from hermes_exec_agent.memory.database import VARIABLE, examine
     from hermes_exec_agent.runtime.events import EventLog
     from hermes_exec_agent.tools.tool import Approvals
@@ -144,7 +144,7 @@ async def _serve(arguments: _ServeArguments) -> int:
             log,
             start_folder(plan),
             Approvals(cast("Mode", arguments.approve)),
-            NoApprover(),
+            Nobody(),
             most=arguments.most,
             keep_s=arguments.keep_s,
             idle_s=arguments.idle_s,

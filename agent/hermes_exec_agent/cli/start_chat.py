@@ -25,7 +25,7 @@ _VALUES = {
     "--approve": "approve",
     "--replay": "replay",
 }
-_SWITCHES = {"--json": ("json", True), "--continue": ("goes_on", True), "-c": ("goes_on", True)}
+_SWITCHES = {"--json": ("json", True), "--continue": ("continue_newest", True), "-c": ("continue_newest", True)}
 
 
 def parse_chat(argv: Sequence[str]) -> ChatArguments | None:

@@ -28,9 +28,9 @@ class ChatArguments:
     json: bool = False
     """Whether the answer to ``query`` is one JSON document."""
     quiet: bool = False
-    mends: bool = True
+    improve: bool = True
     """Whether a skill that fails in use is improved."""
-    goes_on: bool = False
+    continue_newest: bool = False
     """Whether to go on with the newest conversation."""
     fork: bool = False
     """Whether to begin a branch of that conversation instead."""

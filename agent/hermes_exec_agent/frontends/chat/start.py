@@ -64,7 +64,7 @@ async def start(
             cases=asked.case,
             cwd=cwd,
             budget=asked.budget,
-            mends=asked.mends,
+            mends=asked.improve,
             unattended=not sys.stdin.isatty(),
         )
         try:
@@ -77,9 +77,9 @@ async def start(
 async def _talk(
     talk: Talk, asked: ChatArguments, query: str | None, replay: Replay | None, say: Callable[[HermesError], None]
 ) -> int:
-    if asked.goes_on and asked.resume is not None:
+    if asked.continue_newest and asked.resume is not None:
         raise UsageError("--continue and --resume are two ways to say which conversation", remedy="one of them")
-    word = LAST if asked.goes_on else asked.resume
+    word = LAST if asked.continue_newest else asked.resume
     resume = chosen(talk.log, word) if word is not None else ""
     if asked.fork and not resume:
         raise UsageError("--fork needs a conversation to begin from", remedy="--continue, or --resume ID")
