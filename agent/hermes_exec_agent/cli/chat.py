@@ -30,7 +30,9 @@ def chat(  # noqa: PLR0913  one parameter an option
     resume: Annotated[
         str | None, typer.Option("--resume", "-r", metavar="ID", help="Continue a conversation; last is the newest.")
     ] = None,
-    continue_newest: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest conversation.")] = False,
+    continue_newest: Annotated[
+        bool, typer.Option("--continue", "-c", help="Continue the newest conversation.")
+    ] = False,
     fork: Annotated[bool, typer.Option("--fork", help="Start a new conversation from the record of that one.")] = False,
     file: Annotated[
         list[str] | None,
